@@ -1,0 +1,31 @@
+"""Errors that users see. Each says what was assumed, what was seen, where, and the fix."""
+
+from __future__ import annotations
+
+
+class PliantError(Exception):
+    """Root of pliant's own errors."""
+
+
+class GraphBreakError(PliantError):
+    """`fullgraph=True` met something that cannot be captured: the message carries the break's explanation and fix."""
+
+
+class Tripwire(PliantError):
+    """A real tensor without a source reached the dispatcher during capture: baking it in as a constant could give a wrong answer."""
+
+
+class InternalError(PliantError):
+    """pliant itself failed. Raised only with `strict=True`; otherwise the frame runs in eager PyTorch."""
+
+
+class ConstraintViolation(PliantError):
+    """A declared dynamic dimension was specialized by the program."""
+
+
+class BackendError(PliantError):
+    """The backend callable raised while compiling a graph."""
+
+
+class UnsupportedVersion(ImportError):
+    """This Python or PyTorch version is not supported."""

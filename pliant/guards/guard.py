@@ -1,0 +1,71 @@
+"""What one guard says. A guard is data; `program.py` compiles a list of them for the native engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.guards.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The user's instruction that needed the guard: the innermost frame first."""
+
+    filename: str
+    lineno: int
+    function: str
+    offset: int = -1
+    code: Any = None
+    outer: Site | None = None
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.lineno} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What TENSOR_MATCH demands. `sizes`/`strides`/`offset` hold an int (static) or None (dynamic).
+
+    A dynamic dim has its symbol bound from the source's `size(i)`; see `Program.symbols`.
+    A stride of None that has no symbol is unconstrained (a size-0/1 dim).
+    """
+
+    pytype: type
+    dtype: Any
+    device: Any
+    requires_grad: bool
+    ndim: int
+    sizes: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    example: Any  # the tensor it was made from: dispatch keys, layout, conj/neg bits come from it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """`kind` is a row of `KINDS`; the guard holds when the value read at `source` satisfies it."""
+
+    source: Source
+    kind: str
+    value: Any = None
+    site: Site | None = None
+
+
+KINDS = {
+    "TYPE_MATCH": "type(x) is value",
+    "ID_MATCH": "x is value",
+    "EQ_MATCH": "type(x) is type(value) and x == value (floats bitwise; tuples, frozensets item by item with types)",
+    "LENGTH": "len(x) == value, x a list / tuple / dict / set / deque",
+    "DICT_KEYS": "list(x) == value, same order, keys compared by identity or type and ==",
+    "DICT_CONTAINS": "(key in x) == flag, value = (key, flag)",
+    "SET_EQUALS": "x == value, an exact set/frozenset of constants",
+    "TENSOR_MATCH": "value is a TensorSpec",
+    "INT": "type(x) is int and fits in 64 bits; binds the symbol of this source, value = None",
+    "FLOAT": "type(x) is float; the value reaches the graph as a slot",
+    "BOOL": "type(x) is bool; truth is not constrained",
+    "ALIAS": "x is the object read at source `value`",
+    "NOT_ALIAS": "x and the objects at the sources in `value` (a tuple) are pairwise distinct",
+    "STORAGE_OVERLAP": "tensors at sources `value[0]` share memory exactly as the flags in `value[1]` say",
+    "GLOBAL_STATE": "torch's global state equals `value` (grad mode, autocast, default dtype/device, ...)",
+    "PREDICATE": "value(x) is true: a Python callable, for the rare case",
+}

@@ -1,0 +1,147 @@
+"""Sources: where a value of the outside world came from, and how to read it again.
+
+A `Source` is a path from a root (an argument of the frame, a global, an object held by
+reference) to a value. Guards are attached to sources, graph inputs are named by them and the
+emitted code reloads outside objects through them. Sources are interned, so `is` compares paths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Ref:
+    """A strong reference that compares by identity (the key of a `const` source)."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Ref and other.obj is self.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+class Source:
+    """One step of a path. `op` is a row of `OPS`; `base` is the path before it; `arg` its operand.
+
+    | op        | arg            | reads                                                          |
+    |-----------|----------------|----------------------------------------------------------------|
+    | local     | (index, name)  | argument `index` of the frame (flattened: varargs is one tuple) |
+    | global    | name           | `f_globals[name]`, else builtins                               |
+    | const     | Ref(obj)       | the object itself, held by the entry                           |
+    | attr      | name           | `getattr(base, name)` (C-level attributes only)                |
+    | dict      |                | `base.__dict__`                                                |
+    | key       | constant       | `base[key]` of an exact dict / OrderedDict / subclass          |
+    | index     | int            | `base[index]` of an exact list or tuple                        |
+    | cell      | int            | `base.__closure__[int].cell_contents`                          |
+    | contents  |                | `base.cell_contents` of a cell                                 |
+    | type      |                | `type(base)`                                                   |
+    | size      | int            | `base.size(int)`, an int                                       |
+    | stride    | int            | `base.stride(int)`, an int                                     |
+    | offset    |                | `base.storage_offset()`, an int                                |
+    """
+
+    __slots__ = ("op", "base", "arg", "_name", "__weakref__")
+
+    def __init__(self, op: str, base: Source | None, arg: Any) -> None:
+        self.op = op
+        self.base = base
+        self.arg = arg
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How the logs print it, e.g. `L['x'].layers[0].weight` (Dynamo's notation)."""
+        if self._name is None:
+            self._name = PRINTERS[self.op](self.base.name if self.base is not None else "", self.arg)
+        return self._name
+
+    @property
+    def root(self) -> Source:
+        s = self
+        while s.base is not None:
+            s = s.base
+        return s
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # constructors of the next step -------------------------------------------------
+    def attr(self, name: str) -> Source:
+        return make("attr", self, name)
+
+    def dict(self) -> Source:
+        return make("dict", self, None)
+
+    def key(self, key: Any) -> Source:
+        return make("key", self, key)
+
+    def index(self, i: int) -> Source:
+        return make("index", self, i)
+
+    def cell(self, i: int) -> Source:
+        return make("cell", self, i)
+
+    def contents(self) -> Source:
+        return make("contents", self, None)
+
+    def type(self) -> Source:
+        return make("type", self, None)
+
+    def size(self, dim: int) -> Source:
+        return make("size", self, dim)
+
+    def stride(self, dim: int) -> Source:
+        return make("stride", self, dim)
+
+    def offset(self) -> Source:
+        return make("offset", self, None)
+
+
+PRINTERS = {
+    "local": lambda b, a: f"L[{a[1]!r}]",
+    "global": lambda b, a: f"G[{a!r}]",
+    "const": lambda b, a: f"<{type(a.obj).__name__} {getattr(a.obj, '__qualname__', getattr(a.obj, '__name__', hex(id(a.obj))))}>",
+    "attr": lambda b, a: f"{b}.{a}",
+    "dict": lambda b, a: f"{b}.__dict__",
+    "key": lambda b, a: f"{b[:-9]}.{a}" if b.endswith(".__dict__") and isinstance(a, str) else f"{b}[{a!r}]",
+    "index": lambda b, a: f"{b}[{a}]",
+    "cell": lambda b, a: f"{b}.__closure__[{a}].cell_contents",
+    "contents": lambda b, a: f"{b}.cell_contents",
+    "type": lambda b, a: f"type({b})",
+    "size": lambda b, a: f"{b}.size()[{a}]",
+    "stride": lambda b, a: f"{b}.stride()[{a}]",
+    "offset": lambda b, a: f"{b}.storage_offset()",
+}
+
+_interned: dict[tuple, Source] = {}
+
+
+def make(op: str, base: Source | None, arg: Any) -> Source:
+    """The one `Source` of this path. Keys that differ only by type (1, True, 1.0) stay apart."""
+    key = (op, id(base) if base is not None else 0, type(arg), arg)
+    s = _interned.get(key)
+    if s is None or s.base is not base:
+        s = _interned[key] = Source(op, base, arg)
+    return s
+
+
+def local(index: int, name: str) -> Source:
+    return make("local", None, (index, name))
+
+
+def global_(name: str) -> Source:
+    return make("global", None, name)
+
+
+def const(obj: Any) -> Source:
+    return make("const", None, Ref(obj))
+
+
+def clear_interned() -> None:
+    """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
+    _interned.clear()

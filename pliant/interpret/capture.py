@@ -1,0 +1,113 @@
+"""What interpreting a frame produces: data that flows from `interpret` to `jit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.guards.guard import Guard, Site
+
+
+class Unset:
+    """The value of a local that is not bound; never visible to user code."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+class Null:
+    """The NULL that CPython pushes beside a callable; never visible to user code."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+UNSET = Unset()
+NULL = Null()
+
+
+@dataclass(slots=True)
+class FrameState:
+    """A suspended frame. `fast` is CPython's `localsplus` (locals, cells, frees; cells hold cell objects), `stack` bottom first.
+
+    `offset` is the byte offset in `code` (`co_code`) of the instruction to go on with. For the frames outside the innermost one
+    it is the instruction after the CALL, and the callee's result has yet to be pushed.
+    """
+
+    code: Any
+    globals: dict
+    function: Any  # the function object (real, perhaps made in the capture)
+    fast: list
+    stack: list
+    offset: int
+    exc_info: Any = None  # the exception being handled in this frame (innermost PUSH_EXC_INFO), or None
+    handler: tuple[int, int, bool] | None = None  # (target offset, stack depth, push lasti) of the `try` that covers the current instruction
+    lasti: int = -1  # instruction index (co_code offset // 2) of the current instruction, for `push lasti`
+    loop: Any = None  # (header offset) when this frame is the body of a region loop
+
+
+@dataclass(slots=True)
+class Return:
+    """The frame ran to its end. `value` holds stand-ins."""
+
+    value: Any
+
+
+@dataclass(slots=True)
+class LoopBack:
+    """The body of a region loop came back to its header: return the state to the loop driver."""
+
+    frame: FrameState
+
+
+@dataclass(slots=True)
+class Break:
+    """The graph ends before an instruction that CPython must run.
+
+    `action` says what to run, in normalized form:
+    - `("call", fn, args, kwargs)`: call it; its result is pushed `pushes` times (0 or 1) on the innermost frame's stack;
+    - `("branch", value, offset_if_true, offset_if_false, stack_if_true, stack_if_false)`: `bool(value)`, then go on at that offset with that stack;
+    - `("next", iterator, offset_body, offset_exhausted, stack_if_exhausted)`: `next(iterator)`: push the item, or go on at the exit;
+    - `("unpack", value, n)`: unpack into exactly n items, pushed so that the first is on top;
+    - `("loop", header_offset)`: a region loop starts here: hand the frame to the loop driver;
+    - `("none",)`: nothing to run (`pliant.graph_break()`).
+    `frames[0]` is the outermost (the compiled frame), `frames[-1]` the innermost; its `stack` is what remains after the operands were popped,
+    and its `offset` where to go on after the action.
+    """
+
+    frames: list[FrameState]
+    action: tuple
+    code: str  # row of the graph-break registry, e.g. "PL0003"
+    reason: str
+    site: Site
+    pushes: int = 1
+
+
+@dataclass(slots=True)
+class Effect:
+    """A write to the outside world, replayed after the graph ran. `kind` and operands:
+
+    setattr(obj, name, value) | delattr(obj, name) | dict_set(obj, key, value) | dict_del(obj, key) | dict_replace(obj, pairs)
+    | list_replace(obj, items) | list_extend(obj, items) | set_replace(obj, items) | deque_replace(obj, items)
+    | global_set(dict, name, value) | global_del(dict, name) | cell_set(cell, value) | cell_del(cell) | call(fn, args, kwargs)
+    | global_state(setter, args)        (torch global state, e.g. grad mode)
+    Objects are originals of the outside world; values hold stand-ins.
+    """
+
+    kind: str
+    target: Any
+    args: tuple
+
+
+@dataclass(slots=True)
+class Capture:
+    """Everything that one interpretation of a frame learned."""
+
+    code: Any
+    trace: Any
+    world: Any
+    guards: list[Guard]
+    effects: list[Effect]
+    exit: Return | Break | LoopBack
+    frame_id: str = ""
+    stats: dict = field(default_factory=dict)

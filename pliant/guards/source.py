@@ -32,6 +32,7 @@ class Source:
     |-----------|----------------|----------------------------------------------------------------|
     | local     | (index, name)  | argument `index` of the frame (flattened: varargs is one tuple) |
     | global    | name           | `f_globals[name]`, else builtins                               |
+    | func      |                | the function object of the frame (for its closure)             |
     | const     | Ref(obj)       | the object itself, held by the entry                           |
     | attr      | name           | `getattr(base, name)` (C-level attributes only)                |
     | dict      |                | `base.__dict__`                                                |
@@ -105,6 +106,7 @@ class Source:
 PRINTERS = {
     "local": lambda b, a: f"L[{a[1]!r}]",
     "global": lambda b, a: f"G[{a!r}]",
+    "func": lambda b, a: "F",
     "const": lambda b, a: f"<{type(a.obj).__name__} {getattr(a.obj, '__qualname__', getattr(a.obj, '__name__', hex(id(a.obj))))}>",
     "attr": lambda b, a: f"{b}.{a}",
     "dict": lambda b, a: f"{b}.__dict__",
@@ -136,6 +138,10 @@ def local(index: int, name: str) -> Source:
 
 def global_(name: str) -> Source:
     return make("global", None, name)
+
+
+def func() -> Source:
+    return make("func", None, None)
 
 
 def const(obj: Any) -> Source:

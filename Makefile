@@ -1,0 +1,51 @@
+# make demo   the main job: a real model on sentences of every length, eager and compiled
+# make test   all tests
+# make lint   ruff everywhere, mypy on the ground floors
+# make bench  the benchmark programs, every system, each in a fresh process
+# Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input -q
+NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h)
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test lint bench setup clean
+
+setup: .venv/.built
+
+demo: setup
+	$(PY) -m pliant demo $(ARGS)
+
+# One thread a process: tests compare values, and two cores are easily oversubscribed.
+test: setup
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m pytest $(ARGS)
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+bench: setup
+	$(PY) -m benchmarks.run $(ARGS)
+
+.venv/.made:
+	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "pliant needs Python 3.11; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11")'
+	"$(PYTHON)" -m venv --clear .venv
+	@touch $@
+
+# torch alone first: asked for by another package's range, pip might resolve a newer build with gigabytes of GPU libraries.
+.venv/.installed: requirements.lock .venv/.made
+	$(PIP) install --progress-bar off -c requirements.lock torch==2.13.0
+	$(PIP) install --progress-bar off --no-deps -r requirements.lock
+	@touch $@
+
+# No build isolation: the extension needs Python's headers and a C++ compiler, nothing that an isolated environment would fetch.
+.venv/.built: setup.py pyproject.toml $(NATIVE) .venv/.installed
+	$(PIP) install --no-build-isolation --no-deps -e .
+	@touch $@
+
+clean:
+	rm -rf .venv build dist pliant.egg-info pliant/native/*.so

@@ -111,3 +111,26 @@ class Capture:
     exit: Return | Break | LoopBack
     frame_id: str = ""
     stats: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a capture begins when it is not at a function's first instruction (resume functions).
+
+    The values come from the frame's single argument, a tuple: `slots[i]` is the `localsplus` index that item i fills, and the
+    `stack` follows: each entry is the index of an item, NULL, or a `LastI`. `offset` is in the original `code`.
+    """
+
+    code: Any
+    offset: int
+    slots: tuple[tuple[int, int], ...]  # (localsplus index, item index)
+    stack: tuple[Any, ...]  # item index (int) | NULL | LastI(instruction index)
+    loops: tuple[int, ...] = ()  # byte offsets of the headers of region loops; reaching the last one ends the capture with LoopBack
+    handling: int | None = None  # item index of the exception being handled
+
+
+@dataclass(frozen=True, slots=True)
+class LastI:
+    """The `lasti` integer that CPython pushes before an exception in a cleanup handler, as a byte offset // 2 of the original code."""
+
+    value: int

@@ -1,0 +1,216 @@
+"""What CPython would do for one instruction, in the normalized form of `capture.Break.action`.
+
+A row takes the frame as it was before the instruction (operands on the stack) and gives
+`(action, number of operands to remove, number of results pushed, byte offset to go on at)`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from pliant.interpret import runtime
+from pliant.interpret.capture import NULL
+from pliant.interpret.opcodes_build import call_ex_operands, call_operands
+from pliant.interpret.state import vm
+
+Row = tuple[tuple, int, int]
+
+
+def native_action(f: Any) -> tuple[tuple, int, int, int]:
+    """The action of the instruction that frame `f` has just fetched."""
+    i = f.pc - 1
+    name = f.decoded.names[i]
+    row = ACTIONS.get(name)
+    if row is None:
+        raise vm.capture_failed(f"a break at {name} is not possible")
+    action, pops, pushes = row(f, f.decoded.ins[i][1])
+    return action, pops, pushes, f.decoded.offsets[i + 1] if i + 1 < len(f.decoded.offsets) else -1
+
+
+def at(f: Any, index: int) -> int:
+    return f.decoded.offsets[index]
+
+
+def following(f: Any) -> int:
+    return f.decoded.offsets[f.pc]
+
+
+def call(f: Any, n: int) -> Row:
+    fn, args, kw = call_operands(f, n)
+    f.kw = ()
+    return ("call", fn, args, kw), n + 2, 1
+
+
+def call_ex(f: Any, flags: int) -> Row:
+    s = f.stack
+    kw = s[-1] if flags & 1 else {}
+    args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
+    if type(args) is tuple and type(kw) is dict:
+        fn, args, kw = call_ex_operands(f, flags)
+        return ("call", fn, args, kw), 4 if flags & 1 else 3, 1
+    return ("call", runtime.call_ex, (fn, args, kw), {}), 4 if flags & 1 else 3, 1
+
+
+def function(fn: Callable, operands: int, pushes: int = 1, *, order: tuple[int, ...] | None = None) -> Callable[[Any, Any], Row]:
+    """An instruction that is one call on its operands, deepest first unless `order` says otherwise."""
+
+    def row(f: Any, a: Any) -> Row:
+        s = f.stack
+        args = [s[i - operands] for i in range(operands)]
+        if order is not None:
+            args = [args[i] for i in order]
+        return ("call", fn, tuple(args), {}), operands, pushes
+
+    return row
+
+
+def named(fn: Callable, operands: int, pushes: int = 1) -> Callable[[Any, Any], Row]:
+    """An attribute instruction: `fn(object, name[, value])`."""
+
+    def row(f: Any, name: str) -> Row:
+        s = f.stack
+        extra = (s[-2],) if operands == 2 else ()
+        return ("call", fn, (s[-1], name, *extra), {}), operands, pushes
+
+    return row
+
+
+def load_method(f: Any, name: str) -> Row:
+    o = f.stack[-1]
+    f.stack[-1] = NULL  # the frame goes on with NULL and the bound method
+    f.stack.append(o)
+    return ("call", getattr, (o, name), {}), 1, 1
+
+
+def with_operator(f: Any, fn: Callable) -> Row:
+    s = f.stack
+    return ("call", fn, (s[-2], s[-1]), {}), 2, 1
+
+
+def contains(f: Any, invert: int) -> Row:
+    s = f.stack
+    return ("call", runtime.not_contains if invert else operator.contains, (s[-1], s[-2]), {}), 2, 1
+
+
+def is_op(f: Any, invert: int) -> Row:
+    s = f.stack
+    return ("call", operator.is_not if invert else operator.is_, (s[-2], s[-1]), {}), 2, 1
+
+
+def branch(when: bool, kind: str = "truth") -> Callable[[Any, Any], Row]:
+    def row(f: Any, target: int) -> Row:
+        v = f.stack[-1]
+        rest = f.stack[:-1]
+        jump, fall = at(f, target), following(f)
+        yes, no = (jump, fall) if when else (fall, jump)
+        if kind == "none":
+            return ("branch_none", v, yes, no, list(rest), list(rest)), 1, 0
+        return ("branch", v, yes, no, list(rest), list(rest)), 1, 0
+
+    return row
+
+
+def or_pop(when: bool) -> Callable[[Any, Any], Row]:
+    def row(f: Any, target: int) -> Row:
+        v = f.stack[-1]
+        rest, kept = f.stack[:-1], list(f.stack)
+        if when:
+            return ("branch", v, at(f, target), following(f), kept, list(rest)), 1, 0
+        return ("branch", v, following(f), at(f, target), list(rest), kept), 1, 0
+
+    return row
+
+
+def for_iter(f: Any, target: int) -> Row:
+    return ("loop", f.decoded.offsets[f.pc - 1]), 0, 0
+
+
+def unpack_sequence(f: Any, n: int) -> Row:
+    return ("unpack", f.stack[-1], n), 1, n
+
+
+def unpack_ex(f: Any, a: int) -> Row:
+    n = (a & 255) + 1 + (a >> 8)
+    return ("unpack_call", runtime.unpack_ex, (f.stack[-1], a & 255, a >> 8), n), 1, n
+
+
+def format_value(f: Any, flags: int) -> Row:
+    s = f.stack
+    if flags & 4:
+        return ("call", runtime.format_value, (s[-2], flags & 3, s[-1]), {}), 2, 1
+    return ("call", runtime.format_value, (s[-1], flags & 3, ""), {}), 1, 1
+
+
+def import_name(f: Any, name: str) -> Row:
+    s = f.stack
+    return ("call", builtins.__import__, (name, f.globals, None, s[-1], s[-2]), {}), 2, 1
+
+
+def into(fn: Callable) -> Callable[[Any, Any], Row]:
+    """LIST_EXTEND and its kin: a call on a container further down the stack, nothing pushed."""
+
+    def row(f: Any, n: int) -> Row:
+        s = f.stack
+        return ("call", fn, (s[-n - 1], s[-1]), {}), 1, 0
+
+    return row
+
+
+def before_with(f: Any, a: Any) -> Row:
+    return ("enter", f.stack[-1]), 1, 2
+
+
+def with_except(f: Any, a: Any) -> Row:
+    e = f.stack[-1]
+    return ("call", f.stack[-4], (type(e), e, e.__traceback__), {}), 0, 1
+
+
+ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
+    "CALL": call,
+    "CALL_FUNCTION_EX": call_ex,
+    "LOAD_ATTR": named(getattr, 1),
+    "LOAD_METHOD": load_method,
+    "STORE_ATTR": named(setattr, 2, 0),
+    "DELETE_ATTR": named(delattr, 1, 0),
+    "BINARY_SUBSCR": function(operator.getitem, 2),
+    "STORE_SUBSCR": function(operator.setitem, 3, 0, order=(1, 2, 0)),
+    "DELETE_SUBSCR": function(operator.delitem, 2, 0),
+    "BINARY_OP": with_operator,
+    "COMPARE_OP": with_operator,
+    "CONTAINS_OP": contains,
+    "IS_OP": is_op,
+    "UNARY_NOT": function(operator.not_, 1),
+    "UNARY_NEGATIVE": function(operator.neg, 1),
+    "UNARY_POSITIVE": function(operator.pos, 1),
+    "UNARY_INVERT": function(operator.invert, 1),
+    "GET_ITER": function(iter, 1),
+    "GET_LEN": lambda f, a: (("call", len, (f.stack[-1],), {}), 0, 1),
+    "FOR_ITER": for_iter,
+    "POP_JUMP_FORWARD_IF_TRUE": branch(True),
+    "POP_JUMP_BACKWARD_IF_TRUE": branch(True),
+    "POP_JUMP_FORWARD_IF_FALSE": branch(False),
+    "POP_JUMP_BACKWARD_IF_FALSE": branch(False),
+    "POP_JUMP_FORWARD_IF_NONE": branch(True, "none"),
+    "POP_JUMP_BACKWARD_IF_NONE": branch(True, "none"),
+    "POP_JUMP_FORWARD_IF_NOT_NONE": branch(False, "none"),
+    "POP_JUMP_BACKWARD_IF_NOT_NONE": branch(False, "none"),
+    "JUMP_IF_TRUE_OR_POP": or_pop(True),
+    "JUMP_IF_FALSE_OR_POP": or_pop(False),
+    "UNPACK_SEQUENCE": unpack_sequence,
+    "UNPACK_EX": unpack_ex,
+    "FORMAT_VALUE": format_value,
+    "IMPORT_NAME": import_name,
+    "IMPORT_FROM": lambda f, name: (("call", runtime.import_from, (f.stack[-1], name), {}), 0, 1),
+    "LIST_EXTEND": into(list.extend),
+    "SET_UPDATE": into(set.update),
+    "SET_ADD": into(set.add),
+    "DICT_UPDATE": into(runtime.dict_update),
+    "DICT_MERGE": into(runtime.dict_merge),
+    "BEFORE_WITH": before_with,
+    "WITH_EXCEPT_START": with_except,
+    "BUILD_SET": lambda f, n: (("call", runtime.build_set, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
+    "BUILD_MAP": lambda f, n: (("call", runtime.build_map, tuple(f.stack[len(f.stack) - 2 * n :]), {}), 2 * n, 1),
+}

@@ -1,0 +1,518 @@
+"""Attribute slots: reading, writing and deleting attributes as CPython does, over shadows.
+
+Python-level descriptors, `__getattr__`, `__getattribute__`, `__setattr__` are interpreted; C-level ones are run by CPython
+on real objects. Class look-ups are guarded (`TYPE_ATTRS`), instance look-ups are guards on the instance's `__dict__`.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from pliant.guards import source as S
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm
+from pliant.interpret.world import WRITTEN, Opaque
+
+FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
+MODULE_GETATTR = torch.nn.Module.__getattr__
+HEAPTYPE = 1 << 9
+IMMUTABLETYPE = 1 << 8
+
+# Types whose attributes CPython reads on the real object: constants, things of the interpreter, program-made containers.
+PLAIN = {
+    torch.SymInt, torch.SymBool, torch.SymFloat, str, int, float, bool, bytes, complex, list, dict, tuple, set, frozenset,
+    type(None), torch.dtype, torch.device, torch.Size, types.BuiltinFunctionType, property, range, slice, types.CodeType,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MethodWrapperType,
+    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, type(torch.ops), types.GenericAlias,
+}  # fmt: skip
+
+
+def lookup(cls: type, name: str) -> Any:
+    """The class attribute (unbound) that the MRO gives, or UNSET; guarded once per capture."""
+    world = vm.world
+    key = (cls, name)
+    r = world.lookups.get(key, None)
+    if r is not None:
+        return r
+    for b in cls.__mro__:
+        d = b.__dict__
+        if name in d:
+            r = d[name]
+            break
+    else:
+        r = UNSET
+    if r is None:
+        return None
+    world.lookups[key] = r
+    if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions:
+        world.type_attr(cls, name, r)
+    return r
+
+
+def owner_of(cls: type, name: str) -> type:
+    for b in cls.__mro__:
+        if name in b.__dict__:
+            return b
+    return cls
+
+
+def dict_of(obj: Any, outside: bool) -> dict | None:
+    """The dict that the program sees as `obj.__dict__`, or None."""
+    if outside:
+        h = vm.world.instance_dict(obj)
+        return h.copy if h is not None else None
+    try:
+        return obj.__dict__
+    except AttributeError:
+        return None
+
+
+def dict_read(d: dict, name: str) -> Any:
+    h = vm.world.by_copy.get(id(d))
+    return vm.world.item(h, name) if h is not None else d[name]
+
+
+def missing(d: dict | None, name: str) -> None:
+    """The look-up relied on `name` not being in the instance."""
+    if d is not None:
+        h = vm.world.by_copy.get(id(d))
+        if h is not None:
+            vm.world.absent(h, name)
+
+
+def class_value(raw: Any, cls: type, name: str) -> Any:
+    """A plain object found on a class: it belongs to the outside."""
+    owner = owner_of(cls, name)
+    if id(cls) in vm.world.own_functions:
+        return raw
+    return vm.world.locate(raw, S.const(owner).attr(name))
+
+
+def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
+    """`getattr(obj, name)`; `generic=True` is `object.__getattribute__`."""
+    t = type(obj)
+    if t is vm.traced_type:
+        return tensor_getattr(obj, name)
+    if t in PLAIN:
+        return getattr(obj, name)
+    if t is ModuleType:
+        return module_getattr(obj, name)
+    if t is FunctionType:
+        return function_getattr(obj, name)
+    if t is MethodType:
+        if name in ("__func__", "__self__"):
+            return getattr(obj, name)
+        return getattr_(obj.__func__, name)
+    if isinstance(obj, type):
+        return type_getattr(obj, name)
+    if t is super:
+        return super_getattr(obj, name)
+    if t is Opaque:
+        raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
+    if isinstance(obj, ModuleType):
+        return module_getattr(obj, name)
+    world = vm.world
+    outside = id(obj) in world.outside
+    if not generic:
+        ga = lookup(t, "__getattribute__")
+        if type(ga) is FunctionType:
+            try:
+                return vm.interp(ga, (obj, name), {})
+            except AttributeError:
+                hook = lookup(t, "__getattr__")
+                if type(hook) is not FunctionType:
+                    raise
+                return vm.interp(hook, (obj, name), {})
+    try:
+        return instance_getattr(obj, t, name, outside)
+    except AttributeError:
+        if generic:
+            raise
+        hook = lookup(t, "__getattr__")
+        if hook is UNSET:
+            raise
+    if hook is MODULE_GETATTR:
+        return nn_module_getattr(obj, t, name, outside)
+    if type(hook) is FunctionType:
+        return vm.interp(hook, (obj, name), {})
+    if outside:
+        return world.locate(getattr(obj, name), world.sources[id(obj)].attr(name))
+    return getattr(obj, name)
+
+
+def instance_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
+    raw = lookup(t, name)
+    if raw is not UNSET:
+        tr = type(raw)
+        if tr is FunctionType:
+            d = dict_of(obj, outside)
+            if d is not None and name in d:
+                return dict_read(d, name)
+            missing(d, name)
+            return MethodType(raw, obj)
+        if tr is property:
+            if raw.fget is None:
+                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
+            return vm.call(raw.fget, (obj,), {})
+        if tr is functools.cached_property:
+            d = dict_of(obj, outside)
+            if name in d:
+                return dict_read(d, name)
+            missing(d, name)
+            v = vm.call(raw.func, (obj,), {})
+            if outside:
+                vm.world.by_copy[id(d)].located[name] = WRITTEN
+            d[name] = v
+            return v
+        if hasattr(tr, "__get__") and (hasattr(tr, "__set__") or hasattr(tr, "__delete__")):
+            return data_descriptor(obj, t, raw, tr, name, outside)
+    d = dict_of(obj, outside)
+    if d is not None and name in d:
+        return dict_read(d, name)
+    if raw is UNSET:
+        missing(d, name)
+        raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+    missing(d, name)
+    tr = type(raw)
+    if tr is classmethod:
+        return bind_class(raw.__func__, t)
+    if tr is staticmethod:
+        return raw.__func__
+    if hasattr(tr, "__get__"):
+        g = lookup(tr, "__get__")
+        if type(g) is FunctionType:
+            class_value(raw, t, name)
+            return vm.interp(g, (raw, obj, t), {})
+        if outside and id(obj) not in vm.world.by_copy and not isinstance(obj, BaseException):
+            return bound_c_method(raw, obj, t)
+        return raw.__get__(obj, t)
+    return class_value(raw, t, name)
+
+
+def bound_c_method(raw: Any, obj: Any, t: type) -> Any:
+    """A C method of an outside object: the call policy sees it as a bound builtin."""
+    return raw.__get__(obj, t)
+
+
+def bind_class(func: Any, cls: type) -> Any:
+    if type(func) is FunctionType:
+        return MethodType(func, cls)
+    return func.__get__(cls, type(cls)) if hasattr(type(func), "__get__") else MethodType(func, cls)
+
+
+def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
+    if name == "__dict__":
+        if not outside:
+            return obj.__dict__
+        h = vm.world.instance_dict(obj)
+        if h is None:
+            raise Break("PL0007", f"__dict__ of {t.__name__}")
+        vm.world.all(h.copy)
+        return h.copy
+    g = lookup(tr, "__get__")
+    if type(g) is FunctionType:
+        class_value(raw, t, name)
+        return vm.interp(g, (raw, obj, t), {})
+    if name == "__class__":
+        return t
+    v = raw.__get__(obj, t)
+    if outside:
+        h = vm.world.tensor_writes.get((id(obj), name))
+        if h is not None:
+            return h[1]
+        return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))
+    return v
+
+
+def nn_module_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
+    """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
+    d = dict_of(obj, outside)
+    for kind in ("_parameters", "_buffers", "_modules"):
+        if kind in d:
+            sub = dict_read(d, kind)
+            if name in sub:
+                return dict_read(sub, name)
+            missing(sub, name)
+    raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+
+
+def module_getattr(mod: Any, name: str) -> Any:
+    """An attribute of a Python module: a guarded read of its dict."""
+    world = vm.world
+    d = mod.__dict__
+    key = (id(d), name)
+    if key in world.global_writes:
+        v = world.global_writes[key][2]
+        if v is UNSET:
+            raise AttributeError(f"module {mod.__name__!r} has no attribute {name!r}")
+        return v
+    r = world.reads.get(key, UNSET)
+    if r is UNSET:
+        if name in d:
+            r = world.locate(d[name], S.const(mod).dict().key(name))
+        else:
+            v = getattr(mod, name)  # a lazy module's __getattr__, or an attribute of the type
+            if name in d:
+                r = world.locate(d[name], S.const(mod).dict().key(name))
+            elif name == "__dict__":
+                raise Break("PL0007", f"the __dict__ of module {mod.__name__}")
+            else:
+                r = world.locate(v, S.const(mod).attr(name))
+        world.reads[key] = r
+    return r
+
+
+def function_getattr(fn: Any, name: str) -> Any:
+    if id(fn) in vm.world.own_functions:
+        return getattr(fn, name)
+    if name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__get__", "__call__"):
+        return getattr(fn, name)
+    if name == "__globals__":
+        raise Break("PL0007", "the globals of a function as a dict")
+    if name == "__closure__" and fn.__closure__ is not None:
+        raise Break("PL0007", "the closure cells of a function")
+    v = getattr(fn, name)
+    return vm.world.locate(v, S.const(fn).attr(name))
+
+
+def type_getattr(cls: type, name: str) -> Any:
+    """An attribute of a class."""
+    world = vm.world
+    if isinstance(cls, enum.EnumMeta) and name not in ("__members__",):
+        meta = lookup(type(cls), name)
+        raw = lookup(cls, name)
+        if type(raw) is FunctionType:
+            return raw
+        if type(raw) is classmethod:
+            return bind_class(raw.__func__, cls)
+        if raw is UNSET and type(meta) is FunctionType:
+            return MethodType(meta, cls)
+        return getattr(cls, name)
+    key = (id(cls), name)
+    r = world.reads.get(key, UNSET)
+    if r is not UNSET:
+        return r
+    meta = type(cls)
+    if meta is not type:
+        m = lookup(meta, name)
+        if type(m) is property:
+            return vm.call(m.fget, (cls,), {})
+    raw = lookup(cls, name)
+    if raw is not UNSET:
+        tr = type(raw)
+        if tr is FunctionType:
+            return raw
+        if tr is staticmethod:
+            return raw.__func__
+        if tr is classmethod:
+            return bind_class(raw.__func__, cls)
+        if name in ("__dict__", "__weakref__"):
+            return getattr(cls, name)
+        if hasattr(tr, "__get__") and tr not in PLAIN:
+            g = lookup(tr, "__get__")
+            if type(g) is FunctionType:
+                return vm.interp(g, (raw, None, cls), {})
+            return getattr(cls, name)
+        if tr in PLAIN and tr is not list and tr is not dict and tr is not set and tr is not tuple:
+            r = getattr(cls, name)
+        else:
+            r = class_value(raw, cls, name)
+        world.reads[key] = r
+        return r
+    if meta is not type:
+        m = lookup(meta, name)
+        if type(m) is FunctionType:
+            return MethodType(m, cls)
+    return getattr(cls, name)
+
+
+def super_getattr(sup: Any, name: str) -> Any:
+    """Attribute look-up on a `super` object: the MRO of the object after the class."""
+    obj, start, cls = sup.__self__, sup.__thisclass__, sup.__self_class__
+    if obj is None:
+        return getattr(sup, name)
+    mro = cls.__mro__
+    for b in mro[mro.index(start) + 1 :]:
+        if name not in b.__dict__:
+            continue
+        raw = b.__dict__[name]
+        if b.__flags__ & HEAPTYPE:
+            vm.world.type_attr(b, name, raw)
+        tr = type(raw)
+        if tr is FunctionType:
+            return raw if obj is cls and isinstance(obj, type) and name == "__new__" else MethodType(raw, obj)
+        if tr is property:
+            return vm.call(raw.fget, (obj,), {})
+        if tr is classmethod:
+            return bind_class(raw.__func__, cls)
+        if tr is staticmethod:
+            return raw.__func__
+        if hasattr(tr, "__get__"):
+            g = lookup(tr, "__get__")
+            if type(g) is FunctionType:
+                return vm.interp(g, (raw, obj, cls), {})
+            return raw.__get__(None if obj is cls else obj, cls)
+        return vm.world.locate(raw, S.const(b).attr(name))
+    return getattr(sup, name)
+
+
+TENSOR_CONSTANT = {"__class__"}
+TENSOR_BREAKS = {
+    "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
+    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+}  # fmt: skip
+
+
+def tensor_getattr(t: Any, name: str) -> Any:
+    """An attribute of a traced tensor."""
+    if name == "__class__":
+        return t.pytype
+    if name == "dtype" or name == "device":
+        return getattr(t, name)
+    world = vm.world
+    w = world.tensor_writes.get((id(t), name))
+    if w is not None:
+        if w[1] is UNSET:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        return w[1]
+    real = world.real.get(id(t))
+    if name == "__dict__":
+        raise Break("PL0007", "the __dict__ of a tensor")
+    if name in TENSOR_BREAKS:
+        raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
+    if name == "is_leaf":
+        return not t.requires_grad or (real is not None and real.is_leaf)
+    if name == "grad":
+        if real is None:
+            return None
+        if not real.is_leaf and real.requires_grad:
+            raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
+        return world.locate(real.grad, t.source.attr("grad"))
+    if name in OWN_TENSOR_SLOTS:
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+    cls_has = hasattr(torch.Tensor, name)
+    if real is not None and not cls_has:
+        d = real.__dict__
+        src = t.source
+        if name in d:
+            return world.locate(d[name], src.dict().key(name))
+        if d or t.pytype is not torch.Tensor:
+            if hasattr(t.pytype, name):
+                return getattr(t.pytype, name).__get__(t) if callable(getattr(t.pytype, name)) else getattr(real, name)
+        world.guard(src.dict(), "DICT_CONTAINS", (name, False), name)
+        raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
+    raw = TENSOR_LOOKUP.get(name, UNSET)
+    if raw is UNSET:
+        raw = TENSOR_LOOKUP[name] = next((b.__dict__[name] for b in torch.Tensor.__mro__ if name in b.__dict__), None)
+    if type(raw) is FunctionType:
+        return MethodType(raw, t)
+    vm.note_tensor_read(t, name)
+    return getattr(t, name)
+
+
+TENSOR_LOOKUP: dict[str, Any] = {}
+OWN_TENSOR_SLOTS = {"vid", "trace", "pytype", "source", "sizes", "strides", "offset", "storage_id"}
+
+
+def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
+    """`setattr(obj, name, value)`; `generic=True` is `object.__setattr__`."""
+    t = type(obj)
+    world = vm.world
+    if t is vm.traced_type:
+        if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
+            raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)
+        world.tensor_writes[(id(obj), name)] = (obj, value)
+        return
+    if isinstance(obj, ModuleType):
+        world.global_writes[(id(obj.__dict__), name)] = (obj.__dict__, name, value)
+        return
+    if t is FunctionType:
+        if id(obj) in world.own_functions:
+            setattr(obj, name, value)
+            return
+        raise Break("PL0006", f"attribute {name!r} of function {obj.__qualname__}", clean=True)
+    if isinstance(obj, type):
+        if id(obj) in world.own_functions:
+            setattr(obj, name, value)
+            return
+        raise Break("PL0006", f"attribute {name!r} of class {obj.__qualname__}", clean=True)
+    if t is Opaque:
+        raise Break("PL0017", f"attribute {name!r} of {obj.source.name}", clean=True)
+    if not generic:
+        sa = lookup(t, "__setattr__")
+        if type(sa) is FunctionType:
+            vm.interp(sa, (obj, name, value), {})
+            return
+    raw = lookup(t, name)
+    outside = id(obj) in world.outside and id(obj) not in world.by_copy
+    if raw is not UNSET:
+        tr = type(raw)
+        if tr is property:
+            if raw.fset is None:
+                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no setter")
+            vm.call(raw.fset, (obj, value), {})
+            return
+        if tr is not FunctionType and hasattr(tr, "__set__"):
+            s = lookup(tr, "__set__")
+            if type(s) is FunctionType:
+                vm.interp(s, (raw, obj, value), {})
+                return
+            if outside:
+                if name == "__dict__" or tr is not types.MemberDescriptorType:
+                    raise Break("PL0006", f"attribute {name!r} of a {t.__name__}")
+                world.tensor_writes[(id(obj), name)] = (obj, value)
+                return
+            raw.__set__(obj, value)
+            return
+    if outside:
+        h = world.instance_dict(obj)
+        if h is None:
+            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
+        h.located[name] = WRITTEN
+        h.copy[name] = value
+    else:
+        object.__setattr__(obj, name, value)
+
+
+def delattr_(obj: Any, name: str, generic: bool = False) -> None:
+    """`delattr(obj, name)`."""
+    t = type(obj)
+    world = vm.world
+    if t is vm.traced_type:
+        raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+    if isinstance(obj, (ModuleType, type)) or (t is FunctionType and id(obj) not in world.own_functions):
+        raise Break("PL0006", f"deleting attribute {name!r} of {obj!r}", clean=True)
+    if not generic:
+        da = lookup(t, "__delattr__")
+        if type(da) is FunctionType:
+            vm.interp(da, (obj, name), {})
+            return
+    raw = lookup(t, name)
+    if type(raw) is property:
+        if raw.fdel is None:
+            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
+        vm.call(raw.fdel, (obj,), {})
+        return
+    if id(obj) in world.outside and id(obj) not in world.by_copy:
+        if type(raw) is types.MemberDescriptorType:
+            raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")
+        h = world.instance_dict(obj)
+        if h is None or name not in h.copy:
+            if h is not None:
+                world.absent(h, name)
+            raise AttributeError(name)
+        world.present(h, name)
+        h.located[name] = WRITTEN
+        del h.copy[name]
+    else:
+        object.__delattr__(obj, name)
+
+
+vm.getattr = getattr_
+vm.setattr = setattr_
+vm.delattr = delattr_

@@ -1,0 +1,111 @@
+"""Binding call arguments to a frame's local slots, as CPython does."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from pliant.guards import source as S
+from pliant.interpret.capture import UNSET
+from pliant.interpret.decode import decode
+from pliant.interpret.state import Frame, vm
+
+VARARGS, VARKEYWORDS = 4, 8
+_empty = (lambda: None).__code__
+
+
+def raise_binding_error(fn: Any, args: tuple, kwargs: dict) -> None:
+    """Let CPython say what is wrong: call a function of the same signature with an empty body."""
+    c = fn.__code__
+    stub = types.FunctionType(
+        c.replace(co_code=_empty.co_code, co_consts=_empty.co_consts, co_names=(), co_exceptiontable=b"", co_linetable=_empty.co_linetable,
+                  co_freevars=(), co_cellvars=(), co_flags=c.co_flags & ~0x2A0, co_stacksize=8),
+        {}, fn.__name__, fn.__defaults__,
+    )  # fmt: skip
+    stub.__kwdefaults__ = fn.__kwdefaults__
+    stub.__qualname__ = fn.__qualname__
+    stub(*args, **kwargs)
+    raise TypeError(f"{fn.__qualname__}() could not be called with these arguments")
+
+
+def default(fn: Any, which: str, key: Any, value: Any) -> Any:
+    """A default value: of the outside unless the function was made in this capture."""
+    world = vm.world
+    if id(fn) in world.own_functions:
+        return value
+    c = S.const(fn)
+    src = c.attr("__defaults__").index(key) if which == "defaults" else c.attr("__kwdefaults__").key(key)
+    t = type(value)
+    if t in (int, float, bool, str, type(None)):
+        return value  # FUNCTION guards the tuple of defaults, and these never change
+    return world.locate(value, src)
+
+
+def bind(fn: Any, args: tuple, kw: dict) -> list | None:
+    """The frame's first local slots for this call, or None where CPython would raise."""
+    c = fn.__code__
+    na = c.co_argcount
+    nk = c.co_kwonlyargcount
+    flags = c.co_flags
+    n = len(args)
+    if n == na and not kw and not nk and not flags & (VARARGS | VARKEYWORDS):
+        return list(args)
+    names = c.co_varnames
+    total = na + nk
+    loc: list[Any] = list(args[:na])
+    loc += [UNSET] * (total - len(loc))
+    extra: tuple = ()
+    if n > na:
+        if not flags & VARARGS:
+            return None
+        extra = tuple(args[na:])
+    rest: dict[str, Any] = {}
+    if kw:
+        posonly = c.co_posonlyargcount
+        for key, v in kw.items():
+            try:
+                i = names.index(key, posonly, total)
+            except ValueError:
+                if not flags & VARKEYWORDS:
+                    return None
+                rest[key] = v
+                continue
+            if loc[i] is not UNSET:
+                return None
+            loc[i] = v
+    if n < na:
+        d = fn.__defaults__ or ()
+        first = na - len(d)
+        for i in range(n, na):
+            if loc[i] is UNSET:
+                if i < first:
+                    return None
+                loc[i] = default(fn, "defaults", i - first, d[i - first])
+    if nk:
+        kd = fn.__kwdefaults__ or {}
+        for i in range(na, total):
+            if loc[i] is UNSET:
+                if names[i] not in kd:
+                    return None
+                loc[i] = default(fn, "kwdefaults", names[i], kd[names[i]])
+    if flags & VARARGS:
+        loc.append(extra)
+    if flags & VARKEYWORDS:
+        loc.append(rest)
+    return loc
+
+
+def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
+    """A frame ready to run `fn` on bound locals; registers the outside cells that its closure reaches."""
+    d = decode(fn.__code__)
+    loc += d.template[len(loc) :]
+    f = Frame(d, fn, loc, fn.__globals__)
+    closure = fn.__closure__
+    if closure is not None and id(fn) not in vm.world.own_functions:
+        cells = vm.world.cells
+        for i, cell in enumerate(closure):
+            if id(cell) not in cells:
+                src = func_source.attr("__closure__").index(i) if func_source is not None else S.const(cell)
+                cells[id(cell)] = src.contents()
+                vm.world.adopt(cell, src)
+    return f

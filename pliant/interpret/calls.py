@@ -1,0 +1,395 @@
+"""Calling things: the one place where the call policy is applied."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant import native as engine
+from pliant.guards import source as S
+from pliant.interpret import policy
+from pliant.interpret.attributes import lookup
+from pliant.interpret.binding import bind, make_frame, raise_binding_error
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm
+from pliant.interpret.world import CONTAINERS, WRITTEN, Opaque
+
+FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
+BuiltinType = types.BuiltinFunctionType
+MAX_DEPTH = 120
+
+LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}
+# `(type of self, method name)` of C methods with a replacement of their own
+METHOD_LOOKASIDES: dict[tuple[type, str], Callable[[Any, tuple, dict], Any]] = {}
+TAIL_LOOKASIDES: set[Any] = set()  # replacements whose result is that of the one call they make
+APPENDS = {"append", "extend"}  # list methods that need not read the list
+SAFE_NEW_TYPES = {
+    object, dict, list, set, tuple, frozenset, int, str, float, bytes, OrderedDict, deque, defaultdict,
+    *(e for e in vars(builtins).values() if isinstance(e, type) and issubclass(e, BaseException)),
+}  # fmt: skip
+IDENTITY_NEW = {t.__new__ for t in SAFE_NEW_TYPES}
+
+
+def interp(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Interpret a Python function's frame to its end and return what it returns."""
+    look = LOOKASIDES.get(fn)
+    if look is not None:
+        return look(args, kwargs)
+    loc = bind(fn, args, kwargs)
+    if loc is None:
+        raise_binding_error(fn, args, kwargs)
+    return run_frame(fn, loc)
+
+
+def run_frame(fn: Any, loc: list) -> Any:
+    caller = vm.frame
+    tail = False
+    if caller is not None:
+        tail, caller.tail = caller.tail, False
+    world = vm.world
+    if id(fn) not in world.own_functions:
+        key = (fn, "fn")
+        if key not in world.lookups:
+            world.lookups[key] = True
+            world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+    f = make_frame(fn, loc)
+    f.is_tail = tail
+    f.parent = caller
+    if vm.depth > MAX_DEPTH:
+        raise Break("PL0010", f"calls nested deeper than {MAX_DEPTH}")
+    vm.depth += 1
+    try:
+        return vm.run(f)
+    finally:
+        vm.depth -= 1
+
+
+def native(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
+    world = vm.world
+    by_copy = world.by_copy
+    for a in args:
+        if type(a) in CONTAINERS or id(a) in by_copy:
+            world.deep(a)
+        elif type(a) is Opaque:
+            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+    if kwargs:
+        for a in kwargs.values():
+            if type(a) in CONTAINERS or id(a) in by_copy:
+                world.deep(a)
+            elif type(a) is Opaque:
+                raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+    caller = vm.frame
+    if caller is not None:
+        caller.tail = False
+    r = engine.call_captured(fn, args, kwargs)
+    if vm.pending is not None:
+        e, vm.pending = vm.pending, None
+        raise e
+    if isinstance(r, torch.Tensor) and type(r) is not vm.traced_type:
+        raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+    return r
+
+
+def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) -> Any:
+    """Run a torch function on traced tensors and record it in the Torch-level graph."""
+    world = vm.world
+    for a in args:
+        t = type(a)
+        if t in CONTAINERS or id(a) in world.by_copy:
+            world.deep(a)
+            if t is list or t is tuple:
+                check_items(fn, a)
+        elif t is Opaque:
+            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
+        elif isinstance(a, torch.Tensor) and t is not vm.traced_type:
+            raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
+    for a in kwargs.values():
+        if type(a) in CONTAINERS or id(a) in world.by_copy:
+            world.deep(a)
+        elif type(a) is Opaque:
+            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
+        elif isinstance(a, torch.Tensor) and type(a) is not vm.traced_type:
+            raise Break("PL0011", f"a {type(a).__name__} is passed to {name_of(fn)}", clean=True)
+    caller = vm.frame
+    if caller is not None:
+        caller.tail = False
+    out = vm.record_torch(fn, args, kwargs, method)
+    if isinstance(out, torch.Tensor):
+        if type(out) is not vm.traced_type:
+            raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+    elif type(out) in (tuple, list):
+        for x in out:
+            if isinstance(x, torch.Tensor) and type(x) is not vm.traced_type:
+                raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
+    return out
+
+
+def check_items(fn: Any, items: Any) -> None:
+    for x in items:
+        if type(x) is Opaque:
+            raise Break("PL0017", f"{x.source.name} is passed to {name_of(fn)}", clean=True)
+
+
+def name_of(fn: Any) -> str:
+    return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
+
+
+def call(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Call `fn` as the program would."""
+    t = type(fn)
+    if t is FunctionType:
+        return call_function(fn, args, kwargs)
+    if t is MethodType:
+        inner = fn.__func__
+        if type(inner) is FunctionType:
+            return call_function(inner, (fn.__self__, *args), kwargs)
+        return call(inner, (fn.__self__, *args), kwargs)
+    if t is BuiltinType:
+        return call_builtin(fn, args, kwargs)
+    try:
+        look = LOOKASIDES.get(fn)
+    except TypeError:
+        look = None
+    if look is not None:
+        return call_lookaside(fn, look, args, kwargs)
+    if isinstance(fn, type):
+        return construct(fn, args, kwargs)
+    return call_other(fn, t, args, kwargs)
+
+
+def call_lookaside(fn: Any, look: Callable, args: tuple, kwargs: dict) -> Any:
+    if fn not in TAIL_LOOKASIDES and vm.frame is not None:
+        vm.frame.tail = False
+    return look(args, kwargs)
+
+
+def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
+    look = LOOKASIDES.get(fn)
+    if look is not None:
+        return call_lookaside(fn, look, args, kwargs)
+    kind = policy.python_kind(fn)
+    if kind == "inline":
+        loc = bind(fn, args, kwargs)
+        if loc is None:
+            raise_binding_error(fn, args, kwargs)
+        return run_frame(fn, loc)
+    return apply_kind(kind, fn, args, kwargs)
+
+
+def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
+    if kind == "graph":
+        return graph_call(fn, args, kwargs)
+    if kind == "native" or kind == "symint" or kind == "native_python" or kind == "constant":
+        return native(fn, args, kwargs)
+    if kind == "skip":
+        code, reason = policy.break_of(fn)
+        raise Break(code, reason, clean=True)
+    raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
+
+
+def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A C function, or a C method bound to its object."""
+    look = LOOKASIDES.get(fn) if hashable(fn) else None
+    if look is not None:
+        return call_lookaside(fn, look, args, kwargs)
+    owner = fn.__self__
+    if owner is None or type(owner) is ModuleType:
+        return apply_kind(policy.c_kind(fn), fn, args, kwargs)
+    t = type(owner)
+    name = fn.__name__
+    if t is vm.traced_type:
+        return tensor_method(owner, name, args, kwargs)
+    world = vm.world
+    h = world.by_copy.get(id(owner))
+    if h is not None:
+        return shadow_method(h, owner, fn, name, args, kwargs)
+    if id(owner) in world.shadows:  # a method of the original, bound outside
+        return call(getattr(world.shadows[id(owner)].copy, name), args, kwargs)
+    m = METHOD_LOOKASIDES.get((t, name))
+    if m is not None:
+        if vm.frame is not None:
+            vm.frame.tail = False
+        return m(owner, args, kwargs)
+    if isinstance(owner, type):
+        look = LOOKASIDES.get((owner, name))
+        if look is not None:
+            return call_lookaside((owner, name), look, args, kwargs)
+        return call_class_builtin(owner, name, fn, args, kwargs)
+    if id(owner) in world.outside:
+        return apply_kind(policy.method_kind(t, name, outside=True), fn, args, kwargs)
+    return apply_kind(policy.method_kind(t, name, outside=False), fn, args, kwargs)
+
+
+def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:
+    """`object.__new__`, `dict.fromkeys`, `int.from_bytes`, `Function.apply`…"""
+    if name == "__new__":
+        if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
+            return native(fn, args, kwargs)
+    return apply_kind(policy.method_kind(owner, name, outside=False), fn, args, kwargs)
+
+
+def hashable(fn: Any) -> bool:
+    """Bound C methods hash their object, which may be a list."""
+    o = fn.__self__
+    return o is None or type(o) is ModuleType or isinstance(o, type)
+
+
+def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """A method of an outside container: read only what it reads."""
+    world = vm.world
+    if isinstance(owner, dict):
+        if name in ("get", "__contains__", "__getitem__") and not kwargs and args:
+            k = vm.hashable(args[0])
+            if k in owner:
+                if name == "__contains__":
+                    world.present(h, k)
+                    return True
+                return world.item(h, k)
+            world.absent(h, k)
+            if name == "get":
+                return args[1] if len(args) > 1 else None
+            if name == "__contains__":
+                return False
+        elif name == "__setitem__" and len(args) == 2:
+            return vm.setitem(owner, *args)
+        elif name == "keys" and type(owner) is dict:
+            world.length(h)
+            return fn()
+    elif isinstance(owner, list) and name in APPENDS:
+        return native(fn, args, kwargs)
+    world.all(owner)
+    return native(fn, args, kwargs)
+
+
+def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    m = METHOD_LOOKASIDES.get((torch.Tensor, name))
+    if m is not None:
+        if vm.frame is not None:
+            vm.frame.tail = False
+        return m(owner, args, kwargs)
+    kind = policy.method_kind(torch.Tensor, name, outside=False)
+    if kind == "skip":
+        code, reason = policy.break_of_method(torch.Tensor, name)
+        raise Break(code, reason, clean=True)
+    return graph_call(getattr(torch.Tensor, name), (owner, *args), kwargs, name)
+
+
+def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
+    """Method descriptors, method wrappers, partials, instances with `__call__`, torch ops."""
+    world = vm.world
+    if t is types.MethodWrapperType:
+        return call_method_wrapper(fn, args, kwargs)
+    if t is types.MethodDescriptorType or t is types.WrapperDescriptorType or t is types.ClassMethodDescriptorType:
+        owner = fn.__objclass__
+        if args and type(args[0]) is vm.traced_type and owner is not object:
+            return tensor_method(args[0], fn.__name__, args[1:], kwargs)
+        if args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
+            bound = fn.__get__(args[0], type(args[0]))
+            return call(bound, args[1:], kwargs)
+        return apply_kind(policy.method_kind(owner, fn.__name__, outside=False), fn, args, kwargs)
+    if t is functools.partial:
+        k = dict(fn.keywords)
+        k.update(kwargs)
+        return call(fn.func, (*fn.args, *args), k)
+    if t is functools._lru_cache_wrapper:
+        world.guard(S.const(fn), "ID_MATCH", fn)
+        return call(fn.__wrapped__, args, kwargs)
+    if t is vm.entry_point_type:
+        return call(fn.__wrapped__, args, kwargs)
+    if t is Opaque:
+        raise Break("PL0017", f"call of {fn.source.name}", clean=True)
+    if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return graph_call(fn, args, kwargs)
+    kind = policy.kind_of_object(fn)
+    if kind is not None:
+        return apply_kind(kind, fn, args, kwargs)
+    c = lookup(t, "__call__")
+    if type(c) is FunctionType:
+        return call_function(c, (fn, *args), kwargs)
+    if c is UNSET:
+        raise TypeError(f"{t.__name__!r} object is not callable")
+    raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
+
+
+def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Slots of C types bound to an object: `super().__setattr__`, `x.__eq__`…"""
+    o, name = fn.__self__, fn.__name__
+    if name == "__getattribute__":
+        return vm.getattr(o, args[0], True)
+    if name == "__setattr__":
+        return vm.setattr(o, args[0], args[1], True)
+    if name == "__delattr__":
+        return vm.delattr(o, args[0], True)
+    if name == "__init__" and type(o).__init__ is object.__init__:
+        return None
+    if type(o) is vm.traced_type:
+        return tensor_method(o, name, args, kwargs)
+    if id(o) in vm.world.by_copy:
+        if isinstance(o, dict) and name == "__getitem__":
+            return vm.world.item(vm.world.by_copy[id(o)], vm.hashable(args[0])) if args[0] in o else native(fn, args, kwargs)
+        if isinstance(o, dict) and name == "__setitem__":
+            vm.world.by_copy[id(o)].located[vm.hashable(args[0])] = WRITTEN
+            dict.__setitem__(o, *args)
+            return None
+        vm.world.all(o)
+    elif id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
+        return apply_kind(policy.method_kind(type(o), name, outside=True), fn, args, kwargs)
+    return native(fn, args, kwargs)
+
+
+def construct(cls: type, args: tuple, kwargs: dict) -> Any:
+    """`cls(*args, **kwargs)`."""
+    meta = type(cls)
+    if meta is not type:
+        m = lookup(meta, "__call__")
+        if type(m) is FunctionType and policy.python_kind(m) == "inline":
+            return interp(m, (cls, *args), kwargs)
+    new = lookup(cls, "__new__")
+    if type(new) is staticmethod:
+        new = new.__func__
+    init = lookup(cls, "__init__")
+    python_new, python_init = type(new) is FunctionType, type(init) is FunctionType
+    kind = policy.class_kind(cls)
+    if kind == "skip":
+        code, reason = policy.break_of(cls)
+        raise Break(code, reason, clean=True)
+    if kind == "graph":
+        return graph_call(cls, args, kwargs)
+    if kind == "native" or (not python_new and not python_init and kind != "inline"):
+        if kind is None:
+            raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
+        return native(cls, args, kwargs)
+    if vm.frame is not None:
+        vm.frame.tail = False
+    if python_new:
+        obj = call_function(new, (cls, *args), kwargs)
+    elif new is object.__new__:
+        obj = object.__new__(cls)
+    elif new in IDENTITY_NEW or getattr(new, "__self__", None) in SAFE_NEW_TYPES:
+        obj = native(new, (cls, *args), kwargs)
+    else:
+        raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
+    if isinstance(obj, cls):
+        if python_init:
+            r = call_function(init, (obj, *args), kwargs)
+            if r is not None:
+                raise TypeError(f"__init__() should return None, not {type(r).__name__!r}")
+        elif init is object.__init__:
+            if (args or kwargs) and not python_new:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+        else:
+            native(init, (obj, *args), kwargs)
+    return obj
+
+
+
+vm.call = call
+vm.interp = interp
+vm.native = native

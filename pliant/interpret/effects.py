@@ -1,0 +1,129 @@
+"""At the end of a capture: the difference between shadows and originals, as an ordered list of effects."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from pliant.interpret.capture import UNSET, Effect
+from pliant.interpret.world import WRITTEN, Shadow, World
+
+
+def effects_of(world: World) -> list[Effect]:
+    """Everything that the program wrote to the outside, to be replayed after the graph."""
+    out: list[Effect] = []
+    written: list[Shadow] = []
+    for h in list(world.shadows.values()):
+        n = len(out)
+        DIFFERENCES[base_of(h.copy)](world, h, out)
+        if len(out) > n:
+            written.append(h)
+    for (_, name), (g, _name, v) in world.global_writes.items():
+        out.append(Effect("global_del", g, (name,)) if v is UNSET else Effect("global_set", g, (name, v)))
+    for key, cell in world.cell_writes.items():
+        v = world.cell_values[key][1]
+        out.append(Effect("cell_del", cell, ()) if v is UNSET else Effect("cell_set", cell, (v,)))
+    for (_, name), (obj, v) in world.tensor_writes.items():
+        out.append(Effect("delattr", obj, (name,)) if v is UNSET else Effect("setattr", obj, (name, v)))
+    for fn, args, kwargs in world.calls:
+        out.append(Effect("call", fn, (args, kwargs)))
+    keep_apart(world, written)
+    return out
+
+
+def base_of(copy: Any) -> type:
+    for t in (dict, list, set, collections.deque):
+        if isinstance(copy, t):
+            return t
+    raise TypeError(type(copy))
+
+
+def keep_apart(world: World, written: list[Shadow]) -> None:
+    """A container that was written must not be another one that was read: the program would have seen the write."""
+    if not written:
+        return
+    groups: dict[tuple, list[Shadow]] = {}
+    for h in world.shadows.values():
+        groups.setdefault((type(h.orig), type(h.owner)), []).append(h)
+    for h in written:
+        mine = h.owner if h.owner is not None else h.orig
+        src = world.sources[id(mine)]
+        others = []
+        for o in groups[(type(h.orig), type(h.owner))]:
+            if o is h or not (o.located or o.keys_known):
+                continue
+            theirs = o.owner if o.owner is not None else o.orig
+            others.append(world.sources[id(theirs)])
+        if others:
+            world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
+
+
+def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
+    put = h.located.get(key, UNSET)
+    if put is UNSET:
+        return now is before
+    return put is not WRITTEN and now is put
+
+
+def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
+    o, c = h.orig, h.copy
+    removed = [k for k in o if k not in c]
+    changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
+    if not removed and not changed:
+        extra_attributes(world, h, out)
+        return
+    expected = [k for k in o if k in c] + [k for k in c if k not in o]
+    if list(c) != expected:
+        world.all(c)
+        out.append(Effect("dict_replace", o, (list(c.items()),)))
+    else:
+        out.extend(Effect("dict_del", o, (k,)) for k in removed)
+        out.extend(Effect("dict_set", o, (k, c[k])) for k in changed)
+    extra_attributes(world, h, out)
+
+
+def extra_attributes(world: World, h: Shadow, out: list[Effect]) -> None:
+    """Attributes of a shadowed dict or list subclass instance."""
+    if h.owner is not None or type(h.copy) in (dict, list):
+        return
+    mine = getattr(h.copy, "__dict__", None)
+    if mine is None:
+        return
+    theirs = h.orig.__dict__
+    for k, v in mine.items():
+        if k not in theirs or (v is not theirs[k] and v is not stand_in(world, theirs[k])):
+            out.append(Effect("setattr", h.orig, (k, v)))
+    out.extend(Effect("delattr", h.orig, (k,)) for k in theirs if k not in mine)
+
+
+def stand_in(world: World, v: Any) -> Any:
+    t = world.tensors.get(id(v))
+    if t is not None:
+        return t
+    h = world.shadows.get(id(v))
+    return h.copy if h is not None else v
+
+
+def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
+    o, c = h.orig, h.copy
+    n = len(o)
+    kind = "list" if isinstance(o, list) else "deque"
+    same = [i < len(c) and unchanged(h, i, c[i], v) for i, v in enumerate(o)]
+    if all(same) and len(c) == n:
+        extra_attributes(world, h, out)
+    elif all(same) and kind == "list":
+        out.append(Effect("list_extend", o, (list(c[n:]),)))
+        extra_attributes(world, h, out)
+    elif len(c) == n and kind == "list":
+        out.extend(Effect("dict_set", o, (i, c[i])) for i in range(n) if not same[i])
+    else:
+        world.all(c)
+        out.append(Effect(f"{kind}_replace", o, (list(c),)))
+
+
+def set_difference(world: World, h: Shadow, out: list[Effect]) -> None:
+    if h.copy != h.orig:
+        out.append(Effect("set_replace", h.orig, (list(h.copy),)))
+
+
+DIFFERENCES = {dict: dict_difference, list: sequence_difference, collections.deque: sequence_difference, set: set_difference}

@@ -1,0 +1,279 @@
+"""Capturing one frame: set the scene, interpret, and hand over what was learned. The world is left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pliant import native as engine
+from pliant.errors import PliantError
+from pliant.graph import dispatch, symnode
+from pliant.graph.trace import Trace, TorchOp
+from pliant.graph.traced import TracedTensor
+from pliant.guards import source as S
+from pliant.guards.guard import Guard, Site
+from pliant.interpret import execute, lookasides, opcodes, opcodes_build, policy  # noqa: F401  (they register themselves)
+from pliant.interpret import capture as C
+from pliant.interpret.binding import make_frame
+from pliant.interpret.decode import decode
+from pliant.interpret.effects import effects_of
+from pliant.interpret.opcodes import Lazy
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
+from pliant.interpret.world import SOURCED, Opaque, World
+from pliant.symbolic import Scope
+
+MAX_RESTARTS = 64
+
+
+class CaptureFailed(PliantError):
+    """This frame cannot be captured (not the user's fault); it runs in eager PyTorch."""
+
+
+class UserError(Exception):
+    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(repr(error))
+        self.error = error
+
+
+SOURCED.add(Lazy)
+opcodes.OPAQUE_TYPES.add(Opaque)
+vm.traced_type = TracedTensor
+vm.entry_point_type = engine.EntryPoint
+vm.capture_failed = CaptureFailed
+vm.lasti = None
+
+
+def internal_error(e: BaseException) -> bool:
+    """Errors of pliant itself never reach the user's `except` clauses."""
+    return isinstance(e, (CaptureFailed, UserError))
+
+
+def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
+    """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
+    trace = vm.trace
+    rec = TorchOp(fn, args, kwargs, None, vm.frame)
+    rec.site = lazy_site()
+    trace.torch_ops.append(rec)
+    rec.out = out = fn(*args, **kwargs)
+    return out
+
+
+def lazy_site() -> Any:
+    f = vm.frame
+    return (f.decoded, f.pc - 1) if f is not None else None
+
+
+def note_tensor_read(t: Any, name: str) -> None:
+    """An attribute of a tensor that makes a tensor (`.T`, `.mT`, `.real`) is part of the Torch-level record."""
+
+
+def globals_source(g: dict) -> S.Source:
+    return S.const(g)
+
+
+def global_source(g: dict, name: str) -> S.Source:
+    if g is vm.top_globals:
+        return S.global_(name)
+    return S.const(g).key(name)
+
+
+vm.internal_error = internal_error
+vm.record_torch = record_torch
+vm.note_tensor_read = note_tensor_read
+vm.globals_source = globals_source
+vm.global_source = global_source
+
+
+def user_text(self: Any) -> str:
+    """What `str(size)` shows the program: the number, pinned."""
+    return str(symnode.number_of(self)) if vm.active else str(self.expr)
+
+
+def sym_hash(self: Any) -> int:
+    node = self.node
+    return hash(symnode.concrete(self)) if type(node) is symnode.SymNode else original_hash(self)
+
+
+original_hash = torch.SymInt.__hash__
+
+
+@contextlib.contextmanager
+def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -> Iterator[None]:
+    """The interpreter's state for one attempt; everything is put back, torch's global state too."""
+    vm.scope, vm.trace, vm.world, vm.history, vm.config = scope, trace, world, history, config
+    vm.frame = vm.exc = vm.pending = vm.lasti = None
+    vm.depth = vm.frames_made = 0
+    state = policy.save_global_state()
+    symnode.site_hook = current_site
+    dispatch.site_hook = lazy_site
+    torch.SymInt.__hash__ = sym_hash  # type: ignore[method-assign]
+    vm.active = True
+    try:
+        yield
+    finally:
+        vm.active = False
+        torch.SymInt.__hash__ = original_hash  # type: ignore[method-assign]
+        symnode.site_hook = symnode.no_site
+        dispatch.site_hook = symnode.no_site
+        policy.restore_global_state(state)
+        vm.frame = vm.exc = None
+
+
+def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any = None, config: Any = None) -> C.Capture:
+    """Interpret one call of `fn` whose flattened frame arguments are `args`.
+
+    Returns what was learned. Raises UserError when the program itself raises, CaptureFailed when pliant cannot go on.
+    """
+    vm.break_serial = -1
+    gc_was_on = gc.isenabled()
+    gc.disable()
+    try:
+        seen: set[tuple] = set()
+        for _ in range(MAX_RESTARTS):
+            try:
+                return attempt(fn, args, start, history, config)
+            except Restart as r:
+                if (r.serial, r.count) in seen:
+                    raise CaptureFailed(f"cannot break at {r.reason}") from None
+                seen.add((r.serial, r.count))
+                vm.break_serial, vm.break_count, vm.break_code, vm.break_reason = r.serial, r.count, r.code, r.reason
+        raise CaptureFailed("too many restarts")
+    finally:
+        vm.break_serial = -1
+        if gc_was_on:
+            gc.enable()
+
+
+def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: Any) -> C.Capture:
+    scope = Scope()
+    trace = Trace(scope)
+    world = World(scope, trace, history, getattr(config, "dynamic", None))
+    vm.top_globals = fn.__globals__
+    with scene(scope, trace, world, history, config):
+        entry_state = policy.save_global_state()
+        frame = first_frame(fn, args, start)
+        exit_: Any
+        try:
+            with trace.recording():
+                exit_ = C.Return(vm.run(frame))
+            if frame.yielded or frame.decoded.is_generator:
+                raise CaptureFailed("a generator is not compiled")
+        except Break as b:
+            b.frames.reverse()
+            exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)
+        except LoopBackSignal:
+            exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))
+        except (Restart, CaptureFailed):
+            raise
+        except Exception as e:
+            raise UserError(e) from e
+        with trace.recording():
+            effects = effects_of(world)
+        effects += policy.global_state_effects(entry_state)
+        guards = final_guards(world)
+    return C.Capture(fn.__code__, trace, world, guards, effects, exit_)
+
+
+def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
+    """The frame to interpret, its locals not yet looked at."""
+    if start is None:
+        code = fn.__code__
+        names = code.co_varnames
+        f = make_frame(fn, [Lazy(v, S.local(i, names[i])) for i, v in enumerate(args)], func_source=S.func())
+        for i, v in enumerate(args):  # *args and **kwargs are made by the call: nothing to guard but their content
+            f.fast[i] = Lazy(v, S.local(i, names[i]))
+    else:
+        f = resumed_frame(fn, args, start)
+    f.top = True
+    h = vm.history
+    f.watched = h is not None and h.watches(f.code)
+    f.serial = 1
+    return f
+
+
+def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
+    d = decode(start.code)
+    state = args[0]
+    root = S.local(0, "state")
+    fast: list[Any] = [UNSET] * d.nlocalsplus
+    cells = vm.world.cells
+    names = start.code.co_varnames
+    n_locals = len(names)
+    for slot, item in start.slots:
+        v = state[item]
+        src = root.index(item)
+        is_cell = slot >= n_locals or names[slot] in start.code.co_cellvars
+        if is_cell and type(v).__name__ == "cell":
+            cells[id(v)] = src.contents()
+            vm.world.adopt(v, src)
+            fast[slot] = v
+        else:
+            fast[slot] = Lazy(v, src)
+    f = Frame(d, fn, fast, fn.__globals__)
+    f.pc = d.index_at[start.offset]
+    if start.loops:
+        f.loop_header = d.index_at[start.loops[-1]]
+    for s in start.stack:
+        if s is C.NULL:
+            f.stack.append(C.NULL)
+        elif isinstance(s, C.LastI):
+            f.stack.append(d.index_at[s.value * 2])
+        else:
+            f.stack.append(vm.world.locate(state[s], root.index(s)))
+    if start.handling is not None:
+        vm.exc = vm.world.locate(state[start.handling], root.index(start.handling))
+        f.handling.append(vm.exc)
+    return f
+
+
+def final_guards(world: World) -> list[Guard]:
+    """All guards with their sites, class look-ups and torch's global state included."""
+    out = []
+    for g in world.guards.values():
+        where = g.site
+        site = None
+        if where is not None:
+            d, i = where
+            site = Site(d.code.co_filename, d.lines[i], d.code.co_qualname, d.offsets[i], d.code)
+        out.append(Guard(g.source, g.kind, g.value, site))
+    for cls, names in world.type_attrs.items():
+        found = {k: (None if v is UNSET else v) for k, v in names.items()}
+        out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
+    out.append(Guard(S.func(), "GLOBAL_STATE", engine.global_state()))
+    return out
+
+
+def classify(code: Any) -> int:
+    """Whether a Python frame that C code starts during capture is run by CPython (1) or interpreted (2)."""
+    return 1 if policy.runs_natively(code) else 2
+
+
+def captured_frame(fn: Any, args: list) -> Any:
+    """A Python frame that C code started during capture: interpret it."""
+    look = lookasides.LOOKASIDES.get(fn)
+    try:
+        if look is not None:
+            return look(tuple(args), {})
+        from_c = vm.frame
+        if from_c is not None:
+            from_c.tail = False
+        f = make_frame(fn, list(args))
+        f.parent = vm.frame
+        vm.depth += 1
+        try:
+            return vm.run(f)
+        finally:
+            vm.depth -= 1
+    except (Break, Restart) as e:
+        vm.pending = e
+        raise
+
+
+engine.set_capture_callback(captured_frame, classify)
+__all__ = ["CaptureFailed", "UserError", "capture", "opcodes_build", "site_of"]

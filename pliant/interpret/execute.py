@@ -1,0 +1,157 @@
+"""Running interpreted frames: the dispatch loop, exception unwinding, and how a break is turned into suspended frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.errors import Tripwire
+from pliant.graph.dispatch import Untraceable
+from pliant.interpret.actions import native_action
+from pliant.interpret.capture import FrameState
+from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
+from pliant.symbolic import DataDependent
+
+
+def run(f: Frame) -> Any:
+    """Run `f` until it returns, yields, raises or breaks; the value it returns or yields."""
+    caller, vm.frame = vm.frame, f
+    ins = f.ins
+    n = f.count
+    step = watched if f.serial == vm.break_serial or f.watched else None
+    try:
+        while True:
+            try:
+                if step is None:
+                    while True:
+                        handler, a = ins[f.pc]
+                        f.pc += 1
+                        n += 1
+                        if handler(f, a):
+                            f.count = n
+                            return f.ret
+                else:
+                    while True:
+                        f.count = n
+                        step(f)
+                        handler, a = ins[f.pc]
+                        f.pc += 1
+                        n += 1
+                        if handler(f, a):
+                            f.count = n
+                            return f.ret
+            except Break as b:
+                f.count = n
+                leave(f, b, n)
+                raise
+            except (Restart, LoopBackSignal):
+                raise
+            except (DataDependent, Untraceable, Tripwire) as e:
+                f.count = n
+                b = Break(*break_of_error(e))
+                leave(f, b, n)
+                raise b from e
+            except BaseException as e:
+                f.tail = False
+                if vm.pending is not None:
+                    e2, vm.pending = vm.pending, None
+                    raise e2 from None
+                if vm.internal_error(e):
+                    raise
+                if vm.exc is not None and e.__context__ is None and e is not vm.exc and e.__cause__ is not vm.exc:
+                    e.__context__ = vm.exc
+                if not unwind(f, e):
+                    raise
+    finally:
+        vm.frame = caller
+
+
+def break_of_error(e: BaseException) -> tuple[str, str]:
+    if isinstance(e, DataDependent):
+        return "PL0002", str(e)
+    if isinstance(e, Tripwire):
+        return "PL0018", str(e)
+    return "PL0011", str(e)
+
+
+def watched(f: Frame) -> None:
+    """Before each instruction of a frame that is to break somewhere."""
+    if f.serial == vm.break_serial and f.count == vm.break_count:
+        f.pc += 1
+        f.kw = f.kw or ()
+        raise Break(vm.break_code, vm.break_reason, clean=True)
+    if f.watched:
+        h = vm.history
+        i = f.pc
+        if i in f.decoded.loop_headers and i != f.loop_header and h.is_loop(f.code, f.decoded.offsets[i]):
+            b = Break("PL0016", "a loop whose trip count keeps changing", clean=True)
+            b.action = ("loop", f.decoded.offsets[i])
+            f.pc += 1
+            raise b
+        if h.breaks_at(f.code, f.decoded.offsets[i]):
+            f.pc += 1
+            raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
+
+
+def unwind(f: Frame, e: BaseException) -> bool:
+    """Jump to the handler that covers the current instruction, if there is one."""
+    i = f.pc - 1
+    if vm.lasti is not None:
+        i, vm.lasti = vm.lasti, None
+    for start, stop, target, depth, lasti in f.decoded.table:
+        if start <= i < stop:
+            del f.stack[depth:]
+            if lasti:
+                f.stack.append(i)
+            f.stack.append(e)
+            f.pc = target
+            return True
+    return False
+
+
+def leave(f: Frame, b: Break, n: int) -> None:
+    """`b` leaves frame `f`: suspend the frame, or ask for a restart that breaks cleanly before this instruction."""
+    if not b.frames:
+        if not b.clean:
+            raise Restart(f.serial, n - 1, b.code, b.reason)
+        b.site = site_of(f)
+        if b.action[0] == "none":
+            b.action, operands, b.pushes, offset = native_action(f)
+        else:  # a region loop: the frame stands at the header
+            operands, offset = 0, f.decoded.offsets[f.pc - 1]
+        b.frames.append(suspend(f, operands, offset))
+    else:
+        operands = TAIL_OPERANDS.get(f.decoded.names[f.pc - 1])
+        if not b.tail or operands is None:
+            raise Restart(f.serial, n - 1, b.code, b.reason)
+        if callable(operands):
+            operands = operands(f)
+        b.frames.append(suspend(f, operands, f.decoded.offsets[f.pc]))
+    b.tail = f.is_tail
+
+
+TAIL_OPERANDS: dict[str, Any] = {
+    "CALL": lambda f: f.decoded.ins[f.pc - 1][1] + 2,
+    "CALL_FUNCTION_EX": lambda f: 4 if f.decoded.ins[f.pc - 1][1] & 1 else 3,
+    "LOAD_ATTR": 1,
+    "BINARY_SUBSCR": 2,
+    "WITH_EXCEPT_START": 0,
+}
+
+
+def suspend(f: Frame, operands: int, offset: int) -> FrameState:
+    """The frame with the current instruction's operands removed, to go on at `offset`."""
+    i = f.pc - 1
+    handler = None
+    for start, stop, target, depth, lasti in f.decoded.table:
+        if start <= i < stop:
+            handler = (f.decoded.offsets[target], depth, lasti)
+            break
+    stack = f.stack[: len(f.stack) - operands] if operands else list(f.stack)
+    loop = f.decoded.offsets[f.loop_header] if f.loop_header >= 0 else None
+    return FrameState(
+        f.code, f.globals, f.func, list(f.fast), stack, offset, f.handling[-1] if f.handling else None, handler, f.decoded.offsets[i] // 2, loop
+    )
+
+
+vm.run = run
+vm.unwind = unwind

@@ -1,0 +1,634 @@
+"""One handler per opcode (CPython 3.11): stack, names, control flow, exceptions.
+
+A handler peeks at its operands and removes them only when it succeeded: if it raises `Break`, the frame is exactly as
+before the instruction. It returns True to leave the frame.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import types
+from typing import Any
+
+from pliant.interpret.attributes import getattr_, lookup
+from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.decode import op
+from pliant.interpret.generators import Generator
+from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth, unpack
+from pliant.interpret.state import Break, LoopBackSignal, vm
+
+CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
+
+
+class Lazy:
+    """An argument that the program has not looked at yet: located (and guarded) on first use."""
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: Any, source: Any) -> None:
+        self.value = value
+        self.source = source
+
+
+def force(f: Any, i: int) -> Any:
+    """The stand-in in local slot `i`."""
+    v = f.fast[i]
+    if type(v) is Lazy:
+        v = f.fast[i] = vm.world.locate(v.value, v.source)
+    return v
+
+
+# -- stack and locals -----------------------------------------------------------------------------
+
+
+@op("<unknown>")
+def unknown(f: Any, name: str) -> None:
+    raise Break("PL0009", f"the instruction {name}")
+
+
+@op("RESUME", "NOP", "PRECALL", "CACHE")
+def nop(f: Any, a: Any) -> None:
+    pass
+
+
+@op("PUSH_NULL")
+def push_null(f: Any, a: Any) -> None:
+    f.stack.append(NULL)
+
+
+@op("POP_TOP")
+def pop_top(f: Any, a: Any) -> None:
+    f.stack.pop()
+
+
+@op("COPY")
+def copy(f: Any, n: int) -> None:
+    f.stack.append(f.stack[-n])
+
+
+@op("SWAP")
+def swap(f: Any, n: int) -> None:
+    s = f.stack
+    s[-1], s[-n] = s[-n], s[-1]
+
+
+@op("LOAD_CONST")
+def load_const(f: Any, a: Any) -> None:
+    f.stack.append(a)
+
+
+@op("LOAD_FAST")
+def load_fast(f: Any, i: int) -> None:
+    v = f.fast[i]
+    if v is UNSET:
+        name = f.code.co_varnames[i] if i < f.code.co_nlocals else "?"
+        raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+    if type(v) is Lazy:
+        v = f.fast[i] = vm.world.locate(v.value, v.source)
+    f.stack.append(v)
+
+
+@op("STORE_FAST")
+def store_fast(f: Any, i: int) -> None:
+    f.fast[i] = f.stack.pop()
+
+
+@op("DELETE_FAST")
+def delete_fast(f: Any, i: int) -> None:
+    if f.fast[i] is UNSET:
+        raise UnboundLocalError(f"cannot access local variable '{f.code.co_varnames[i]}' where it is not associated with a value")
+    f.fast[i] = UNSET
+
+
+# -- cells -------------------------------------------------------------------------------------------
+
+
+@op("MAKE_CELL")
+def make_cell(f: Any, i: int) -> None:
+    v = force(f, i)
+    f.fast[i] = CellType() if v is UNSET else CellType(v)
+
+
+@op("LOAD_CLOSURE")
+def load_closure(f: Any, i: int) -> None:
+    f.stack.append(f.fast[i])
+
+
+@op("COPY_FREE_VARS")
+def copy_free_vars(f: Any, n: int) -> None:
+    f.fast[-n:] = f.func.__closure__
+
+
+def cell_name(f: Any, i: int) -> str:
+    c = f.code
+    names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
+    return names[i]
+
+
+def unbound_cell(f: Any, i: int) -> Exception:
+    name = cell_name(f, i)
+    if name in f.code.co_freevars:
+        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+
+
+def read_cell(cell: Any, f: Any, i: int) -> Any:
+    world = vm.world
+    key = id(cell)
+    src = world.cells.get(key)
+    if src is None:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            raise unbound_cell(f, i) from None
+    got = world.cell_values.get(key)
+    if got is None:
+        try:
+            v = cell.cell_contents
+        except ValueError:
+            raise unbound_cell(f, i) from None
+        got = world.cell_values[key] = (cell, world.locate(v, src))
+    if got[1] is UNSET:
+        raise unbound_cell(f, i)
+    return got[1]
+
+
+@op("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(f: Any, i: int) -> None:
+    f.stack.append(read_cell(f.fast[i], f, i))
+
+
+@op("STORE_DEREF")
+def store_deref(f: Any, i: int) -> None:
+    cell = f.fast[i]
+    world = vm.world
+    if id(cell) in world.cells:
+        v = f.stack.pop()
+        world.cell_values[id(cell)] = (cell, v)
+        world.cell_writes[id(cell)] = cell
+    else:
+        cell.cell_contents = f.stack.pop()
+
+
+@op("DELETE_DEREF")
+def delete_deref(f: Any, i: int) -> None:
+    cell = f.fast[i]
+    world = vm.world
+    if id(cell) in world.cells:
+        read_cell(cell, f, i)
+        world.cell_values[id(cell)] = (cell, UNSET)
+        world.cell_writes[id(cell)] = cell
+        return
+    try:
+        del cell.cell_contents
+    except ValueError:
+        raise unbound_cell(f, i) from None
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+
+def load_global_value(f: Any, name: str) -> Any:
+    world = vm.world
+    g = f.globals
+    key = (id(g), name)
+    r = world.reads.get(key, UNSET)
+    if r is not UNSET:
+        return r
+    if key in world.global_writes:
+        v = world.global_writes[key][2]
+        if v is not UNSET:
+            return v
+    elif name in g:
+        if id(g) in world.fresh_globals:
+            return g[name]
+        r = world.reads[key] = world.locate(g[name], vm.global_source(g, name))
+        return r
+    b = g["__builtins__"] if "__builtins__" in g else builtins
+    b = b if type(b) is dict else b.__dict__
+    if name not in b:
+        raise NameError(f"name '{name}' is not defined")
+    world.guard(vm.globals_source(g), "DICT_CONTAINS", (name, False), name)
+    r = world.reads[key] = b[name]  # builtins are taken not to change
+    return r
+
+
+@op("LOAD_GLOBAL")
+def load_global(f: Any, a: tuple) -> None:
+    v = load_global_value(f, a[0])
+    if a[1]:
+        f.stack.append(NULL)
+    f.stack.append(v)
+
+
+@op("LOAD_NAME")
+def load_name(f: Any, name: str) -> None:
+    f.stack.append(load_global_value(f, name))
+
+
+@op("STORE_GLOBAL")
+def store_global(f: Any, name: str) -> None:
+    key = (id(f.globals), name)
+    vm.world.reads.pop(key, None)
+    vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
+
+
+@op("DELETE_GLOBAL")
+def delete_global(f: Any, name: str) -> None:
+    key = (id(f.globals), name)
+    w = vm.world.global_writes.get(key)
+    if w is not None and w[2] is UNSET or w is None and name not in f.globals:
+        raise NameError(f"name '{name}' is not defined")
+    vm.world.reads.pop(key, None)
+    vm.world.global_writes[key] = (f.globals, name, UNSET)
+
+
+@op("LOAD_BUILD_CLASS")
+def load_build_class(f: Any, a: Any) -> None:
+    f.stack.append(builtins.__build_class__)
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(f: Any, a: Any) -> None:
+    f.stack.append(AssertionError)
+
+
+# -- control flow -----------------------------------------------------------------------------------------
+
+
+@op("RETURN_VALUE")
+def return_value(f: Any, a: Any) -> bool:
+    f.ret = f.stack.pop()
+    return True
+
+
+@op("RETURN_GENERATOR")
+def return_generator(f: Any, a: Any) -> bool:
+    if f.code.co_flags & 0x280:  # coroutines and async generators run uncompiled
+        raise Break("PL0008", f"the coroutine {f.code.co_qualname}")
+    f.ret = Generator(f)
+    f.yielded = False
+    return True
+
+
+@op("YIELD_VALUE")
+def yield_value(f: Any, a: Any) -> bool:
+    f.ret = f.stack.pop()
+    f.yielded = True
+    return True
+
+
+@op("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(f: Any, a: Any) -> None:
+    f.stack[-1] = get_iter(f.stack[-1])
+
+
+@op("SEND")
+def send(f: Any, a: int) -> None:
+    s = f.stack
+    v, it = s[-1], s[-2]
+    try:
+        if v is None:
+            r = get_next(it)
+        elif type(it) is Generator:
+            r = it.send(v)
+        else:
+            r = vm.call(getattr_(it, "send"), (v,), {})
+        s[-1] = r
+    except StopIteration as e:
+        s.pop()
+        s[-1] = e.value
+        f.pc = a
+
+
+@op("JUMP_FORWARD")
+def jump_forward(f: Any, a: int) -> None:
+    f.pc = a
+
+
+@op("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump_backward(f: Any, a: int) -> None:
+    if a == f.loop_header:
+        f.pc = a
+        raise LoopBackSignal
+    f.pc = a
+
+
+@op("POP_JUMP_FORWARD_IF_TRUE")
+def jump_if_true(f: Any, a: int) -> None:
+    v = f.stack[-1]
+    if v is True or (v is not False and truth(v)):
+        f.pc = a
+    f.stack.pop()
+
+
+@op("POP_JUMP_FORWARD_IF_FALSE")
+def jump_if_false(f: Any, a: int) -> None:
+    v = f.stack[-1]
+    if v is False or (v is not True and not truth(v)):
+        f.pc = a
+    f.stack.pop()
+
+
+@op("POP_JUMP_BACKWARD_IF_TRUE")
+def jump_back_if_true(f: Any, a: int) -> None:
+    v = f.stack[-1]
+    taken = v is True or (v is not False and truth(v))
+    f.stack.pop()
+    if taken:
+        jump_backward(f, a)
+
+
+@op("POP_JUMP_BACKWARD_IF_FALSE")
+def jump_back_if_false(f: Any, a: int) -> None:
+    v = f.stack[-1]
+    taken = v is False or (v is not True and not truth(v))
+    f.stack.pop()
+    if taken:
+        jump_backward(f, a)
+
+
+def is_none(v: Any) -> bool:
+    if type(v) in OPAQUE_TYPES:
+        raise Break("PL0017", f"a comparison of {v.source.name} with None", clean=True)
+    return v is None
+
+
+OPAQUE_TYPES: set[type] = set()
+
+
+@op("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def jump_if_none(f: Any, a: int) -> None:
+    if is_none(f.stack[-1]):
+        f.stack.pop()
+        (jump_backward if a <= f.pc - 1 else jump_forward)(f, a)
+    else:
+        f.stack.pop()
+
+
+@op("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def jump_if_not_none(f: Any, a: int) -> None:
+    if not is_none(f.stack[-1]):
+        f.stack.pop()
+        (jump_backward if a <= f.pc - 1 else jump_forward)(f, a)
+    else:
+        f.stack.pop()
+
+
+@op("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(f: Any, a: int) -> None:
+    if truth(f.stack[-1]):
+        f.pc = a
+    else:
+        f.stack.pop()
+
+
+@op("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(f: Any, a: int) -> None:
+    if not truth(f.stack[-1]):
+        f.pc = a
+    else:
+        f.stack.pop()
+
+
+@op("GET_ITER")
+def op_get_iter(f: Any, a: Any) -> None:
+    f.stack[-1] = get_iter(f.stack[-1])
+
+
+@op("FOR_ITER")
+def for_iter(f: Any, a: int) -> None:
+    try:
+        f.stack.append(get_next(f.stack[-1]))
+    except StopIteration:
+        f.stack.pop()
+        f.pc = a
+
+
+# -- operators --------------------------------------------------------------------------------------------
+
+
+@op("UNARY_NOT")
+def unary_not(f: Any, a: Any) -> None:
+    v = f.stack[-1]
+    f.stack[-1] = symbolic_not(v) if type(v) in SYM_BOOL else not truth(v)
+
+
+SYM_BOOL: set[type] = set()
+
+
+def symbolic_not(v: Any) -> Any:
+    return not bool(v)
+
+
+def unary(fn: Any, name: str) -> Any:
+    def handler(f: Any, a: Any) -> None:
+        v = f.stack[-1]
+        t = type(v)
+        if t in PLAIN_OPERANDS:
+            f.stack[-1] = fn(v)
+        elif t is vm.traced_type:
+            f.stack[-1] = vm.record_torch(fn, (v,), {}, None)
+        else:
+            m = lookup(t, name)
+            f.stack[-1] = vm.interp(m, (v,), {}) if type(m) is FunctionType else vm.native(fn, (v,), {})
+
+    return handler
+
+
+op("UNARY_NEGATIVE")(unary(operator.neg, "__neg__"))
+op("UNARY_POSITIVE")(unary(operator.pos, "__pos__"))
+op("UNARY_INVERT")(unary(operator.invert, "__invert__"))
+
+
+@op("BINARY_OP")
+def binary_op(f: Any, fn: Any) -> None:
+    s = f.stack
+    r = binary(fn, s[-2], s[-1])
+    s.pop()
+    s[-1] = r
+
+
+@op("COMPARE_OP")
+def compare_op(f: Any, fn: Any) -> None:
+    s = f.stack
+    r = compare(fn, s[-2], s[-1])
+    s.pop()
+    s[-1] = r
+
+
+@op("IS_OP")
+def is_op(f: Any, invert: int) -> None:
+    s = f.stack
+    b, a = s[-1], s[-2]
+    if a is None or b is None:
+        r = is_none(a) and is_none(b)
+    elif type(a) in OPAQUE_TYPES or type(b) in OPAQUE_TYPES:
+        raise Break("PL0017", "an identity test of an opaque input", clean=True)
+    else:
+        r = vm.same_object(a, b) if a is not b else True
+    s.pop()
+    s[-1] = (not r) if invert else r
+
+
+@op("CONTAINS_OP")
+def contains_op(f: Any, invert: int) -> None:
+    s = f.stack
+    r = contains(s[-1], s[-2])
+    s.pop()
+    s[-1] = (not r) if invert else r
+
+
+# -- exceptions --------------------------------------------------------------------------------------------
+
+
+@op("RAISE_VARARGS")
+def raise_varargs(f: Any, n: int) -> None:
+    s = f.stack
+    if n == 0:
+        if vm.exc is None:
+            raise RuntimeError("No active exception to reraise")
+        raise vm.exc
+    e = s[-n]
+    cause = s[-1] if n == 2 else None
+    if isinstance(e, type) and issubclass(e, BaseException):
+        e = vm.call(e, (), {})
+    elif not isinstance(e, BaseException):
+        raise TypeError("exceptions must derive from BaseException")
+    if n == 2:
+        if isinstance(cause, type):
+            cause = vm.call(cause, (), {})
+        e.__cause__ = cause
+    raise e
+
+
+@op("PUSH_EXC_INFO")
+def push_exc_info(f: Any, a: Any) -> None:
+    s = f.stack
+    e = s.pop()
+    s.append(vm.exc)
+    s.append(e)
+    f.handling.append(e)
+    vm.exc = e
+
+
+@op("POP_EXCEPT")
+def pop_except(f: Any, a: Any) -> None:
+    vm.exc = f.stack.pop()
+    if f.handling:
+        f.handling.pop()
+
+
+@op("CHECK_EXC_MATCH")
+def check_exc_match(f: Any, a: Any) -> None:
+    s = f.stack
+    t = s[-1]
+    for c in t if isinstance(t, tuple) else (t,):
+        if not (isinstance(c, type) and issubclass(c, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    s[-1] = isinstance(s[-2], t)
+
+
+@op("CHECK_EG_MATCH")
+def check_eg_match(f: Any, a: Any) -> None:
+    s = f.stack
+    t, e = s[-1], s[-2]
+    if isinstance(e, BaseExceptionGroup):
+        match, rest = e.split(t)
+    elif isinstance(e, t):
+        match, rest = BaseExceptionGroup("", [e]) if not isinstance(e, Exception) else ExceptionGroup("", [e]), None
+    else:
+        match, rest = None, e
+    s[-2], s[-1] = rest, match
+    if match is not None:
+        vm.exc = match
+
+
+@op("PREP_RERAISE_STAR")
+def prep_reraise_star(f: Any, a: Any) -> None:
+    s = f.stack
+    excs, orig = s[-1], s[-2]
+    left = [e for e in excs if e is not None]
+    if not left:
+        r: Any = None
+    elif not isinstance(orig, BaseExceptionGroup):
+        r = left[0]
+    else:
+        leaves: set[int] = set()
+        collect_leaves(orig, leaves)
+        raised, again = [], []
+        for e in left:
+            mine: set[int] = set()
+            collect_leaves(e, mine)
+            (again if mine <= leaves else raised).append(e)
+        kept: set[int] = set()
+        for e in again:
+            collect_leaves(e, kept)
+        rest = orig.split(lambda e: id(e) in kept)[0] if kept else None
+        if raised:
+            parts = raised + ([rest] if rest is not None else [])
+            r = parts[0] if len(parts) == 1 else ExceptionGroup("", parts)
+        else:
+            r = rest
+    s.pop()
+    s[-1] = r
+
+
+def collect_leaves(e: Any, out: set[int]) -> None:
+    if isinstance(e, BaseExceptionGroup):
+        for x in e.exceptions:
+            collect_leaves(x, out)
+    else:
+        out.add(id(e))
+
+
+@op("RERAISE")
+def reraise(f: Any, n: int) -> None:
+    s = f.stack
+    e = s.pop()
+    if n:
+        vm.lasti = s[-n]
+    raise e
+
+
+def special_method(obj: Any, name: str, what: str) -> Any:
+    """A dunder bound through the type, as CPython looks it up."""
+    if lookup(type(obj), name) is UNSET:
+        raise TypeError(f"{type(obj).__name__!r} object does not support the {what}")
+    return getattr_(obj, name)
+
+
+@op("BEFORE_WITH")
+def before_with(f: Any, a: Any) -> None:
+    s = f.stack
+    m = s[-1]
+    enter = special_method(m, "__enter__", "context manager protocol")
+    leave = special_method(m, "__exit__", "context manager protocol")
+    r = vm.call(enter, (), {})
+    s[-1] = leave
+    s.append(r)
+
+
+@op("WITH_EXCEPT_START")
+def with_except_start(f: Any, a: Any) -> None:
+    s = f.stack
+    e = s[-1]
+    f.tail = True
+    r = vm.call(s[-4], (type(e), e, e.__traceback__), {})
+    f.tail = False
+    s.append(r)
+
+
+def install(types_: dict[str, set]) -> None:
+    """Types known only when the other rooms are loaded."""
+    OPAQUE_TYPES.update(types_.get("opaque", ()))
+
+
+def same_object(a: Any, b: Any) -> bool:
+    if type(a) is MethodType or type(b) is MethodType:
+        return False
+    return identical(a, b)
+
+
+vm.same_object = same_object

@@ -1,0 +1,448 @@
+"""One handler per opcode (CPython 3.11): calls, attributes, items, building containers, functions, imports, patterns."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import sys
+import types
+from typing import Any
+
+from pliant.interpret.attributes import delattr_, getattr_, lookup, setattr_
+from pliant.interpret.calls import call, native
+from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.decode import op
+from pliant.interpret.slots import SYM_TYPES, delitem, getitem, hashable, length, setitem, unpack
+from pliant.interpret.state import Break, vm
+
+FunctionType, MethodType = types.FunctionType, types.MethodType
+
+# -- attributes and items ------------------------------------------------------------------------------
+
+
+@op("LOAD_ATTR")
+def load_attr(f: Any, name: str) -> None:
+    s = f.stack
+    f.tail = True
+    r = getattr_(s[-1], name)
+    f.tail = False
+    s[-1] = r
+
+
+@op("LOAD_METHOD")
+def load_method(f: Any, name: str) -> None:
+    s = f.stack
+    o = s[-1]
+    r = getattr_(o, name)
+    if type(r) is MethodType and r.__self__ is o:
+        s[-1] = r.__func__
+        s.append(o)
+    else:
+        s[-1] = NULL
+        s.append(r)
+
+
+@op("STORE_ATTR")
+def store_attr(f: Any, name: str) -> None:
+    s = f.stack
+    setattr_(s[-1], name, s[-2])
+    del s[-2:]
+
+
+@op("DELETE_ATTR")
+def delete_attr(f: Any, name: str) -> None:
+    delattr_(f.stack[-1], name)
+    f.stack.pop()
+
+
+@op("BINARY_SUBSCR")
+def binary_subscr(f: Any, a: Any) -> None:
+    s = f.stack
+    f.tail = True
+    r = getitem(s[-2], s[-1])
+    f.tail = False
+    s.pop()
+    s[-1] = r
+
+
+@op("STORE_SUBSCR")
+def store_subscr(f: Any, a: Any) -> None:
+    s = f.stack
+    setitem(s[-2], s[-1], s[-3])
+    del s[-3:]
+
+
+@op("DELETE_SUBSCR")
+def delete_subscr(f: Any, a: Any) -> None:
+    s = f.stack
+    delitem(s[-2], s[-1])
+    del s[-2:]
+
+
+# -- calls ------------------------------------------------------------------------------------------------
+
+
+@op("KW_NAMES")
+def kw_names(f: Any, names: tuple) -> None:
+    f.kw = names
+
+
+def call_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
+    """What a CALL instruction is about to call; the stack is left as it is."""
+    s = f.stack
+    base = len(s) - n
+    args = tuple(s[base:])
+    fn, m = s[base - 1], s[base - 2]
+    if m is not NULL:
+        args = (fn, *args)
+        fn = m
+    k = f.kw
+    if k:
+        nk = len(k)
+        return fn, args[:-nk], dict(zip(k, args[-nk:], strict=True))
+    return fn, args, {}
+
+
+@op("CALL")
+def op_call(f: Any, n: int) -> None:
+    fn, args, kw = call_operands(f, n)
+    f.tail = True
+    r = call(fn, args, kw)
+    f.tail = False
+    if kw:
+        f.kw = ()
+    s = f.stack
+    del s[len(s) - n - 1 :]
+    s[-1] = r
+
+
+def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
+    s = f.stack
+    kw = s[-1] if flags & 1 else {}
+    args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
+    if type(args) is not tuple:
+        try:
+            args = tuple(unpack(args))
+        except TypeError:
+            raise TypeError(f"{getattr(fn, '__qualname__', fn)}() argument after * must be an iterable, not {type(args).__name__}") from None
+    if flags & 1:
+        if not isinstance(kw, collections.abc.Mapping):
+            raise TypeError(f"{getattr(fn, '__qualname__', fn)}() argument after ** must be a mapping, not {type(kw).__name__}")
+        vm.world.all(kw)
+        kw = dict(kw)
+    return fn, args, kw
+
+
+@op("CALL_FUNCTION_EX")
+def call_function_ex(f: Any, flags: int) -> None:
+    fn, args, kw = call_ex_operands(f, flags)
+    f.tail = True
+    r = call(fn, args, kw)
+    f.tail = False
+    s = f.stack
+    del s[len(s) - (3 if flags & 1 else 2) :]
+    s[-1] = r
+
+
+@op("MAKE_FUNCTION")
+def make_function(f: Any, flags: int) -> None:
+    s = f.stack
+    code = s.pop()
+    closure = s.pop() if flags & 8 else None
+    annotations = s.pop() if flags & 4 else None
+    kwdefaults = s.pop() if flags & 2 else None
+    defaults = s.pop() if flags & 1 else None
+    fn = FunctionType(code, f.globals, code.co_name, defaults, closure)
+    if kwdefaults:
+        fn.__kwdefaults__ = kwdefaults
+    if annotations:
+        fn.__annotations__ = annotations if isinstance(annotations, dict) else dict(zip(annotations[::2], annotations[1::2], strict=True))
+    fn.__qualname__ = code.co_qualname
+    vm.world.own_functions[id(fn)] = fn
+    s.append(fn)
+
+
+# -- building --------------------------------------------------------------------------------------------
+
+
+def take(s: list, n: int) -> list:
+    if not n:
+        return []
+    r = s[-n:]
+    del s[-n:]
+    return r
+
+
+@op("BUILD_TUPLE")
+def build_tuple(f: Any, n: int) -> None:
+    r = tuple(take(f.stack, n))
+    f.stack.append(r)
+
+
+@op("BUILD_LIST")
+def build_list(f: Any, n: int) -> None:
+    r = take(f.stack, n)
+    f.stack.append(r)
+
+
+@op("BUILD_SET")
+def build_set(f: Any, n: int) -> None:
+    s = f.stack
+    r = native(set, ([hashable(x) for x in s[len(s) - n :]],), {}) if n else set()
+    if n:
+        del s[-n:]
+    s.append(r)
+
+
+@op("BUILD_MAP")
+def build_map(f: Any, n: int) -> None:
+    s = f.stack
+    items = s[len(s) - 2 * n :] if n else []
+    pairs = [(hashable(items[i]), items[i + 1]) for i in range(0, 2 * n, 2)]
+    r = dict(pairs) if all(type(k) is str for k, _ in pairs) else native(dict, (pairs,), {})
+    if n:
+        del s[-2 * n :]
+    s.append(r)
+
+
+@op("BUILD_CONST_KEY_MAP")
+def build_const_key_map(f: Any, n: int) -> None:
+    s = f.stack
+    keys = s.pop()
+    r = dict(zip(keys, take(s, n), strict=True))
+    s.append(r)
+
+
+@op("BUILD_STRING")
+def build_string(f: Any, n: int) -> None:
+    r = "".join(take(f.stack, n))
+    f.stack.append(r)
+
+
+@op("BUILD_SLICE")
+def build_slice(f: Any, n: int) -> None:
+    r = slice(*take(f.stack, n))
+    f.stack.append(r)
+
+
+@op("FORMAT_VALUE")
+def format_value(f: Any, flags: int) -> None:
+    s = f.stack
+    spec = s[-1] if flags & 4 else ""
+    v = s[-2] if flags & 4 else s[-1]
+    if type(v) in SYM_TYPES:
+        v = vm.specialize(v)
+    if type(v) is vm.traced_type:
+        raise Break("PL0005", "formatting a tensor into a string", clean=True)
+    conversion = flags & 3
+    if conversion:
+        v = native((str, repr, ascii)[conversion - 1], (v,), {})
+    r = format(v, spec) if type(v) in (str, int, float, bool) else native(format, (v, spec), {})
+    if flags & 4:
+        s.pop()
+    s[-1] = r
+
+
+@op("LIST_APPEND")
+def list_append(f: Any, n: int) -> None:
+    v = f.stack.pop()
+    f.stack[-n].append(v)
+
+
+@op("SET_ADD")
+def set_add(f: Any, n: int) -> None:
+    v = hashable(f.stack[-1])
+    native(set.add, (f.stack[-n - 1], v), {})
+    f.stack.pop()
+
+
+@op("MAP_ADD")
+def map_add(f: Any, n: int) -> None:
+    s = f.stack
+    k = hashable(s[-2])
+    s[-n - 2][k] = s[-1]
+    del s[-2:]
+
+
+@op("LIST_EXTEND")
+def list_extend(f: Any, n: int) -> None:
+    s = f.stack
+    try:
+        items = unpack(s[-1])
+    except TypeError as e:
+        if "not iterable" in str(e):
+            raise TypeError(f"Value after * must be an iterable, not {type(s[-1]).__name__}") from None
+        raise
+    s.pop()
+    s[-n].extend(items)
+
+
+@op("SET_UPDATE")
+def set_update(f: Any, n: int) -> None:
+    s = f.stack
+    items = [hashable(x) for x in unpack(s[-1])]
+    native(set.update, (s[-n - 1], items), {})
+    s.pop()
+
+
+def merged(f: Any, n: int, unique: bool) -> None:
+    s = f.stack
+    v, target = s[-1], s[-n - 1]
+    if not isinstance(v, dict):
+        if not (hasattr(type(v), "keys") and hasattr(type(v), "__getitem__")):
+            raise TypeError(f"'{type(v).__name__}' object is not a mapping")
+        v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
+    else:
+        vm.world.all(v)
+        if type(v) is not dict and type(lookup(type(v), "keys")) is FunctionType:
+            v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
+    if unique:
+        for k in v:
+            if not isinstance(k, str):
+                raise TypeError("keywords must be strings")
+            if k in target:
+                fn = s[-n - 3] if len(s) >= n + 3 else None
+                raise TypeError(f"{getattr(fn, '__qualname__', fn)}() got multiple values for keyword argument {k!r}")
+    target.update(v)
+    s.pop()
+
+
+@op("DICT_UPDATE")
+def dict_update(f: Any, n: int) -> None:
+    merged(f, n, False)
+
+
+@op("DICT_MERGE")
+def dict_merge(f: Any, n: int) -> None:
+    merged(f, n, True)
+
+
+@op("LIST_TO_TUPLE")
+def list_to_tuple(f: Any, a: Any) -> None:
+    f.stack[-1] = tuple(f.stack[-1])
+
+
+@op("UNPACK_SEQUENCE")
+def unpack_sequence(f: Any, n: int) -> None:
+    s = f.stack
+    v = s[-1]
+    if type(v) is vm.traced_type and not v.sizes:
+        raise TypeError("iteration over a 0-d tensor")
+    try:
+        r = unpack(v)
+    except TypeError as e:
+        if "not iterable" in str(e):
+            raise TypeError(f"cannot unpack non-iterable {type(v).__name__} object") from None
+        raise
+    if len(r) > n:
+        raise ValueError(f"too many values to unpack (expected {n})")
+    if len(r) < n:
+        raise ValueError(f"not enough values to unpack (expected {n}, got {len(r)})")
+    s.pop()
+    r.reverse()
+    s.extend(r)
+
+
+@op("UNPACK_EX")
+def unpack_ex(f: Any, a: int) -> None:
+    before, after = a & 255, a >> 8
+    s = f.stack
+    r = unpack(s[-1])
+    if len(r) < before + after:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
+    s.pop()
+    middle = r[before : len(r) - after]
+    x = [*r[:before], middle, *r[len(r) - after :]] if after else [*r[:before], middle]
+    x.reverse()
+    s.extend(x)
+
+
+# -- imports -----------------------------------------------------------------------------------------------
+
+
+@op("IMPORT_NAME")
+def import_name(f: Any, name: str) -> None:
+    s = f.stack
+    r = builtins.__import__(name, f.globals, None, s[-1], s[-2])
+    s.pop()
+    s[-1] = r
+
+
+@op("IMPORT_FROM")
+def import_from(f: Any, name: str) -> None:
+    m = f.stack[-1]
+    try:
+        v = getattr_(m, name)
+    except AttributeError:
+        full = f"{m.__name__}.{name}"
+        if full not in sys.modules:
+            raise ImportError(f"cannot import name {name!r} from {m.__name__!r} ({getattr(m, '__file__', 'unknown location')})") from None
+        v = sys.modules[full]
+    f.stack.append(v)
+
+
+# -- patterns -----------------------------------------------------------------------------------------------
+
+MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
+SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+@op("GET_LEN")
+def get_len(f: Any, a: Any) -> None:
+    f.stack.append(length(f.stack[-1]))
+
+
+@op("MATCH_MAPPING")
+def match_mapping(f: Any, a: Any) -> None:
+    f.stack.append(bool(vm.type_of(f.stack[-1]).__flags__ & MAPPING_FLAG))
+
+
+@op("MATCH_SEQUENCE")
+def match_sequence(f: Any, a: Any) -> None:
+    f.stack.append(bool(vm.type_of(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
+
+
+@op("MATCH_KEYS")
+def match_keys(f: Any, a: Any) -> None:
+    keys, subject = f.stack[-1], f.stack[-2]
+    values = []
+    for k in keys:
+        if not vm.contains(subject, k):
+            f.stack.append(None)
+            return
+        values.append(getitem(subject, k))
+    f.stack.append(tuple(values))
+
+
+@op("MATCH_CLASS")
+def match_class(f: Any, n: int) -> None:
+    s = f.stack
+    names, cls, subject = s[-1], s[-2], s[-3]
+    if not vm.isinstance(subject, cls):
+        del s[-2:]
+        s[-1] = None
+        return
+    out = []
+    ok = True
+    if n:
+        if cls in SELF_MATCHING:
+            out.append(subject)
+        else:
+            try:
+                match_args = getattr_(cls, "__match_args__")
+            except AttributeError:
+                match_args = ()
+            if len(match_args) < n:
+                raise TypeError(f"{cls.__name__}() accepts {len(match_args)} positional sub-patterns ({n} given)")
+            names = (*match_args[:n], *names)
+    for name in names:
+        try:
+            out.append(getattr_(subject, name))
+        except AttributeError:
+            ok = False
+            break
+    del s[-2:]
+    s[-1] = tuple(out) if ok else None
+
+
+__all__ = ["UNSET", "call_ex_operands", "call_operands"]

@@ -1,0 +1,637 @@
+"""The model of the outside world during one capture.
+
+What existed before the capture is *outside*. Reading it goes through `World.locate`, which records a guard and returns the
+stand-in that the interpreter works on; writing goes to shadows, and `effects.py` turns the difference into effects.
+Nothing outside changes while capturing.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.symnode import to_sym
+from pliant.guards import source as S
+from pliant.guards.guard import Guard, TensorSpec
+from pliant.guards.source import Source
+from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.state import Break, vm
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+SPECIALIZED_INTS = (0, 1)
+TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
+
+
+class Opaque:
+    """Stands for an outside constant that changed too often to be worth a guard: every use of its value breaks the graph."""
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"<opaque {self.source.name}>"
+
+
+def _opaque_use(self: Any, *_: Any) -> Any:
+    raise Break("PL0017", f"the value of {self.source.name} changes on every call, so it is kept out of the graph")
+
+
+for _name in (
+    "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs bool int float "
+    "index hash str format len iter next getitem setitem contains call and or xor invert lshift rshift round matmul"
+).split():
+    setattr(Opaque, f"__{_name}__", _opaque_use)
+
+
+WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
+
+
+class Bound:
+    """`symbol >= low`, which the capture took for granted when it made the symbol (0/1 policy)."""
+
+    __slots__ = ("low", "name")
+
+    def __init__(self, name: str, low: int) -> None:
+        self.name = name
+        self.low = low
+
+    def symbol_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def postfix(self, index: dict[str, int]) -> list[tuple]:
+        return [("var", index[self.name]), ("const", self.low), ("ge",)]
+
+    def python(self, rename: Any = None) -> str:
+        return f"{self.name} >= {self.low}"
+
+    __str__ = __repr__ = python
+
+
+class StrideIs:
+    """`stride symbol == product of sizes`."""
+
+    __slots__ = ("expr", "name")
+
+    def __init__(self, name: str, expr: Any) -> None:
+        self.name = name
+        self.expr = expr
+
+    def symbol_names(self) -> tuple[str, ...]:
+        return (self.name, *(x.name for x in self.expr.symbols()))
+
+    def postfix(self, index: dict[str, int]) -> list[tuple]:
+        return [("var", index[self.name]), *self.expr.postfix(index), ("eq",)]
+
+    def python(self, rename: Any = None) -> str:
+        return f"{self.name} == {self.expr.python()}"
+
+    __str__ = __repr__ = python
+
+
+class Shadow:
+    """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
+
+    __slots__ = ("all", "copy", "keys_known", "located", "orig", "owner", "source")
+
+    def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
+        self.orig = orig
+        self.copy = copy
+        self.source = source
+        self.owner = owner  # the instance whose `__dict__` this is, or None
+        self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
+        self.all = False
+        self.keys_known = False
+
+
+class World:
+    """Sources, shadows and guards of one capture."""
+
+    def __init__(self, scope: Any, trace: Any, history: Any, dynamic: bool | None = None) -> None:
+        self.scope = scope
+        self.trace = trace
+        self.history = history
+        self.dynamic = dynamic
+        self.outside: dict[int, Any] = {}
+        self.sources: dict[int, Source] = {}
+        self.shadows: dict[int, Shadow] = {}
+        self.by_copy: dict[int, Shadow] = {}
+        self.tensors: dict[int, Any] = {}
+        self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
+        self.guards: dict[tuple, Guard] = {}
+        self.symbols: dict[str, Source] = {}
+        self.relations: list[Any] = []  # Exprs beyond scope.guards (strides as products of sizes)
+        self.type_attrs: dict[type, dict[str, Any]] = {}
+        self.reads: dict[tuple, Any] = {}
+        self.global_writes: dict[tuple, tuple] = {}
+        self.cells: dict[int, Source] = {}
+        self.cell_values: dict[int, tuple] = {}
+        self.cell_writes: dict[int, Any] = {}
+        self.own_functions: dict[int, Any] = {}
+        self.calls: list[tuple] = []  # deferred calls (print, logging), in order
+        self.tensor_writes: dict[tuple, tuple] = {}
+        self.lookups: dict[tuple, Any] = {}
+        self.specialized: dict[str, Any] = {}
+        self.keep: list = []
+        self.fresh_globals: set[int] = set()  # namespaces made in the capture
+        self.n_symbols = 0
+
+    # -- guards ------------------------------------------------------------------------------
+    def guard(self, source: Source, kind: str, value: Any = None, key: Any = None) -> None:
+        """Record a guard once."""
+        k = (source, kind, key)
+        if k not in self.guards:
+            f = vm.frame
+            where = (f.decoded, f.pc - 1 if f.pc else 0) if f is not None else None
+            self.guards[k] = Guard(source, kind, value, where)
+
+    def type_attr(self, cls: type, name: str, found: Any) -> None:
+        """The program relied on what the class look-up of `name` gives."""
+        d = self.type_attrs.get(cls)
+        if d is None:
+            d = self.type_attrs[cls] = {}
+        d[name] = found
+
+    # -- what is outside -----------------------------------------------------------------------
+    def is_outside(self, obj: Any) -> bool:
+        return id(obj) in self.outside
+
+    def source_of(self, obj: Any) -> Source | None:
+        """Where an outside object (an instance, or the original of a shadow) came from."""
+        if type(obj) in SOURCED:
+            return obj.source
+        return self.sources.get(id(obj))
+
+    def original_of(self, copy: Any) -> Any:
+        """The outside container of which `copy` is the shadow copy, or None."""
+        h = self.by_copy.get(id(copy))
+        return h.orig if h is not None else None
+
+    def adopt(self, obj: Any, source: Source) -> Any:
+        """Register an outside instance; a second path to the same object is guarded to stay the same object."""
+        i = id(obj)
+        if i in self.outside:
+            first = self.sources[i]
+            if first is not source:
+                self.guard(source, "ALIAS", first)
+        else:
+            self.outside[i] = obj
+            self.sources[i] = source
+        return obj
+
+    # -- locate: a value read from outside becomes a stand-in -----------------------------------
+    def locate(self, v: Any, source: Source) -> Any:
+        """The stand-in of outside value `v` read at `source`; records the guards that make it valid."""
+        f = LOCATORS.get(type(v))
+        if f is not None:
+            return f(self, v, source)
+        return self.locate_other(v, source)
+
+    def locate_other(self, v: Any, source: Source) -> Any:
+        t = type(v)
+        if isinstance(v, torch.Tensor):
+            if t is vm.traced_type:
+                return v
+            self.guard(source, "TYPE_MATCH", t)
+            return self.adopt(v, source)
+        if isinstance(v, (type, enum.Enum)) or t in IMMUTABLE:
+            self.guard(source, "ID_MATCH", v)
+            return v
+        if isinstance(v, tuple):
+            return self.locate_tuple_subclass(v, source)
+        if isinstance(v, (int, float, str, bytes)):  # subclasses of constants keep their identity
+            self.guard(source, "ID_MATCH", v)
+            return self.adopt(v, source)
+        h = self.shadows.get(id(v))
+        if h is not None:
+            if h.source is not source:
+                self.guard(source, "ALIAS", h.source)
+            return h.copy
+        if isinstance(v, (dict, list)) and shadowable_subclass(t):
+            return self.shadow_subclass(v, source).copy
+        if t is vm.entry_point_type:
+            self.guard(source, "ID_MATCH", v)
+            return self.adopt(v, source)
+        self.guard(source, "TYPE_MATCH", t)
+        return self.adopt(v, source)
+
+    def constant(self, v: Any, source: Source) -> Any:
+        if self.history is not None and self.history.is_opaque(source):
+            return Opaque(v, source)
+        self.guard(source, "EQ_MATCH", v)
+        return v
+
+    def identity(self, v: Any, source: Source) -> Any:
+        self.guard(source, "ID_MATCH", v)
+        return v
+
+    def integer(self, v: int, source: Source) -> Any:
+        """Arguments are symbolic at once (but 0 and 1); what hangs on objects becomes so after its first change."""
+        if not INT_MIN <= v <= INT_MAX:
+            return self.constant(v, source)
+        h = self.history
+        if self.dynamic is False:
+            return self.constant(v, source)
+        changed = h is not None and h.is_dynamic(source)
+        if not changed:
+            if v in SPECIALIZED_INTS or source.root.op != "local" or through_attribute(source):
+                return self.constant(v, source)
+        elif h.is_opaque(source):
+            return Opaque(v, source)
+        seen = self.reads.get((source, "int"), UNSET)
+        if seen is not UNSET:
+            return seen
+        name = self.new_symbol(source)
+        self.guard(source, "INT")
+        r = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=v, source=source))
+        return r
+
+    def floating(self, v: float, source: Source) -> Any:
+        return self.constant(v, source)
+
+    def new_symbol(self, source: Source, prefix: str = "s") -> str:
+        name = f"{prefix}{self.n_symbols}"
+        self.n_symbols += 1
+        self.symbols[name] = source
+        return name
+
+    def locate_tuple(self, v: tuple, source: Source) -> tuple:
+        self.guard(source, "TYPE_MATCH", type(v))
+        self.guard(source, "LENGTH", len(v))
+        items = [self.locate(x, source.index(i)) for i, x in enumerate(v)]
+        for a, b in zip(items, v, strict=True):
+            if a is not b:
+                return tuple(items)
+        return v
+
+    def locate_size(self, v: Any, source: Source) -> Any:
+        return torch.Size(self.locate_tuple(v, source))
+
+    def locate_tuple_subclass(self, v: Any, source: Source) -> Any:
+        self.guard(source, "TYPE_MATCH", type(v))
+        self.guard(source, "LENGTH", len(v))
+        items = [self.locate(x, source.index(i)) for i, x in enumerate(v)]
+        t = type(v)
+        try:
+            r = tuple.__new__(t, items)
+        except TypeError:  # structseq: a C type that makes itself from a sequence
+            r = t(items)
+        if getattr(v, "__dict__", None):
+            d = source.dict()
+            for k, x in v.__dict__.items():
+                r.__dict__[k] = self.locate(x, d.key(k))
+        return r
+
+    def locate_method(self, v: Any, source: Source) -> Any:
+        self.guard(source, "TYPE_MATCH", MethodType)
+        f = self.locate(v.__func__, source.attr("__func__"))
+        o = self.locate(v.__self__, source.attr("__self__"))
+        return MethodType(f, o) if (f is not v.__func__ or o is not v.__self__) else v
+
+    def locate_builtin(self, v: Any, source: Source) -> Any:
+        owner = v.__self__
+        if owner is None or type(owner) is ModuleType or isinstance(owner, type):
+            return self.identity(v, source)
+        self.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
+        self.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)
+        o = self.locate(owner, source.attr("__self__"))
+        return getattr(o, v.__name__) if o is not owner else v
+
+    def locate_partial(self, v: Any, source: Source) -> Any:
+        self.guard(source, "TYPE_MATCH", functools.partial)
+        f = self.locate(v.func, source.attr("func"))
+        args = self.locate(v.args, source.attr("args"))
+        kw = self.locate(v.keywords, source.attr("keywords"))
+        self.all(kw)
+        return functools.partial(f, *args, **kw)
+
+    def locate_function(self, v: Any, source: Source) -> Any:
+        self.guard(source, "ID_MATCH", v)
+        return v
+
+    # -- shadows ------------------------------------------------------------------------------
+    def shadow(self, v: Any, source: Source, owner: Any = None) -> Shadow:
+        copy = v.copy() if owner is None else dict(v)
+        h = Shadow(v, copy, source, owner)
+        self.shadows[id(v)] = h
+        self.by_copy[id(copy)] = h
+        self.outside[id(v)] = v
+        self.sources[id(v)] = source
+        if owner is None:
+            self.guard(source, "TYPE_MATCH", type(v))
+        return h
+
+    def shadow_subclass(self, v: Any, source: Source) -> Shadow:
+        t = type(v)
+        base = dict if isinstance(v, dict) else list
+        if issubclass(t, collections.OrderedDict):
+            base = collections.OrderedDict
+        copy = t.__new__(t)
+        (base.update if base is not list else base.extend)(copy, v)
+        h = Shadow(v, copy, source, None)
+        self.shadows[id(v)] = h
+        self.by_copy[id(copy)] = h
+        self.outside[id(v)] = v
+        self.sources[id(v)] = source
+        self.guard(source, "TYPE_MATCH", t)
+        d = getattr(v, "__dict__", None)
+        if d:
+            ds = source.dict()
+            for k, x in d.items():
+                copy.__dict__[k] = self.locate(x, ds.key(k))
+        return h
+
+    def locate_container(self, v: Any, source: Source) -> Any:
+        h = self.shadows.get(id(v))
+        if h is None:
+            if id(v) in self.by_copy:
+                return v
+            h = self.shadow(v, source)
+        elif h.source is not source:
+            self.guard(source, "ALIAS", h.source)
+        return h.copy
+
+    def locate_set(self, v: Any, source: Source) -> Any:
+        if id(v) in self.shadows or id(v) in self.by_copy:
+            return self.locate_container(v, source)
+        for x in v:
+            if not (type(x) in CONSTANT_TYPES or isinstance(x, (type, FunctionType, enum.Enum))):
+                self.guard(source, "TYPE_MATCH", type(v))
+                return self.adopt(v, source)  # members with state: only identity is known of it
+        h = self.shadow(v, source)
+        self.guard(source, "SET_EQUALS", frozenset(v))
+        h.all = True
+        return h.copy
+
+    def locate_frozenset(self, v: Any, source: Source) -> Any:
+        self.guard(source, "SET_EQUALS", v)
+        return v
+
+    def instance_dict(self, obj: Any) -> Shadow | None:
+        """The shadow of an outside instance's `__dict__` (None: it has none)."""
+        try:
+            d = obj.__dict__
+        except AttributeError:
+            return None
+        h = self.shadows.get(id(d))
+        if h is None:
+            if type(d) is not dict:
+                return None
+            h = self.shadow(d, self.sources[id(obj)].dict(), obj)
+        return h
+
+    def item(self, h: Shadow, k: Any) -> Any:
+        """Read one key of a dict through its shadow."""
+        v = h.copy[k]
+        if k not in h.located and k in h.orig:
+            h.located[k] = WRITTEN
+            w = h.located[k] = self.locate(v, h.source.key(k))
+            if w is not v:
+                h.copy[k] = w
+                return w
+        return v
+
+    def absent(self, h: Shadow, k: Any) -> None:
+        """The program relied on `k` not being in this dict."""
+        if k not in h.orig:
+            self.guard(h.source, "DICT_CONTAINS", (k, False), k)
+
+    def present(self, h: Shadow, k: Any) -> None:
+        if k in h.orig:
+            self.guard(h.source, "DICT_CONTAINS", (k, True), k)
+
+    def index(self, h: Shadow, i: int) -> Any:
+        """Read one index of a list through its shadow."""
+        v = h.copy[i]
+        n = len(h.orig)
+        if i < 0:
+            self.length(h)
+            i += len(h.copy)
+        if i not in h.located and i < n and v is h.orig[i]:
+            w = h.located[i] = self.locate(v, h.source.index(i))
+            if w is not v:
+                h.copy[i] = w
+                return w
+        return v
+
+    def length(self, h: Shadow) -> None:
+        """The program relied on how many items there are."""
+        if not h.keys_known:
+            h.keys_known = True
+            if isinstance(h.orig, dict):
+                self.guard(h.source, "DICT_KEYS", list(h.orig))
+            elif not isinstance(h.orig, (set, frozenset)):
+                self.guard(h.source, "LENGTH", len(h.orig))
+
+    def all(self, c: Any) -> None:
+        """The program (or C code) may read anything in container `c`: locate every item."""
+        h = self.by_copy.get(id(c))
+        if h is None or h.all:
+            return
+        h.all = True
+        self.length(h)
+        if isinstance(c, dict):
+            for k in list(h.orig):
+                if k in c and k not in h.located:
+                    self.item(h, k)
+        elif isinstance(c, list):
+            for i in range(min(len(h.orig), len(c))):
+                if i not in h.located:
+                    self.index(h, i)
+        elif isinstance(c, collections.deque):
+            for i, v in enumerate(h.orig):
+                if i not in h.located:
+                    w = h.located[i] = self.locate(v, h.source.index(i))
+                    if w is not v:
+                        c[i] = w
+
+    def deep(self, c: Any, seen: set | None = None) -> None:
+        """`all`, and whatever containers are inside: C code may walk them."""
+        t = type(c)
+        if t not in CONTAINERS and id(c) not in self.by_copy:
+            return
+        if seen is None:
+            seen = set()
+        if id(c) in seen:
+            return
+        seen.add(id(c))
+        if id(c) in self.by_copy:
+            self.all(c)
+        for x in c.values() if isinstance(c, dict) else c:
+            tx = type(x)
+            if tx in CONTAINERS or id(x) in self.by_copy:
+                self.deep(x, seen)
+
+    # -- tensors ----------------------------------------------------------------------------------
+    def tensor(self, v: Any, source: Source) -> Any:
+        """The traced input for a real tensor: sizes symbolic unless 0, 1, a parameter's, or declared static."""
+        r = self.tensors.get(id(v))
+        if r is not None:
+            if r.source is not source:
+                self.guard(source, "ALIAS", r.source)
+            return r
+        if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
+            self.guard(source, "TYPE_MATCH", type(v))
+            return self.adopt(v, source)
+        return make_tensor(self, v, source)
+
+
+SOURCED: set[type] = {Opaque}  # stand-ins that know where they came from
+
+
+def through_attribute(source: Source) -> bool:
+    """Whether the path to this value goes through an object's attribute (then an int is taken to be configuration)."""
+    s: Source | None = source
+    while s is not None:
+        if s.op in ("dict", "attr", "cell", "contents"):
+            return True
+        s = s.base
+    return False
+
+
+def shadowable_subclass(t: type) -> bool:
+    """Subclasses of dict and list made in Python, with plain construction and no slots."""
+    if t.__flags__ & (1 << 9) == 0:  # Py_TPFLAGS_HEAPTYPE
+        return False
+    new = t.__new__
+    if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
+        return False
+    return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
+
+
+def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
+    """Which dims are specialized from the start."""
+    if world.dynamic is False:
+        return (True,) * v.dim()
+    h = world.history
+    if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
+        if h is None or not h.is_dynamic(source):
+            return (True,) * v.dim()
+    marked = getattr(v, "_pliant_static_dims", None)
+    dynamic = getattr(v, "_pliant_dynamic_dims", ())
+    out = []
+    for i, n in enumerate(v.shape):
+        if marked is not None and i in marked:
+            out.append(True)
+        elif i in dynamic or (h is not None and h.is_dynamic(source.size(i))):
+            out.append(False)
+        else:
+            out.append(n in SPECIALIZED_INTS)
+    return tuple(out)
+
+
+def is_module_state(source: Source) -> bool:
+    """Parameters and buffers keep static sizes: `…__dict__['_parameters' | '_buffers'][name]`."""
+    b = source.base
+    return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
+
+
+def make_tensor(world: World, v: Any, source: Source) -> Any:
+    static = static_dims(world, v, source)
+    scope = world.scope
+    shape, stride = tuple(v.shape), v.stride()
+    sizes: list[Any] = []
+    spec_sizes: list[int | None] = []
+    for i, n in enumerate(shape):
+        if static[i]:
+            sizes.append(n)
+            spec_sizes.append(n)
+        else:
+            name = world.new_symbol(source.size(i))
+            lo = 2 if n > 1 else 0
+            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i))))
+            spec_sizes.append(None)
+            if lo == 2:
+                world.relations.append(Bound(name, 2))
+    strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
+    offset: Any = v.storage_offset()
+    if offset != 0 and not all(static):
+        name = world.new_symbol(source.offset())
+        offset = to_sym(scope, scope.backed(name, hint=offset, lo=0, source=source.offset()))
+    t = world.trace.input(v, source, tuple(sizes), tuple(strides), offset, v.requires_grad)
+    if type(v) is not torch.Tensor:
+        t.pytype = type(v)
+    world.tensors[id(v)] = t
+    world.real[id(t)] = v
+    world.keep.append(v)
+    spec = TensorSpec(type(v), v.dtype, v.device, v.requires_grad, v.dim(), tuple(spec_sizes), tuple(spec_strides), v)
+    world.guard(source, "TENSOR_MATCH", spec)
+    return t
+
+
+def trace_strides(
+    world: World, source: Source, shape: tuple, stride: tuple, sizes: list, static: bool
+) -> tuple[list[Any], list[int | None]]:
+    """Strides as products of sizes where the example's are such products (guarded), else as symbols of their own."""
+    if static:
+        return list(stride), list(stride)
+    n = len(shape)
+    out: list[Any] = [None] * n
+    spec: list[int | None] = [None] * n
+    scope = world.scope
+    done: list[int] = []
+    for i in sorted(range(n), key=lambda i: (stride[i], -i)):
+        st = stride[i]
+        if st in (0, 1) or shape[i] in (0, 1):
+            out[i] = spec[i] = st
+            done.append(i)
+            continue
+        for j in reversed(done):
+            if shape[j] not in (0, 1) and stride[j] * shape[j] == st:
+                out[i] = out[j] * sizes[j]
+                break
+        if out[i] is None:
+            name = world.new_symbol(source.stride(i), "t")
+            out[i] = to_sym(scope, scope.backed(name, hint=st, lo=0, source=source.stride(i)))
+        elif type(out[i]) is int:
+            spec[i] = st
+        else:
+            name = world.new_symbol(source.stride(i), "t")
+            world.relations.append(StrideIs(name, out[i].node.expr))
+        done.append(i)
+    return out, spec
+
+
+CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}
+CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(NotImplemented), int, float, torch.dtype, torch.device}
+
+LOCATORS: dict[type, Callable[[World, Any, Source], Any]] = {
+    int: World.integer,
+    float: World.floating,
+    **dict.fromkeys((str, bytes, bool, complex), World.constant),
+    **dict.fromkeys(
+        (
+            type(None), type(Ellipsis), type(NotImplemented), ModuleType, type, torch.dtype, torch.layout,
+            torch.memory_format, property, classmethod, staticmethod, types.CodeType,
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+            types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
+        ),
+        World.identity,
+    ),
+    torch.device: World.constant,
+    range: World.constant,
+    slice: World.constant,
+    FunctionType: World.locate_function,
+    types.BuiltinFunctionType: World.locate_builtin,
+    MethodType: World.locate_method,
+    functools.partial: World.locate_partial,
+    tuple: World.locate_tuple,
+    torch.Size: World.locate_size,
+    frozenset: World.locate_frozenset,
+    set: World.locate_set,
+    **dict.fromkeys(
+        (list, dict, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter),
+        World.locate_container,
+    ),
+    **dict.fromkeys(TENSOR_TYPES, World.tensor),
+}  # fmt: skip

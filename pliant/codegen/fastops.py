@@ -1,0 +1,337 @@
+"""The cheapest Python call that runs exactly one given ATen overload.
+
+`torch.ops.aten.X.overload(...)` matches a schema and boxes its arguments: about 1 µs more than the generated
+bindings behind `torch.X`, `torch._C._nn.X` and `Tensor.X`, which are the same for a launched graph except that they
+choose the overload from the arguments. So a binding is used only after a *probe* has shown that, for arguments of
+these very types, it dispatches first of all to the wanted overload with the wanted arguments. Probes run no kernel
+(a dispatch mode records the call and aborts it), cost some 20 µs, and are remembered per overload and argument types.
+
+What is looked up, in this order: a row of `FORMS` (operators and methods that need their own spelling), then the
+overload's base name in each of `NAMESPACES`, then `torch.ops` itself, which is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+NAMESPACES: tuple[tuple[str, Any], ...] = (
+    ("", torch._C._VariableFunctions),
+    ("nn_", torch._C._nn),
+    ("T_", torch._C.TensorBase),
+    ("linalg_", torch._C._linalg),
+    ("special_", torch._C._special),
+    ("fft_", torch._C._fft),
+)
+"""Where generated bindings live: (prefix of the global's name in generated code, namespace object)."""
+
+
+Renderer = Callable[[str, list[str], list[str], list, dict], str | None]
+"""(name, texts of positionals, texts of keywords `k=v`, values, keyword values) -> expression, or None: does not apply."""
+
+
+def _method(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str:
+    """`x.name(a, b)`."""
+    return f"{args[0]}.{name}({', '.join(args[1:] + kwargs)})"
+
+
+def _sizes(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+    """`x.view(a, b)`: the list argument spelled as separate integers, which saves building a tuple (0.3 µs)."""
+    if len(args) != 2 or kwargs or not values[1]:
+        return None
+    return f"{args[0]}.{name}({args[1][1:-1].rstrip(',')})"
+
+
+def _infix(symbol: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+    """`a + b` of two tensors or a tensor and a number."""
+    return f"{args[0]} {symbol} {args[1]}" if len(args) == 2 and not kwargs else None
+
+
+def _slice(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+    """`x[:, a:b]`: indexing reaches `aten.slice` with the same operands, and knows its short cuts."""
+    texts = dict(zip(("self", "dim", "start", "end", "step"), args, strict=False))
+    dim = values[1] if len(values) > 1 else 0
+    if kwargs or type(dim) is not int or not 0 <= dim <= 4:
+        return None
+    bounds = ["" if texts.get(k) in (None, "None", str(_INT64_MAX)) else texts[k] for k in ("start", "end")]
+    if "step" in texts:
+        bounds.append(texts["step"])
+    return f"{args[0]}[{':, ' * dim}{':'.join(bounds)}]"
+
+
+def _index(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+    """`x[:, i]`. A 0-dim index would be read as an integer, which is another operator."""
+    if any(v is not None and (v.dim() == 0 or v.dtype == torch.uint8) for v in values[1]):
+        return None
+    items = args[1][1:-1].rstrip(",").split(", ")
+    return f"{args[0]}[{', '.join(':' if i == 'None' else i for i in items)}{',' if len(items) == 1 else ''}]"
+
+
+def _to(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+    """`x.to(dtype, False, True)`: a copy in another dtype and nothing else."""
+    return f"{args[0]}.to({kwargs[0][6:]}, False, True)" if list(keywords) == ["dtype"] else None
+
+
+_INT64_MAX = 2**63 - 1
+FORMS: dict[str, tuple[str, Renderer]] = {
+    "aten::view": ("view", _sizes),
+    "aten::permute": ("permute", _sizes),
+    "aten::expand": ("expand", _sizes),
+    "aten::repeat": ("repeat", _sizes),
+    "aten::t": ("t", _method),
+    "aten::transpose.int": ("transpose", _method),
+    "aten::unsqueeze": ("unsqueeze", _method),
+    "aten::squeeze.dim": ("squeeze", _method),
+    "aten::add.Tensor": ("+", _infix),
+    "aten::sub.Tensor": ("-", _infix),
+    "aten::mul.Tensor": ("*", _infix),
+    "aten::div.Tensor": ("/", _infix),
+    "aten::slice.Tensor": ("slice", _slice),
+    "aten::index.Tensor": ("index", _index),
+    "aten::_to_copy": ("to", _to),
+    "aten::_local_scalar_dense": ("item", _method),
+}
+"""Spellings that beat a function call, or that exist only as a method: overload -> (name, renderer)."""
+
+EQUIVALENT: dict[str, Any] = {
+    f"aten::{name}.Scalar": getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_")
+}
+"""Overloads that ATen itself implements as another overload on the same operands (a number is wrapped as a 0-dim tensor)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How generated code spells one call of an overload.
+
+    `render(name, arg texts, kwarg texts, values, keyword values)` gives the expression, `globals` the names that it needs;
+    `trim` tells `normalize` whether defaults may be left out.
+    """
+
+    render: Renderer
+    name: str
+    globals: dict[str, Any]
+    fast: bool
+    trim: bool = True
+
+    def text(self, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
+        return self.render(self.name, args, kwargs, values, keywords)
+
+
+def _function(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str:
+    return f"{name}({', '.join(args + kwargs)})"
+
+
+class _Stop(Exception):
+    """Aborts a probed call before any kernel runs."""
+
+
+class _Probe(TorchDispatchMode):
+    """Records the first overload dispatched to, with its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: tuple | None = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        self.seen = (func, args, kwargs or {})
+        raise _Stop
+
+
+_MISSING = object()
+_schemas: dict[Any, list[tuple[str, bool, Any]]] = {}
+_calls: dict[tuple, Call] = {}
+_meta: dict[tuple, torch.Tensor] = {}
+
+
+def _schema(target: Any) -> list[tuple[str, bool, Any]]:
+    """(name, keyword-only, default or _MISSING) of each argument."""
+    rows = _schemas.get(target)
+    if rows is None:
+        rows = _schemas[target] = [
+            (a.name, a.kwarg_only, a.default_value if a.has_default_value() else _MISSING) for a in target._schema.arguments
+        ]
+    return rows
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal as arguments of an operator: type and value, item by item; lists and tuples are alike, tensors by identity."""
+    if isinstance(a, (list, tuple)) or isinstance(b, (list, tuple)):
+        return (
+            isinstance(a, (list, tuple))
+            and isinstance(b, (list, tuple))
+            and len(a) == len(b)
+            and all(same(x, y) for x, y in zip(a, b, strict=True))
+        )
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return a is b
+    if type(a) is float and type(b) is float and a != a and b != b:
+        return True
+    return type(a) is type(b) and a == b
+
+
+def normalize(target: Any, args: tuple, kwargs: dict, trim: bool = True) -> tuple[list, dict]:
+    """The call with every argument where the schema has it: positionals in order, then keyword-only ones.
+
+    With `trim`, keywords and trailing positionals that equal their defaults are left out.
+    """
+    positional: list = []
+    keywords: dict[str, Any] = {}
+    needed = 0
+    for i, (name, kwarg_only, default) in enumerate(_schema(target)):
+        value = args[i] if i < len(args) else kwargs.get(name, default)
+        keep = default is _MISSING or not (_is_plain(value) and same(value, default)) or name == "reduction"
+        if kwarg_only:
+            if keep:
+                keywords[name] = value
+        else:
+            positional.append(value)
+            if keep or not trim:
+                needed = len(positional)
+    return positional[:needed], keywords
+
+
+def _is_plain(value: Any) -> bool:
+    """True for values whose equality is decided by Python alone (no tensor, no symbolic number inside)."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(v) for v in value)
+    return not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _kind(value: Any) -> Any:
+    """The part of an argument's type that may decide which overload a binding picks."""
+    if isinstance(value, torch.Tensor):
+        return ("T", value.dim() == 0, value.dtype)
+    if isinstance(value, (list, tuple)):
+        return ("L", min(len(value), 2), *dict.fromkeys(_kind(v) for v in value))
+    if isinstance(value, torch.SymInt):
+        return int
+    if isinstance(value, torch.SymFloat):
+        return float
+    if isinstance(value, torch.SymBool):
+        return bool
+    if value is None or isinstance(value, (str, torch.memory_format, torch.layout)):
+        return value
+    return type(value)
+
+
+def _stand_in(value: Any) -> Any:
+    """A probe argument of the same kind: a fresh meta tensor per tensor, a small number per symbolic number."""
+    if isinstance(value, torch.Tensor):
+        key = (value.dim(), value.dtype)
+        if key not in _meta:
+            _meta[key] = torch.empty((7,) * value.dim(), dtype=value.dtype, device="meta")
+        return _meta[key].detach()
+    if isinstance(value, (list, tuple)):
+        return tuple(_stand_in(v) for v in value)
+    if isinstance(value, torch.SymInt):
+        return 1
+    if isinstance(value, torch.SymFloat):
+        return 1.5
+    if isinstance(value, torch.SymBool):
+        return True
+    return value
+
+
+def _probe(target: Any, call: Callable[[], Any], args: list, kwargs: dict, below_autograd: bool) -> bool:
+    """Does `call` dispatch to `target` first, with exactly these arguments?"""
+    probe = _Probe()
+    try:
+        with probe:
+            if below_autograd:
+                with torch._C._AutoDispatchBelowAutograd():
+                    call()
+            else:
+                call()
+    except Exception:  # noqa: BLE001, S110 - whatever the binding's parser raises, it is not the call that we want
+        pass
+    if probe.seen is None or probe.seen[0] is not target:
+        return False
+    _, seen_args, seen_kwargs = probe.seen
+    for i, (name, _, default) in enumerate(_schema(target)):
+        want = args[i] if i < len(args) else kwargs.get(name, default)
+        got = seen_args[i] if i < len(seen_args) else seen_kwargs.get(name, default)
+        if not (same(want, got) or _harmless(target, i, name, want, got)):
+            return False
+    return True
+
+
+def _harmless(target: Any, index: int, name: str, want: Any, got: Any) -> bool:
+    """Differences that bindings introduce and kernels cannot see."""
+    if name == "pin_memory":
+        return want is None and got is False
+    if name == "layout":
+        return want is None and got is torch.strided and not target._schema.name.endswith("_like")
+    if name == "memory_format":
+        return want is None and got is torch.preserve_format
+    if name in ("start", "end") and target is torch.ops.aten.slice.Tensor:
+        return want is None and got == (0 if name == "start" else _INT64_MAX)
+    if type(want) in (int, float) and type(got) in (int, float):  # (a Scalar must keep its type)
+        return want == got and str(target._schema.arguments[index].type) in ("float", "Optional[float]")
+    return False
+
+
+def _candidates(target: Any) -> list[tuple[Call, bool]]:
+    """The spellings to try, best first, each with the mode its probe runs in (below autograd or not)."""
+    full, base = target._schema.name, target._schema.name.split("::")[1]
+    name = f"{full}.{target._schema.overload_name}" if target._schema.overload_name else full
+    found: list[tuple[Call, bool]] = []
+    if name in FORMS:
+        form_name, render = FORMS[name]
+        # `item` and `to` are composite: they reach the wanted overload only when autograd's key is not skipped
+        found.append((Call(render, form_name, {}, True), form_name not in ("item", "to")))
+    if full.startswith("aten::"):
+        for trim in (True, False):
+            for prefix, namespace in NAMESPACES:
+                binding = getattr(namespace, base, None)
+                if callable(binding):
+                    symbol = f"_{base}" if base.startswith(prefix) else f"_{prefix}{base}"
+                    found.append((Call(_function, symbol, {symbol: binding}, True, trim), True))
+    return found
+
+
+def plain(target: Any) -> Call:
+    """The call through the operator's own handle (`torch.ops` without its Python layer): always right, never the fastest."""
+    symbol = "_op_" + target._schema.name.replace("::", "_").replace(".", "_") + "_" + target._overloadname
+    return Call(_function, symbol, {symbol: getattr(target, "_op", target)}, False)
+
+
+def lookup(target: Any, args: tuple | list, kwargs: dict) -> Call:
+    """The spelling of `target(*args, **kwargs)`. Of tensors, real or traced, only dtype and number of dims are looked at."""
+    args, kwargs = normalize(target, tuple(args), kwargs)
+    key = (target, tuple(map(_kind, args)), tuple((k, _kind(v)) for k, v in kwargs.items()))
+    call = _calls.get(key)
+    if call is None:
+        call = _calls[key] = _choose(target, args, kwargs)
+    return call
+
+
+def _choose(target: Any, args: list, kwargs: dict) -> Call:
+    name = f"{target._schema.name}.{target._schema.overload_name}"
+    if name in EQUIVALENT and len(args) == 2 and not kwargs:
+        call = lookup(EQUIVALENT[name], args, kwargs)
+        return call if call.fast else plain(target)
+    if target is torch.ops.aten.slice.Tensor:  # indexing skips a slice that takes everything: probe with one that does not
+        args[2:4] = [value if value is None else at for value, at in zip(args[2:4], (1, 2), strict=False)]
+    with _disable_current_modes():
+        for call, below in _candidates(target):
+            values, keywords = normalize(target, tuple(map(_stand_in, args)), {k: _stand_in(v) for k, v in kwargs.items()}, call.trim)
+            names = {f"a{i}": v for i, v in enumerate(values)} | {f"k_{k}": v for k, v in keywords.items()}
+            text = call.text([_spell(f"a{i}", v) for i, v in enumerate(values)], [f"{k}=k_{k}" for k in keywords], values, keywords)
+            if text is None:
+                continue
+            thunk = eval(f"lambda: {text}", {**call.globals, **names})  # noqa: S307 (our own text)
+            if _probe(target, thunk, values, keywords, below):
+                return call
+    return plain(target)
+
+
+def _spell(name: str, value: Any) -> str:
+    """A probe argument as text: lists item by item and None as itself, as generated code spells them."""
+    if isinstance(value, tuple):
+        items = [_spell(f"{name}[{i}]", v) for i, v in enumerate(value)]
+        return "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
+    return "None" if value is None else name

@@ -1,0 +1,39 @@
+"""Shared test settings: one thread, a clean compiler for every test, hypothesis profiles.
+
+PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import hypothesis
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+FUZZ = int(os.environ.get("PLIANT_FUZZ", "0"))
+COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": list(hypothesis.HealthCheck)}
+hypothesis.settings.register_profile("ci", derandomize=True, database=None, **COMMON)
+hypothesis.settings.register_profile("fuzz", max_examples=max(FUZZ, 1), **COMMON)
+hypothesis.settings.load_profile("fuzz" if FUZZ else "ci")
+
+
+def forget() -> None:
+    """`pliant.reset()`, if the test at hand uses the whole compiler."""
+    reset = getattr(sys.modules.get("pliant"), "reset", None)
+    if reset is not None:
+        reset()
+
+
+@pytest.fixture(autouse=True)
+def clean_compiler():
+    """Entries, statistics and policy memory of one test never reach the next; nor does torch's global state."""
+    forget()
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    yield
+    torch.set_grad_enabled(grad)
+    torch.set_default_dtype(dtype)
+    forget()

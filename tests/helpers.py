@@ -1,0 +1,477 @@
+"""Judging the compiler from outside: run a program eagerly and compiled, and compare everything a user could see.
+
+    check(fn, (torch.ones(3),), (torch.ones(5),))           # two calls, shapes change in between
+    check_world(factory, ...)                               # `factory()` makes a fresh world: a function, or (function, state)
+
+Each side gets its own deep copy of the arguments (aliasing inside one argument set is kept) or its own world. After every call are compared:
+the value, the state of arguments and world, which objects and storages are the same ones, printed and logged output, exceptions
+and the user's line in their traceback, random-number state, torch's global state and, with `grad=True`, gradients.
+
+With PLIANT_TEST_IDENTITY=1 the "compiled" side is eager too: that checks the programs themselves (valid, deterministic).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import enum
+import functools
+import io
+import logging
+import os
+import random
+import traceback
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+IDENTITY = os.environ.get("PLIANT_TEST_IDENTITY") == "1"
+
+if IDENTITY:  # a stand-in with the same doors: programs can be validated without the compiler
+
+    def _same(fn: Any = None, **_: Any) -> Any:
+        return fn if fn is not None else _same
+
+    pliant: Any = types.SimpleNamespace(
+        compile=_same,
+        disable=_same,
+        allow_in_graph=_same,
+        skip=_same,
+        inline=_same,
+        graph_break=lambda *_: None,
+        is_compiling=lambda: False,
+        reset=lambda: None,
+        stats=lambda: dict.fromkeys(("captures", "recompiles", "graph_breaks", "fallbacks", "entries", "calls"), 0),
+    )
+else:
+    import pliant  # type: ignore[no-redef]
+
+BACKEND = os.environ.get("PLIANT_TEST_BACKEND", "aten")
+
+
+def compiled(fn: Any, **options: Any) -> Any:
+    """`pliant.compile` as the tests use it: strict, with the reference backend."""
+    return pliant.compile(fn, backend=BACKEND, strict=True, **options)
+
+
+class Mismatch(AssertionError):
+    """The compiled program did something that the eager program did not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One set of arguments, with keywords."""
+
+    args: tuple
+    kwargs: dict
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    return Call(args, kwargs)
+
+
+# ---------------------------------------------------------------------------------------------------------------- comparing
+ATOMS = (type(None), bool, int, str, bytes, type, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice)
+BY_IDENTITY = (types.ModuleType, types.BuiltinFunctionType, torch._C._VariableFunctionsClass, staticmethod, classmethod)
+UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.TracebackType)
+
+
+class Comparer:
+    """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) must map one to one, over all calls of a check."""
+
+    def __init__(self, exact: bool = False) -> None:
+        self.exact = exact
+        self.there: dict[int, int] = {}
+        self.back: dict[int, int] = {}
+        self.storages: tuple[dict, dict] = ({}, {})
+        self.alive: list[Any] = []  # ids must not be reused while we compare
+
+    def __call__(self, want: Any, got: Any, path: str) -> None:
+        self.walk(want, got, path, set())
+
+    def fail(self, path: str, what: str, want: Any, got: Any) -> None:
+        raise Mismatch(f"{path}: {what}: eager {want!r}, compiled {got!r}")
+
+    def expect(self, ok: bool, path: str, what: str, want: Any, got: Any) -> None:
+        if not ok:
+            self.fail(path, what, want, got)
+
+    def same_identity(self, want: Any, got: Any, path: str) -> None:
+        a, b = self.there.setdefault(id(want), id(got)), self.back.setdefault(id(got), id(want))
+        self.alive += (want, got)
+        if a != id(got) or b != id(want):
+            raise Mismatch(f"{path}: identity differs: the {type(want).__name__} here is not the object that it is in eager")
+
+    def same_storage(self, want: torch.Tensor, got: torch.Tensor, path: str) -> None:
+        a, b = want.untyped_storage()._cdata, got.untyped_storage()._cdata
+        if self.storages[0].setdefault(a, b) != b or self.storages[1].setdefault(b, a) != a:
+            raise Mismatch(f"{path}: aliasing differs: this tensor does not share memory with the same tensors as in eager")
+
+    def walk(self, want: Any, got: Any, path: str, seen: set) -> None:
+        if isinstance(want, type) and isinstance(got, type):
+            self.expect(want.__qualname__ == got.__qualname__, path, "class", want, got)
+            return
+        tw, tg = type(want), type(got)
+        self.expect(tw is tg or (tw.__qualname__ == tg.__qualname__ and tw.__module__ == tg.__module__), path, "type", tw, tg)
+        if isinstance(want, float):
+            self.expect(self.close(want, got), path, "value", want, got)
+        elif isinstance(want, complex):
+            self.expect(self.close(want.real, got.real) and self.close(want.imag, got.imag), path, "value", want, got)
+        elif isinstance(want, ATOMS) and not isinstance(want, enum.Enum):
+            self.expect(want == got, path, "value", want, got)
+        elif isinstance(want, enum.Enum):
+            self.expect(want.name == got.name, path, "value", want, got)
+        elif isinstance(want, BY_IDENTITY):
+            self.expect(want is got or want == got, path, "object", want, got)
+        elif isinstance(want, np.ndarray):
+            self.expect(want.dtype == got.dtype and want.shape == got.shape, path, "array", (want.dtype, want.shape), (got.dtype, got.shape))
+            self.expect(np.allclose(want, got, equal_nan=True), path, "array values", want, got)
+        else:
+            self.walk_object(want, got, path, seen)
+
+    def walk_object(self, want: Any, got: Any, path: str, seen: set) -> None:
+        if not isinstance(want, tuple | frozenset):
+            self.same_identity(want, got, path)
+        if id(want) in seen:
+            return
+        seen.add(id(want))
+        self.alive += (want, got)
+        if isinstance(want, torch.Tensor):
+            self.walk_tensor(want, got, path, seen)
+        if isinstance(want, UNREADABLE):
+            return
+        if isinstance(want, BaseException):
+            self.walk(want.args, got.args, path + ".args", seen)
+        if isinstance(want, types.MethodType):
+            self.walk(want.__func__, got.__func__, path + ".__func__", seen)
+            self.walk(want.__self__, got.__self__, path + ".__self__", seen)
+            return
+        if isinstance(want, types.FunctionType):
+            self.walk_function(want, got, path, seen)
+            return
+        if isinstance(want, functools.partial):
+            self.walk((want.func, want.args, want.keywords), (got.func, got.args, got.keywords), path + ".partial", seen)
+        if isinstance(want, types.CellType):
+            self.walk_cells((want,), (got,), path, seen)
+            return
+        if isinstance(want, collections.abc.Mapping):
+            self.expect([self.key(k) for k in want] == [self.key(k) for k in got], path, "keys", list(want), list(got))
+            for k, j in zip(list(want), list(got), strict=True):
+                self.walk(want[k], got[j], f"{path}[{k!r}]", seen)
+        elif isinstance(want, list | tuple | collections.deque) and not isinstance(want, torch.Size):
+            self.expect(len(want) == len(got), path, "length", len(want), len(got))
+            for i, (a, b) in enumerate(zip(list(want), list(got), strict=True)):
+                self.walk(a, b, f"{path}[{i}]", seen)
+        elif isinstance(want, set | frozenset):
+            a, b = sorted(map(repr, map(self.key, want))), sorted(map(repr, map(self.key, got)))
+            self.expect(a == b, path, "set", a, b)
+        elif isinstance(want, torch.Size):
+            self.expect(tuple(want) == tuple(got), path, "size", want, got)
+        if not isinstance(want, torch.Tensor) or type(want) not in (torch.Tensor, torch.nn.Parameter):
+            self.walk_attributes(want, got, path, seen)
+
+    def walk_attributes(self, want: Any, got: Any, path: str, seen: set) -> None:
+        a, b = getattr(want, "__dict__", None), getattr(got, "__dict__", None)
+        if isinstance(a, dict) and isinstance(b, dict):
+            self.expect(list(a) == list(b), path, "attributes", list(a), list(b))
+            for k in a:
+                self.walk(a[k], b[k], f"{path}.{k}", seen)
+        for cls in type(want).__mro__:
+            slots = cls.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__") and type(want).__module__.split(".")[0] != "torch":
+                    missing = object()
+                    u, v = getattr(want, name, missing), getattr(got, name, missing)
+                    self.expect((u is missing) == (v is missing), f"{path}.{name}", "slot is set", u is not missing, v is not missing)
+                    if u is not missing:
+                        self.walk(u, v, f"{path}.{name}", seen)
+
+    def walk_function(self, want: types.FunctionType, got: types.FunctionType, path: str, seen: set) -> None:
+        for name in ("__name__", "__qualname__", "__defaults__", "__kwdefaults__", "__doc__", "__dict__"):
+            self.walk(getattr(want, name), getattr(got, name), f"{path}.{name}", seen)
+        self.walk_cells(want.__closure__ or (), got.__closure__ or (), path, seen)
+
+    def walk_cells(self, want: tuple, got: tuple, path: str, seen: set) -> None:
+        self.expect(len(want) == len(got), path, "cells", len(want), len(got))
+        for i, (a, b) in enumerate(zip(want, got, strict=True)):
+            self.expect(bool(a == types.CellType()) == bool(b == types.CellType()), path, "empty cell", a, b)
+            if a != types.CellType():
+                self.walk(a.cell_contents, b.cell_contents, f"{path}.cell{i}", seen)
+
+    def walk_tensor(self, want: torch.Tensor, got: torch.Tensor, path: str, seen: set) -> None:
+        for name in ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf"):
+            self.expect(getattr(want, name) == getattr(got, name), path, name, getattr(want, name), getattr(got, name))
+        self.expect(want.is_inference() == got.is_inference(), path, "is_inference", want.is_inference(), got.is_inference())
+        if want.layout is torch.strided:
+            self.expect(want.stride() == got.stride(), path, "stride", want.stride(), got.stride())
+            self.expect(want.storage_offset() == got.storage_offset(), path, "storage_offset", want.storage_offset(), got.storage_offset())
+            self.expect(want.is_conj() == got.is_conj() and want.is_neg() == got.is_neg(), path, "conj/neg bits", want.is_conj(), got.is_conj())
+            self.same_storage(want, got, path)
+        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+            a, b = want.detach(), got.detach()
+            if self.exact or not (a.is_floating_point() or a.is_complex()):
+                ok = torch.equal(a, b)
+            else:
+                ok = torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
+        self.expect(ok, path, "values", want, got)
+        if want.is_leaf and got.is_leaf and (want.grad is not None or got.grad is not None):
+            self.walk(want.grad, got.grad, path + ".grad", seen)
+
+    @staticmethod
+    def close(a: float, b: float) -> bool:
+        return a == b or (a != a and b != b) or abs(a - b) <= 1e-6 + 1e-5 * abs(a)
+
+    @staticmethod
+    def key(k: Any) -> Any:
+        if isinstance(k, tuple):
+            return tuple(map(Comparer.key, k))
+        return (type(k).__name__, k if isinstance(k, int | float | str | bytes | type(None)) else getattr(k, "__qualname__", None) or type(k).__qualname__)
+
+
+# ---------------------------------------------------------------------------------------------------------------- one side, one call
+@dataclasses.dataclass
+class Outcome:
+    """All that one call did, except to its arguments and world (compared in place)."""
+
+    value: Any
+    error: BaseException | None
+    printed: str
+    state: dict[str, Any]
+    bumped: list[bool]
+
+
+def tensors_in(obj: Any, seen: set | None = None) -> Iterable[torch.Tensor]:
+    """Every tensor reachable through containers and instance attributes, once each, in order."""
+    seen = set() if seen is None else seen
+    if id(obj) in seen or isinstance(obj, ATOMS + BY_IDENTITY + (float, types.FunctionType)):
+        return
+    seen.add(id(obj))
+    if isinstance(obj, torch.Tensor):
+        yield obj
+        return
+    parts: list[Any] = []
+    if isinstance(obj, collections.abc.Mapping):
+        parts += obj.values()
+    elif isinstance(obj, list | tuple | set | frozenset | collections.deque):
+        parts += obj
+    parts += getattr(obj, "__dict__", {}).values()
+    for part in parts:
+        yield from tensors_in(part, seen)
+
+
+def versions(obj: Any) -> list[int]:
+    return [t._version for t in tensors_in(obj) if not t.is_inference()]
+
+
+def global_state() -> dict[str, Any]:
+    return {
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "autocast dtype": torch.get_autocast_dtype("cpu"),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "torch rng": torch.get_rng_state().tolist(),
+        "random": random.getstate(),
+        "numpy rng": [a.tolist() if isinstance(a, np.ndarray) else a for a in np.random.get_state()],
+    }
+
+
+@contextlib.contextmanager
+def recorded_output() -> Iterable[io.StringIO]:
+    """print and logging go to one buffer, in their order."""
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+    logger = logging.getLogger("program")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        with contextlib.redirect_stdout(out):
+            yield out
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def perform(fn: Callable, c: Call, state: Any, seed: int) -> Outcome:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    before = versions((c.args, c.kwargs, state))
+    value, error = None, None
+    with recorded_output() as out:
+        try:
+            value = fn(*c.args, **c.kwargs)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # programs may raise anything
+            error = e
+    after = versions((c.args, c.kwargs, state))
+    bumped = [a != b for a, b in zip(before, after, strict=False)]
+    return Outcome(value, error, out.getvalue(), global_state(), bumped)
+
+
+def backward(value: Any) -> None:
+    """A fixed, non-uniform loss of every differentiable output, differentiated once."""
+    outs = [t for t in tensors_in(value) if t.requires_grad and t.is_floating_point() and t.grad_fn is not None]
+    if outs:
+        loss = sum((t * torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype).reshape(t.shape)).sum() for t in outs)
+        loss.backward()
+
+
+def user_lines(error: BaseException, filename: str) -> list[tuple[str, int]]:
+    return [(f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename == filename and f.lineno is not None]
+
+
+def compare_errors(want: BaseException | None, got: BaseException | None, filename: str | None, compare: Comparer, where: str) -> None:
+    if want is None and got is None:
+        return
+    if want is None or got is None or type(want).__qualname__ != type(got).__qualname__:
+        culprit = got if got is not None else want
+        raise Mismatch(f"{where}: exceptions differ: eager {want!r}, compiled {got!r}\n" + "".join(traceback.format_exception(culprit)[-24:])) from got
+    if str(want) != str(got):
+        raise Mismatch(f"{where}: exception messages differ:\n  eager    {want}\n  compiled {got}") from got
+    compare(want, got, f"{where}.exception")
+    a, b = want.__cause__ or want.__context__, got.__cause__ or got.__context__
+    if type(a).__qualname__ != type(b).__qualname__:
+        raise Mismatch(f"{where}: the exception's cause or context differs: eager {a!r}, compiled {b!r}") from got
+    if filename is not None:
+        lines = user_lines(want, filename)
+        there = {n for _, n in user_lines(got, filename)}
+        if lines and lines[-1][1] not in there:
+            tb = "".join(traceback.format_exception(got))
+            raise Mismatch(f"{where}: line {lines[-1][1]} of the user's program is not in the traceback:\n{tb}") from got
+
+
+# ---------------------------------------------------------------------------------------------------------------- checks
+@dataclasses.dataclass
+class Report:
+    """What the checked calls cost: counts since the check began, and after each call."""
+
+    captures: int
+    recompiles: int
+    graph_breaks: int
+    fallbacks: int
+    entries: int
+    calls: int
+    history: list[dict]
+    values: list[Any]
+
+
+Bound = int | tuple[int, int] | None
+
+
+def in_bound(n: int, bound: Bound) -> bool:
+    if bound is None:
+        return True
+    lo, hi = (bound, bound) if isinstance(bound, int) else bound
+    return lo <= n <= hi
+
+
+def as_call(a: Any) -> Call:
+    if isinstance(a, Call):
+        return a
+    return Call(a if type(a) is tuple else (a,), {})
+
+
+def check_world(
+    factory: Callable[[], Any],
+    *arg_sets: Any,
+    grad: bool = False,
+    captures: Bound = None,
+    breaks: Bound = None,
+    entries: Bound = None,
+    exact: bool = False,
+    lines: bool = True,
+    before: Callable[[int, Any], None] | None = None,
+    must_compile: bool = True,
+    options: dict | None = None,
+) -> Report:
+    """Compare a program whose state lives outside its arguments. `factory()` returns a function or `(function, state)`, twice.
+
+    `state` (default: the function itself, so its closure, defaults and, for a module, its attributes) is compared after each call. `before(i, state)`
+    changes the world before call `i`, on both sides. `captures`, `breaks`, `entries` bound the compiler's counts: a number or (low, high).
+    """
+    pliant.reset()
+    start = pliant.stats()
+    sides = []
+    for _ in range(2):
+        made = factory()
+        sides.append(made if isinstance(made, tuple) else (made, made))
+    (eager, eager_state), (fn, state) = sides
+    filename = getattr(getattr(eager, "__code__", None), "co_filename", None)
+    target = compiled(fn, **(options or {}))
+    compare, history, values = Comparer(exact), [], []
+    compare(eager_state, state, "initial state")
+    for i, a in enumerate(map(as_call, arg_sets)):
+        calls = copy.deepcopy(a), copy.deepcopy(a)
+        if before is not None:
+            before(i, eager_state)
+            before(i, state)
+        want = perform(eager, calls[0], eager_state, seed=i)
+        got = perform(target, calls[1], state, seed=i)
+        where = f"call {i}"
+        compare_errors(want.error, got.error, filename if lines else None, compare, where)
+        if want.printed != got.printed:
+            raise Mismatch(f"{where}: printed output differs:\n--- eager\n{want.printed}\n--- compiled\n{got.printed}")
+        compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments")
+        compare(want.value, got.value, f"{where}.result")
+        compare(eager_state, state, f"{where}.state")
+        for k, v in want.state.items():
+            if v != got.state[k]:
+                raise Mismatch(f"{where}: {k} differs afterwards" + ("" if "r" in k and "rng" in k else f": eager {v!r}, compiled {got.state[k]!r}"))
+        if want.bumped != got.bumped:
+            raise Mismatch(f"{where}: tensors written to in place (argument order): eager {want.bumped}, compiled {got.bumped}")
+        if grad and want.error is None:
+            backward(want.value)
+            backward(got.value)
+            compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
+            compare(eager_state, state, f"{where}.state after backward")
+        history.append(dict(pliant.stats()))
+        values.append(got.value)
+    return finish(start, history, values, captures, breaks, entries, must_compile)
+
+
+def check(fn: Any, *arg_sets: Any, **options: Any) -> Report:
+    """Compare `fn` (or a module, copied for each side) over the argument sets; see `check_world` for the options."""
+    if isinstance(fn, torch.nn.Module):
+        return check_world(lambda: copy.deepcopy(fn), *arg_sets, **options)
+    return check_world(lambda: (fn, ()), *arg_sets, **options)
+
+
+def finish(start: dict, history: list[dict], values: list, captures: Bound, breaks: Bound, entries: Bound, must_compile: bool) -> Report:
+    last = history[-1] if history else start
+    counts = {k: last[k] - start[k] for k in ("captures", "recompiles", "graph_breaks", "fallbacks", "calls")}
+    report = Report(entries=last["entries"], history=history, values=values, **counts)
+    if IDENTITY:
+        return report
+    if report.fallbacks:
+        raise Mismatch(f"{report.fallbacks} frames were given up to eager")
+    if must_compile and not report.captures:
+        raise Mismatch("nothing was captured")
+    for name, n, bound in (("captures", report.captures, captures), ("graph breaks", report.graph_breaks, breaks), ("entries", report.entries, entries)):
+        if not in_bound(n, bound):
+            raise Mismatch(f"{name}: {n}, expected {bound}")
+    return report
+
+
+def check_converges(factory: Callable[[], Any], arg_sets: list, bound: int, **options: Any) -> Report:
+    """The pattern stays compiled: right answers, at most `bound` entries, none added while the second half runs, nothing given up."""
+    report = check_world(factory, *arg_sets, **options)
+    if not IDENTITY:
+        middle = report.history[len(arg_sets) // 2]
+        last = report.history[-1]
+        if last["entries"] > bound:
+            raise Mismatch(f"{last['entries']} entries, at most {bound} expected: {[h['entries'] for h in report.history]}")
+        if last["captures"] != middle["captures"] or last["entries"] > middle["entries"]:
+            raise Mismatch(f"still compiling in the second half: captures {[h['captures'] for h in report.history]}")
+        if last["calls"] <= middle["calls"]:
+            raise Mismatch("the frame no longer runs compiled")
+    return report

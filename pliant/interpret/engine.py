@@ -46,7 +46,6 @@ opcodes.OPAQUE_TYPES.add(Opaque)
 vm.traced_type = TracedTensor
 vm.entry_point_type = engine.EntryPoint
 vm.capture_failed = CaptureFailed
-vm.lasti = None
 
 
 def internal_error(e: BaseException) -> bool:
@@ -107,7 +106,7 @@ original_hash = torch.SymInt.__hash__
 def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -> Iterator[None]:
     """The interpreter's state for one attempt; everything is put back, torch's global state too."""
     vm.scope, vm.trace, vm.world, vm.history, vm.config = scope, trace, world, history, config
-    vm.frame = vm.exc = vm.pending = vm.lasti = None
+    vm.frame = vm.exc = vm.pending = None
     vm.depth = vm.frames_made = 0
     state = policy.save_global_state()
     symnode.site_hook = current_site

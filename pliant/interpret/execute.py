@@ -95,8 +95,6 @@ def watched(f: Frame) -> None:
 def unwind(f: Frame, e: BaseException) -> bool:
     """Jump to the handler that covers the current instruction, if there is one."""
     i = f.pc - 1
-    if vm.lasti is not None:
-        i, vm.lasti = vm.lasti, None
     for start, stop, target, depth, lasti in f.decoded.table:
         if start <= i < stop:
             del f.stack[depth:]

@@ -585,11 +585,8 @@ def collect_leaves(e: Any, out: set[int]) -> None:
 
 @op("RERAISE")
 def reraise(f: Any, n: int) -> None:
-    s = f.stack
-    e = s.pop()
-    if n:
-        vm.lasti = s[-n]
-    raise e
+    # `lasti` (n > 0) only restores the line for tracebacks: the handler is looked up at this instruction
+    raise f.stack.pop()
 
 
 def special_method(obj: Any, name: str, what: str) -> Any:

@@ -1,0 +1,58 @@
+"""Run one measurement in a fresh Python process with empty caches, and read what it reports while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+# Where each system keeps compiled code between processes, and what keeps a run off the network.
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PLIANT_CACHE_DIR")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@dataclass(slots=True)
+class Run:
+    """What a worker left: its reports in order, and how it ended."""
+
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    status: str = "ok"  # "ok", "not finished" (its time was up) or "failed"
+    error: str = ""  # the end of standard error, when it failed
+
+    def last(self, event: str) -> dict[str, Any] | None:
+        return next((r for r in reversed(self.reports) if r["event"] == event), None)
+
+
+def run(module: str, words: list[str], on_report: Callable[[dict[str, Any]], None] = lambda _: None, limit_s: float | None = None) -> Run:
+    """Start `python -m module words...` and collect the JSON objects that it prints, one a line; stop it after `limit_s` seconds."""
+    out = Run()
+    with tempfile.TemporaryDirectory(prefix="pliant-run-") as folder, open(os.path.join(folder, "stderr"), "w+b") as errors:
+        env = os.environ | OFFLINE | {name: os.path.join(folder, name.lower()) for name in CACHES}
+        process = subprocess.Popen([sys.executable, "-m", module, *words], stdout=subprocess.PIPE, stderr=errors, env=env, text=True)
+        assert process.stdout is not None
+        expired = threading.Event()
+        timer = threading.Timer(limit_s, lambda: (expired.set(), process.kill())) if limit_s else None
+        if timer:
+            timer.start()
+        try:
+            for line in process.stdout:
+                if line.startswith('{"event"'):
+                    out.reports.append(json.loads(line))
+                    on_report(out.reports[-1])
+        finally:
+            if timer:
+                timer.cancel()
+            process.kill() if sys.exc_info()[0] else None
+            code = process.wait()
+        if expired.is_set():
+            out.status = "not finished"
+        elif code:
+            errors.seek(0)
+            out.status, out.error = "failed", errors.read().decode(errors="replace").strip()[-4000:]
+    return out

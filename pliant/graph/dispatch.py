@@ -1,0 +1,234 @@
+"""What happens when an ATen operator meets a traced tensor: work out the results' metadata, append an operation to the trace.
+
+In order: a shape rule (`rules/`), a handler (operators whose results depend on data, constants, in-place changes of metadata),
+the operator's own C++ decomposition, and last PyTorch's meta kernels on twins without data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pliant.errors import Tripwire
+from pliant.graph import symnode
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.record import Op
+from pliant.graph.rules import HANDLERS, RULES
+from pliant.graph.schema import argument, op_info
+from pliant.graph.traced import TracedTensor, Untraceable, make
+
+SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
+
+
+def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Run one ATen operator on traced tensors. Returns what the operator returns, made of traced tensors of `trace`."""
+    handler = HANDLERS.get(func)
+    if handler is not None:
+        return handler(trace, func, args, kwargs)
+    check(trace, func, args)
+    if kwargs:
+        check(trace, func, kwargs.values())
+    rule = RULES.get(func)
+    if rule is not None:
+        out = rule(trace, *args, **kwargs)
+        if out is not NotImplemented:
+            record(trace, func, args, kwargs, out)
+            return out
+    info = op_info(func)
+    if info.composite:
+        with trace.mode:
+            return func._op_dk(torch.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    out = through_meta(trace, func, args, kwargs)
+    record(trace, func, args, kwargs, out)
+    return out
+
+
+def check(trace: Any, func: Any, values: Any) -> None:
+    """The tripwire: every tensor among `values` must belong to this trace."""
+    for a in values:
+        t = type(a)
+        if t is TracedTensor:
+            if a.trace is not trace:
+                raise Tripwire(f"{func} was given a tensor of an abandoned capture, at {symnode.site_hook()}")
+        elif t in NO_TENSOR:
+            continue
+        elif t is list or t is tuple:
+            check(trace, func, a)
+        elif isinstance(a, torch.Tensor):
+            raise Tripwire(
+                f"{func} was given a real {t.__name__} of shape {tuple(a.shape)} that the capture does not know, at {symnode.site_hook()}. "
+                "Pass it as an argument, or keep it where pliant can see it read (a global, an attribute, a closure)."
+            )
+
+
+def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
+    """Append the operation `func(*args, **kwargs) -> out` to the trace."""
+    t = type(out)
+    if t is TracedTensor or out is None:
+        outs, spec = [out], None
+    elif (t is tuple or t is list) and not any(type(o) in (tuple, list) for o in out):
+        outs, spec = list(out), "flat"
+    else:
+        outs, spec = tree_flatten(out)
+    if trace.known:
+        info = op_info(func)
+        for name in info.writes:
+            written = argument(info, args, kwargs, name)
+            if type(written) is TracedTensor:
+                trace.known.pop(written.storage_id, None)
+    op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(trace.torch_ops) - 1)
+    trace.ops.append(op)
+    return op
+
+
+# PyTorch's meta kernels ------------------------------------------------------------------------
+META = torch.device("meta")
+
+
+def meta_of(x: TracedTensor) -> torch.Tensor:
+    """The twin of `x` on the meta device."""
+    m = x.meta
+    if m is None:
+        m = torch.empty_strided(x.sizes, x.strides, dtype=x.dtype, device=META)
+        if type(x.offset) is not int or x.offset:
+            m = torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(x.sizes, x.strides, x.offset)
+        if x.is_conj():
+            m = torch._C._set_conj(m, True) or m
+        if x.is_neg():
+            m = torch._C._set_neg(m, True) or m
+        x.meta = m
+    return m
+
+
+def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Metadata of the results from PyTorch's meta kernels and Python decompositions, sizes symbolic."""
+    twins: dict[int, TracedTensor] = {}
+    device = None
+
+    def lower(x: Any) -> Any:
+        nonlocal device
+        if type(x) is TracedTensor:
+            if device is None or (x.device.type != "cpu" and x.sizes):
+                device = x.device
+            m = meta_of(x)
+            twins[id(m)] = x
+            return m
+        if isinstance(x, torch.Generator):
+            return None
+        return x
+
+    margs = tree_map(lower, args)
+    mkwargs = tree_map(lower, kwargs)
+    if "device" in mkwargs or device is None:
+        if mkwargs.get("device") is not None:
+            device = torch.device(mkwargs["device"])
+        if device is None:
+            device = torch.get_default_device()
+        mkwargs["device"] = META
+    if mkwargs.get("pin_memory"):
+        mkwargs["pin_memory"] = False
+    info = op_info(func)
+    before = {id(m): m for m in (meta_of(t) for t in twins.values())}
+    symnode.enter_library()
+    try:
+        with enable_python_dispatcher():
+            out = func(*margs, **mkwargs)
+    except NotImplementedError as e:
+        for t in twins.values():
+            t.meta = None
+        raise Untraceable(func, f"PyTorch has no shape function for it ({str(e).splitlines()[0]})") from e
+    finally:
+        symnode.leave_library()
+    for m in before.values():
+        refresh(trace, func, twins[id(m)], m)
+
+    def lift(o: Any, alias: tuple[str, bool] | None) -> Any:
+        if isinstance(o, torch.Tensor):
+            known = twins.get(id(o))
+            if known is not None:
+                return known
+            base = argument(info, args, kwargs, alias[0]) if alias is not None else None
+            return adopt(trace, o, device, base.storage_id if type(base) is TracedTensor else None)
+        if isinstance(o, (tuple, list)):
+            return type(o)(lift(v, alias) for v in o)
+        return o
+
+    if type(out) is tuple and len(info.returns) == len(out) > 1:
+        return tuple(lift(o, a) for o, a in zip(out, info.returns))
+    return lift(out, info.returns[0] if info.returns else None)
+
+
+def plain(sizes: Any) -> tuple:
+    """Sizes or strides as a tuple of ints and `SymInt`s that are really symbolic."""
+    return tuple(s if type(s) is int else plain_one(s) for s in sizes)
+
+
+def plain_one(s: Any) -> Any:
+    if type(s) is torch.SymInt:
+        c = s.node.expr.const
+        return s if c is None else c
+    return s
+
+
+def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> TracedTensor:
+    """A traced tensor with the metadata of the meta tensor `m`."""
+    if m.layout is not torch.strided or m.is_quantized:
+        raise Untraceable("result", f"layout {m.layout} is not supported")
+    sizes, strides, offset = plain(m.size()), plain(m.stride()), plain_one(m.storage_offset())
+    x = make(trace, sizes, strides, m.dtype, offset, storage_id, device, is_dense(sizes, strides))
+    if m.is_conj():
+        torch._C._set_conj(x, True)
+    if m.is_neg():
+        torch._C._set_neg(x, True)
+    return x
+
+
+def is_dense(sizes: tuple, strides: tuple) -> bool:
+    """Whether the strides are, structurally, those of a new row-major tensor."""
+    return all(same(a, b) for a, b in zip(strides, contiguous_strides(sizes)))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same expression; never asks the scope."""
+    if type(a) is int or type(b) is int:
+        return type(a) is type(b) and a == b
+    return a is b or a.node.expr is b.node.expr
+
+
+def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
+    """After an in-place operator: give `x` the metadata that its twin has now."""
+    if m.dim() == len(x.sizes) and all(map(same, plain(m.size()), x.sizes)) and all(map(same, plain(m.stride()), x.strides)):
+        return
+    if not op_info(func).inplace_view:
+        raise Untraceable(func, "resizes a tensor in place")
+    set_metadata(trace, x, plain(m.size()), plain(m.stride()), plain_one(m.storage_offset()))
+
+
+def set_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offset: Any) -> None:
+    """Change the sizes of `x` in place, here and in C++; the trace's journal can undo it."""
+    trace.journal.append((x, x.sizes, x.strides, x.offset))
+    apply_metadata(trace, x, sizes, strides, offset)
+
+
+def apply_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offset: Any) -> None:
+    donor = make(trace, sizes, strides, x.dtype, offset, x.storage_id, x.device)
+    with torch._C._DisableTorchDispatch():
+        x.data = donor
+    x.sizes, x.strides, x.offset, x.dense, x.meta = sizes, strides, offset, is_dense(sizes, strides), None
+
+
+def on_class(func: Any, args: tuple, kwargs: dict) -> Any:
+    """`TracedTensor.__torch_dispatch__`: reached from a handler's own operators (a mode is off while it handles one)."""
+    for x in tree_flatten((args, kwargs))[0]:
+        if type(x) is TracedTensor:
+            if not x.trace.depth:
+                raise Untraceable(func, "a traced tensor was used while its trace was not recording")
+            return dispatch(x.trace, func, args, kwargs)
+    raise Tripwire(f"{func} reached a traced tensor without one")
+
+
+TracedTensor.handler = staticmethod(on_class)

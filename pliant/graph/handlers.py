@@ -1,0 +1,267 @@
+"""Operators that need more than a shape rule: data-dependent results, constants, and those that cannot be captured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph import symnode
+from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.record import Bind
+from pliant.graph.rules.table import RULES, handler
+from pliant.graph.symnode import expr_of, to_sym
+from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.symbolic import ops
+
+aten = torch.ops.aten
+
+
+# constants -----------------------------------------------------------------------------------------
+@handler("lift_fresh", "lift", "lift_fresh_copy")
+def lift_fresh(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """Data made in the capture from Python numbers: a constant of the trace, copied on every run as eager would make it anew."""
+    real = args[0]
+    if type(real) is TracedTensor:
+        check(trace, func, args)
+        return real
+    const = make(trace, tuple(real.size()), tuple(real.stride()), real.dtype, 0, None, real.device, real.is_contiguous())
+    const.constant = real
+    trace.constants.append(const)
+    strides = contiguous_strides(const.sizes)
+    out = make(trace, const.sizes, strides, real.dtype, 0, None, real.device, True)
+    record(trace, aten.lift_fresh_copy.default, (const,), {}, out)
+    trace.known[out.storage_id] = real
+    return out
+
+
+def known_data(trace: Any, x: TracedTensor) -> torch.Tensor | None:
+    """The data of `x` if it is a constant that nothing has written to."""
+    real = trace.known.get(x.storage_id)
+    if real is None or not all(type(v) is int for v in (*x.sizes, *x.strides, x.offset)) or x.dtype is not real.dtype:
+        return None
+    with torch._C._DisableTorchDispatch():
+        return real.contiguous().as_strided(x.sizes, x.strides, x.offset)
+
+
+# numbers from data -----------------------------------------------------------------------------------
+def need_unbacked(trace: Any, func: Any) -> None:
+    if not trace.allow_unbacked:
+        raise Untraceable(func, "its result depends on the data of a tensor", "data-dependent")
+
+
+@handler("_local_scalar_dense")
+def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """`x.item()`: a symbol that the run defines."""
+    check(trace, func, args)
+    x = args[0]
+    data = known_data(trace, x)
+    if data is not None:
+        with torch._C._DisableTorchDispatch():
+            return data.item()
+    need_unbacked(trace, func)
+    if x.dtype.is_complex:
+        raise Untraceable(func, "a complex number cannot be symbolic", "data-dependent")
+    kind = bool if x.dtype is torch.bool else float if x.dtype.is_floating_point else int
+    symbol = trace.unbacked(kind, lo=0 if x.dtype in UNSIGNED else None)
+    op = record(trace, func, args, kwargs, to_sym(trace.scope, symbol))
+    op.binds.append(Bind(symbol, 0))
+    return op.outs[0]
+
+
+UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+
+
+@handler("equal")
+def equal(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """`torch.equal`: a truth value from data."""
+    check(trace, func, args)
+    need_unbacked(trace, func)
+    symbol = trace.unbacked(bool)
+    op = record(trace, func, args, kwargs, to_sym(trace.scope, symbol))
+    op.binds.append(Bind(symbol, 0))
+    return op.outs[0]
+
+
+def tolist(x: TracedTensor) -> Any:
+    """`x.tolist()` as nested lists of symbols. PyTorch reads the data pointer, so the interpreter calls this instead.
+
+    Raises `Untraceable` if a size is symbolic.
+    """
+    if not x.sizes:
+        return x.item()
+    if not all(type(s) is int for s in x.sizes):
+        raise Untraceable("tolist", "the number of elements is symbolic", "data-dependent")
+    return [tolist(row) for row in x.unbind(0)]
+
+
+# sizes from data ---------------------------------------------------------------------------------------
+def numel(trace: Any, sizes: tuple) -> Any:
+    n: Any = 1
+    for s in sizes:
+        n = ops.mul(expr_of(s, trace.scope), n)
+    return n
+
+
+def new_size(trace: Any, func: Any, at_most: Any = None, at_least: int = 0) -> Any:
+    """A size that the run defines, with the bounds that hold by the operator's meaning."""
+    need_unbacked(trace, func)
+    u = trace.unbacked(int, size_like=True, lo=at_least)
+    if at_most is not None:
+        trace.scope.learn(ops.le(u, at_most))
+    return u
+
+
+def fresh(trace: Any, sizes: tuple, dtype: torch.dtype, like: TracedTensor, strides: tuple | None = None) -> TracedTensor:
+    strides = contiguous_strides(sizes) if strides is None else strides
+    return make(trace, sizes, strides, dtype, 0, None, like.device, is_dense(sizes, strides))
+
+
+def bound(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any, *binds: Bind) -> Any:
+    record(trace, func, args, kwargs, out).binds.extend(binds)
+    return out
+
+
+@handler("nonzero")
+def nonzero(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    check(trace, func, args)
+    x = args[0]
+    u = new_size(trace, func, numel(trace, x.sizes))
+    out = fresh(trace, (to_sym(trace.scope, u), len(x.sizes)), torch.int64, x)
+    return bound(trace, func, args, kwargs, out, Bind(u, 0, 0))
+
+
+@handler("masked_select")
+def masked_select(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    check(trace, func, args)
+    x, mask = args
+    shape = torch.broadcast_shapes(tuple(x.sizes), tuple(mask.sizes)) if x.sizes != mask.sizes else x.sizes
+    u = new_size(trace, func, numel(trace, tuple(shape)))
+    return bound(trace, func, args, kwargs, fresh(trace, (to_sym(trace.scope, u),), x.dtype, x), Bind(u, 0, 0))
+
+
+@handler("_unique2", "unique_consecutive")
+def unique(trace: Any, func: Any, args: tuple, kwargs: dict) -> tuple:
+    """(values, inverse, counts), flat; the optional ones are empty when not asked for."""
+    check(trace, func, args)
+    x = args[0]
+    if func is aten.unique_consecutive.default:
+        inverse, counts, dim = option(args, kwargs, 1, "return_inverse"), option(args, kwargs, 2, "return_counts"), option(args, kwargs, 3, "dim")
+        if dim is not None:
+            return unique_dim(trace, aten.unique_dim_consecutive.default, (x, dim, bool(inverse), bool(counts)), {})
+    else:
+        inverse, counts = option(args, kwargs, 2, "return_inverse"), option(args, kwargs, 3, "return_counts")
+    u = new_size(trace, func, numel(trace, x.sizes))
+    n = (to_sym(trace.scope, u),)
+    none = (0,)
+    out = (
+        fresh(trace, n, x.dtype, x),
+        fresh(trace, x.sizes if inverse else none, torch.int64, x),
+        fresh(trace, n if counts else none, torch.int64, x),
+    )
+    return bound(trace, func, args, kwargs, out, Bind(u, 0, 0))
+
+
+@handler("unique_dim", "unique_dim_consecutive")
+def unique_dim(trace: Any, func: Any, args: tuple, kwargs: dict) -> tuple:
+    """(slices, inverse, counts) along a dim; inverse and counts always have their sizes on the CPU."""
+    check(trace, func, args)
+    x, dim = args[0], option(args, kwargs, 1, "dim")
+    at = 2 if func is aten.unique_dim_consecutive.default else 3
+    inverse, counts = option(args, kwargs, at, "return_inverse"), option(args, kwargs, at + 1, "return_counts")
+    dim = dim % len(x.sizes)
+    u = new_size(trace, func, expr_of(x.sizes[dim], trace.scope))
+    n = to_sym(trace.scope, u)
+    sizes = (*x.sizes[:dim], n, *x.sizes[dim + 1 :])
+    order = [dim, *(d for d in range(len(sizes)) if d != dim)]
+    packed = contiguous_strides(tuple(sizes[d] for d in order))
+    strides = [0] * len(sizes)
+    for d, s in zip(order, packed):
+        strides[d] = s
+    out = (
+        fresh(trace, sizes, x.dtype, x, tuple(strides)),
+        fresh(trace, (x.sizes[dim],) if inverse or x.device.type == "cpu" else (0,), torch.int64, x),
+        fresh(trace, (n,) if counts or x.device.type == "cpu" else (0,), torch.int64, x),
+    )
+    return bound(trace, func, args, kwargs, out, Bind(u, 0, dim))
+
+
+@handler("repeat_interleave.Tensor")
+def repeat_interleave(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    check(trace, func, args)
+    repeats = args[0]
+    size = option(args, kwargs, 1, "output_size")
+    if size is not None:
+        out = fresh(trace, (size,), repeats.dtype, repeats)
+        record(trace, func, args, kwargs, out)
+        return out
+    u = new_size(trace, func)
+    return bound(trace, func, args, kwargs, fresh(trace, (to_sym(trace.scope, u),), repeats.dtype, repeats), Bind(u, 0, 0))
+
+
+@handler("bincount")
+def bincount(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    check(trace, func, args)
+    x, weights = args[0], option(args, kwargs, 1, "weights")
+    minlength = option(args, kwargs, 2, "minlength") or 0
+    u = new_size(trace, func)
+    trace.scope.learn(ops.ge(u, expr_of(minlength, trace.scope)))
+    dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
+    return bound(trace, func, args, kwargs, fresh(trace, (to_sym(trace.scope, u),), dtype, x), Bind(u, 0, 0))
+
+
+def option(args: tuple, kwargs: dict, i: int, name: str) -> Any:
+    return args[i] if i < len(args) else kwargs.get(name)
+
+
+@handler("index.Tensor")
+def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """Indexing with masks is indexing with `nonzero` of the masks: then every size has one origin."""
+    check(trace, func, args)
+    x, indices = args
+    if not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+        return plain_index(trace, func, args, kwargs)
+    expanded: list[Any] = []
+    for i in indices:
+        if i is not None and i.dtype in (torch.bool, torch.uint8):
+            for d, s in enumerate(i.sizes):
+                have = x.sizes[len(expanded) + d] if len(expanded) + d < len(x.sizes) else -1
+                if not trace.scope.assume(ops.eq(expr_of(s, trace.scope), expr_of(have, trace.scope)), symnode.site_hook()):
+                    raise IndexError(f"The shape of the mask {list(i.sizes)} does not match the indexed tensor {list(x.sizes)}")
+            where = dispatch(trace, aten.nonzero.default, (i,), {})
+            expanded.extend(dispatch(trace, aten.select.int, (where, 1, d), {}) for d in range(len(i.sizes)))
+        else:
+            expanded.append(i)
+    return plain_index(trace, func, (x, expanded), kwargs)
+
+
+def plain_index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    rule = RULES.get(func)
+    out = rule(trace, *args, **kwargs) if rule is not None else NotImplemented
+    if out is NotImplemented:
+        out = through_meta(trace, func, args, kwargs)
+    record(trace, func, args, kwargs, out)
+    return out
+
+
+# what cannot be captured -----------------------------------------------------------------------------------
+REFUSED = {
+    "resize_": "changes the memory of a tensor",
+    "resize_as_": "changes the memory of a tensor",
+    "set_.source_Tensor": "changes the memory of a tensor",
+    "set_.source_Storage": "changes the memory of a tensor",
+    "set_.source_Storage_storage_offset": "changes the memory of a tensor",
+    "set_.source_Tensor_storage_offset": "changes the memory of a tensor",
+    "set_": "changes the memory of a tensor",
+    "_pin_memory": "pins host memory",
+    "is_pinned": "asks about host memory",
+    "record_stream": "asks about device memory",
+}
+
+
+def refuse(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    raise Untraceable(func, next(why for name, why in REFUSED.items() if name.split(".")[0] == func._schema.name.split("::")[1]))
+
+
+handler(*REFUSED)(refuse)

@@ -1,0 +1,122 @@
+"""Questions about strides, answered soundly over expressions.
+
+The answers follow PyTorch's own definitions (c10/core/Contiguity.h, MemoryFormat.h). Each comparison on the way is first proved;
+what cannot be proved is decided by the hint under a guard, and where there is no hint the general case is assumed: "not contiguous"
+is always a safe answer, because PyTorch then takes the path that works for any strides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import Scope
+
+CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+
+
+def ask(scope: Scope, cond: Any, site: Any) -> bool:
+    """Whether `cond` holds: proved, else decided under a guard, else (no hint, no proof) False."""
+    if cond is True or cond is False:
+        return cond
+    c = cond.const
+    if c is not None:
+        return bool(c)
+    return scope.decide(cond, site) if cond.backed else scope.decide_or_false(cond, site)
+
+
+def is_packed(scope: Scope, sizes: list[Expr], strides: list[Expr], order: list[int] | tuple[int, ...], site: Any) -> bool:
+    """Whether the elements lie without gaps when dims are walked in `order`, fastest first."""
+    expected: Any = 1
+    unproved = []
+    for d in order:
+        if strides[d] is not expected and not scope.known_true(ops.eq(strides[d], expected)):
+            unproved.append((d, expected))
+        expected = ops.mul(sizes[d], expected)
+    if not unproved:
+        return True
+    for d, stride in unproved:
+        # a dim of size 1 may have any stride, and so may every dim of a tensor without elements
+        if not (ask(scope, ops.eq(sizes[d], 1), site) or ask(scope, ops.eq(strides[d], stride), site)):
+            return any(ask(scope, ops.eq(s, 0), site) for s in sizes)
+    return True
+
+
+def is_contiguous(scope: Scope, sizes: list[Expr], strides: list[Expr], site: Any) -> bool:
+    return is_packed(scope, sizes, strides, range(len(sizes) - 1, -1, -1), site)
+
+
+def is_channels_last(scope: Scope, sizes: list[Expr], strides: list[Expr], ndim: int, site: Any) -> bool:
+    """Contiguous in the channels-last order of `ndim` dims (4: images, 5: volumes)."""
+    return len(sizes) == ndim and is_packed(scope, sizes, strides, CHANNELS_LAST_ORDER[ndim], site)
+
+
+def has_channels_last_strides(scope: Scope, sizes: list[Expr], strides: list[Expr], ndim: int, site: Any) -> bool:
+    """Whether the strides are ordered as channels-last ones, dense or not; ambiguous cases count as not."""
+    if len(sizes) != ndim or ask(scope, ops.eq(strides[1], 0), site):
+        return False
+    least: Any = 0
+    for d in CHANNELS_LAST_ORDER[ndim]:
+        if ask(scope, ops.eq(sizes[d], 0), site) or not ask(scope, ops.ge(strides[d], least), site):
+            return False
+        if d == 0 and ask(scope, ops.eq(least, strides[1]), site):
+            return False  # N111 and the like: contiguous and channels-last at once
+        least = ops.mul(strides[d], ops.max_(sizes[d], 1))
+    return True
+
+
+def is_non_overlapping_and_dense(scope: Scope, sizes: list[Expr], strides: list[Expr], site: Any) -> bool:
+    """Whether the elements fill a block of memory exactly once, in some order of the dims."""
+    n = len(sizes)
+    if n == 1:
+        return ask(scope, ops.lt(sizes[0], 2), site) or ask(scope, ops.eq(strides[0], 1), site)
+    # A witness is enough for yes: try the order that the hints suggest, with proofs only.
+    order = sorted(range(n), key=lambda d: (is_small(sizes[d]), hint_of(strides[d]), d))
+    expected: Any = 1
+    for d in order:
+        if scope.known_true(ops.lt(sizes[d], 2)) or not scope.known_true(ops.eq(strides[d], expected)):
+            break
+        expected = ops.mul(sizes[d], expected)
+    else:
+        return True
+    # In general: dims of size 0 and 1 do not count; sort the others by stride; each must begin where the one before ends.
+    order = [d for d in range(n) if not ask(scope, ops.lt(sizes[d], 2), site)]
+    for i in range(1, len(order)):
+        j = i
+        while j and ask(scope, ops.lt(strides[order[j]], strides[order[j - 1]]), site):
+            order[j - 1], order[j] = order[j], order[j - 1]
+            j -= 1
+    expected = 1
+    for d in order:
+        if not ask(scope, ops.eq(strides[d], expected), site):
+            return False
+        expected = ops.mul(sizes[d], expected)
+    return True
+
+
+def hint_of(e: Any) -> int:
+    """For ordering candidates only, never for an answer: unknown sizes sort as large."""
+    h = e if isinstance(e, int) else e.hint
+    return 1 << 40 if h is None else int(h)
+
+
+def is_small(size: Any) -> bool:
+    return hint_of(size) < 2
+
+
+def contiguous_strides(sizes: tuple) -> tuple:
+    """Row-major strides as PyTorch gives a new tensor (a size of 0 counts as 1). Works on ints, `SymInt` and expressions.
+
+    A symbolic size is multiplied as it is: a tensor that turns out to be empty then has strides of 0 where eager has larger
+    ones, which nothing can observe through its (absent) elements.
+    """
+    out: list[Any] = []
+    step: Any = 1
+    for s in reversed(sizes):
+        out.append(step)
+        if type(s) is not int:
+            step = s * step
+        elif s > 1:
+            step = step * s
+    return tuple(reversed(out))

@@ -1,0 +1,61 @@
+"""The records that a trace is made of: ATen operations, Torch-level calls, and where unbacked symbols come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Bind:
+    """The symbol `symbol` gets its value when the operation has run: `outs[out].size(dim)`, or the number `outs[out]` if dim is None."""
+
+    symbol: Any
+    out: int
+    dim: int | None = None
+
+
+@dataclass(slots=True)
+class Op:
+    """One ATen operation: `outs = target(*args, **kwargs)`.
+
+    `args` and `kwargs` hold traced tensors, symbolic numbers and Python constants, nested in lists and tuples.
+    `outs` is flat and in order; `out_spec` is None for one result that is not a sequence, "flat" for a tuple or list of results,
+    else a pytree spec. `torch_index` is the index of the Torch-level call that it belongs to (-1: none). `binds` tells which
+    symbols the results define.
+    """
+
+    target: Any
+    args: tuple
+    kwargs: dict
+    outs: list
+    out_spec: Any
+    site: Any
+    torch_index: int
+    binds: list[Bind] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])
+        return f"{', '.join(map(short, self.outs))} = {self.target}({shown})"
+
+
+@dataclass(slots=True)
+class TorchOp:
+    """One call at Torch level, before decomposition and autograd."""
+
+    fn: Any
+    args: tuple
+    kwargs: dict
+    out: Any = None
+    site: Any = None
+
+
+def short(value: Any) -> str:
+    """A value as the logs print it."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(short, value))}]"
+    vid = getattr(value, "vid", None)
+    if vid is not None:
+        return f"%{vid}"
+    node = getattr(value, "node", None)
+    return str(node.expr) if node is not None else repr(value)

@@ -1,0 +1,5 @@
+"""Shape rules: one table, `RULES`, filled by the modules of this package."""
+
+from pliant.graph.rules.table import HANDLERS, RULES
+
+__all__ = ["HANDLERS", "RULES"]

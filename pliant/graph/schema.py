@@ -1,0 +1,67 @@
+"""What an operator's schema says about memory: which arguments it writes, and which results share memory with which argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """`names` are the arguments in order. `writes` are the names of those written in place. `returns[i]` tells result i:
+
+    None (new memory), or `(name, same)`: it is argument `name` itself (`same`) or shares its memory.
+    `inplace_view` is set when the operator changes the sizes or strides of its first argument (`t_`, `squeeze_`, ...).
+    `composite` is set when C++ defines the operator by other operators.
+    """
+
+    names: tuple[str, ...]
+    writes: tuple[str, ...]
+    returns: tuple[tuple[str, bool] | None, ...]
+    inplace_view: bool
+    composite: bool
+    random: bool
+
+
+#: Results that share memory although the schema does not say so.
+UNDECLARED_VIEWS = {"aten::_unsafe_view": "self", "aten::_reshape_alias": "self"}
+
+
+@cache
+def op_info(func: Any) -> OpInfo:
+    schema = func._schema
+    names = tuple(a.name for a in schema.arguments)
+    by_set = {s: a.name for a in schema.arguments if a.alias_info is not None for s in a.alias_info.before_set}
+    writes = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    returns: list[tuple[str, bool] | None] = []
+    for r in schema.returns:
+        found = None
+        if r.alias_info is not None:
+            for s in (*r.alias_info.before_set, *r.alias_info.after_set):
+                if s in by_set:
+                    found = (by_set[s], r.alias_info.is_write)
+        returns.append(found)
+    hidden = UNDECLARED_VIEWS.get(schema.name)
+    if hidden is not None:
+        returns[0] = (hidden, False)
+    return OpInfo(
+        names,
+        writes,
+        tuple(returns),
+        torch.Tag.inplace_view in func.tags,
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        torch.Tag.nondeterministic_seeded in func.tags,
+    )
+
+
+def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:
+    """The value passed for `name`, or None."""
+    i = info.names.index(name)
+    return args[i] if i < len(args) else kwargs.get(name)
+
+
+def is_mutating(func: Any) -> bool:
+    return bool(op_info(func).writes)

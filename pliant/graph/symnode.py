@@ -1,0 +1,532 @@
+"""The face of symbolic numbers towards PyTorch: the node behind `torch.SymInt`, `torch.SymFloat` and `torch.SymBool`.
+
+PyTorch asks a node for arithmetic (symbolic answers) and for decisions (`guard_bool`, `guard_int`, ...). Arithmetic becomes an
+expression; a decision goes to the scope, which proves it or records a guard at the current site. No answer is ever read from a
+hint without the scope knowing. Sizes and strides questions (contiguity and the like) live in `layout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph import layout
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import Scope
+
+Number = int | float | bool
+
+
+def no_site() -> Any:
+    """The default of `site_hook`: nobody is interpreting."""
+    return None
+
+
+#: Gives the user's instruction that is being executed; the interpreter sets it.
+site_hook: Callable[[], Any] = no_site
+
+
+class Answers:
+    """What PyTorch's own Python code (`guard_or_false`, `statically_known_true`, `torch._check_is_size`) asks a node's `shape_env`."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def _maybe_evaluate_static(self, expr: Expr) -> Number | None:
+        if expr.const is None and expr.kind is bool:
+            return True if self.scope.known_true(expr) else False if self.scope.known_false(expr) else None
+        return self.scope.simplify(expr).const
+
+    def evaluate_sym_node(self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None) -> Number:
+        if node.is_bool() and fallback_value is not None:
+            return node.guard_or_true() if fallback_value else node.guard_or_false()
+        return concrete(to_sym(self.scope, node.expr))
+
+    def optimization_hint(self, expr: Expr, fallback: int | None = None) -> Number:
+        return self.scope.optimization_hint(expr, 64 if fallback is None else fallback)
+
+    def _constrain_range_for_size(self, expr: Expr, lo: int | None = None, hi: int | None = None) -> None:
+        self.scope.assume(ops.ge(expr, max(lo or 0, 0)), site_hook())
+        if hi is not None:
+            self.scope.assume(ops.le(expr, hi), site_hook())
+
+
+class SymNode:
+    """What PyTorch calls a SymNode: an expression in a scope. Immutable; `expr` is hash-consed, so compare `a.expr is b.expr`."""
+
+    __slots__ = ("scope", "expr", "__weakref__")
+
+    def __init__(self, scope: Scope, expr: Expr) -> None:
+        self.scope = scope
+        self.expr = expr
+
+    # what it is ------------------------------------------------------------------
+    def is_int(self) -> bool:
+        return self.expr.kind is int
+
+    def is_float(self) -> bool:
+        return self.expr.kind is float
+
+    def is_bool(self) -> bool:
+        return self.expr.kind is bool
+
+    @property
+    def pytype(self) -> type:
+        return self.expr.kind
+
+    #: PyTorch would answer some questions from this without recording anything: it never gets one.
+    _hint = None
+
+    @property
+    def hint(self) -> Number | None:
+        return self.expr.hint
+
+    @property
+    def shape_env(self) -> Answers:
+        return Answers(self.scope)
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def nested_int_coeff(self) -> None:
+        return None
+
+    def is_constant(self) -> bool:
+        # PyTorch's Python side unwraps constant ints and bools, but asserts on constant floats.
+        return self.expr.const is not None and self.expr.kind is not float
+
+    def is_symbolic(self) -> bool:
+        return self.expr.const is None
+
+    def constant_int(self) -> int | None:
+        return self.expr.const if self.expr.kind is int else None
+
+    def constant_bool(self) -> bool | None:
+        return self.expr.const if self.expr.kind is bool else None
+
+    def maybe_as_int(self) -> int | None:
+        return self.expr.const if self.expr.kind is int else None
+
+    def maybe_as_float(self) -> float | None:
+        return self.expr.const if self.expr.kind is float else None
+
+    def maybe_as_bool(self) -> bool | None:
+        return self.expr.const if self.expr.kind is bool else None
+
+    def has_hint(self) -> bool:
+        return self.expr.backed
+
+    def wrap_int(self, n: int) -> SymNode:
+        return SymNode(self.scope, self.expr.ctx.lift(int(n)))
+
+    def wrap_float(self, n: float) -> SymNode:
+        return SymNode(self.scope, self.expr.ctx.lift(float(n)))
+
+    def wrap_bool(self, n: bool) -> SymNode:
+        return SymNode(self.scope, self.expr.ctx.lift(bool(n)))
+
+    def clone(self) -> SymNode:
+        return self
+
+    def str(self) -> str:
+        return str(self.expr)
+
+    def _graph_repr(self) -> str:
+        return str(self.expr)
+
+    def __repr__(self) -> str:
+        return f"SymNode({self.expr})"
+
+    # decisions -------------------------------------------------------------------
+    def guard_int(self, file: str = "", line: int = 0) -> int:
+        """The number, pinned: from here on the expression is a constant (a guard is recorded)."""
+        c = self.expr.const
+        return c if c is not None else int(self.scope.specialize(self.expr, site_hook()))
+
+    def guard_float(self, file: str = "", line: int = 0) -> float:
+        c = self.expr.const
+        return c if c is not None else float(self.scope.specialize(self.expr, site_hook()))
+
+    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+        c = self.expr.const
+        if c is not None:
+            return bool(c)
+        return self.scope.decide(truth(self.expr), site_hook())
+
+    def int_(self) -> int:
+        return self.guard_int()
+
+    def bool_(self) -> bool:
+        return self.guard_bool()
+
+    def guard_or_false(self, file: str = "", line: int = 0) -> bool:
+        c = self.expr.const
+        return bool(c) if c is not None else layout.ask(self.scope, self.expr, site_hook())
+
+    def guard_or_true(self, file: str = "", line: int = 0) -> bool:
+        c = self.expr.const
+        return bool(c) if c is not None else not layout.ask(self.scope, ops.not_(self.expr), site_hook())
+
+    guard_size_oblivious = guard_or_false
+
+    def expect_true(self, file: str = "", line: int = 0) -> bool:
+        c = self.expr.const
+        return bool(c) if c is not None else self.scope.assume(self.expr, site_hook())
+
+    expect_size = expect_true
+
+    def statically_known_true(self, file: str = "", line: int = 0) -> bool:
+        return self.scope.known_true(self.expr)
+
+    # layout questions: the answers are constants, the scope has recorded what they rest on -----------
+    def is_contiguous(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.is_contiguous(self.scope, exprs(sizes), exprs(strides), site_hook()))
+
+    def is_channels_last_contiguous_2d(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.is_channels_last(self.scope, exprs(sizes), exprs(strides), 4, site_hook()))
+
+    def is_channels_last_contiguous_3d(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.is_channels_last(self.scope, exprs(sizes), exprs(strides), 5, site_hook()))
+
+    def is_channels_last_strides_2d(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.has_channels_last_strides(self.scope, exprs(sizes), exprs(strides), 4, site_hook()))
+
+    def is_channels_last_strides_3d(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.has_channels_last_strides(self.scope, exprs(sizes), exprs(strides), 5, site_hook()))
+
+    def is_non_overlapping_and_dense(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_bool(layout.is_non_overlapping_and_dense(self.scope, exprs(sizes), exprs(strides), site_hook()))
+
+    def is_non_overlapping_and_dense_indicator(self, sizes: list[SymNode], strides: list[SymNode]) -> SymNode:
+        return self.wrap_int(int(layout.is_non_overlapping_and_dense(self.scope, exprs(sizes), exprs(strides), site_hook())))
+
+    # odd shapes ------------------------------------------------------------------
+    def sym_sum(self, args: tuple[SymNode, ...]) -> SymNode:
+        return SymNode(self.scope, ops.sum_([a.expr for a in args]))
+
+    def sym_ite(self, then: SymNode, other: SymNode) -> SymNode:
+        return SymNode(self.scope, ops.where(truth(self.expr), then.expr, other.expr))
+
+    def round(self, ndigits: int | None = None) -> SymNode:
+        if self.expr.kind is int and (ndigits is None or ndigits >= 0):
+            return self
+        if ndigits is None:
+            return SymNode(self.scope, ops.round_(self.expr))
+        value = self.guard_float() if self.is_float() else self.guard_int()
+        return SymNode(self.scope, self.expr.ctx.lift(round(value, ndigits)))
+
+    def is_integer(self) -> SymNode:
+        if self.expr.kind is not float:
+            return self.wrap_bool(True)
+        return SymNode(self.scope, ops.eq(ops.to_float(ops.floor(self.expr)), self.expr))
+
+    def pow(self, other: SymNode) -> SymNode:
+        """Python's `**`. The kind of the result of ints depends on the exponent's sign, so that is decided first."""
+        a, b = number(self.expr), number(other.expr)
+        if a.kind is int and b.kind is int:
+            if not layout.ask(self.scope, ops.ge(b, 0), site_hook()):
+                a, b = ops.to_float(a), ops.to_float(b)
+            else:
+                try:
+                    return SymNode(self.scope, ops.pow_(a, b))
+                except ValueError:  # the sign is known to the scope only
+                    b = b.ctx.lift(SymNode(self.scope, b).guard_int())
+        elif a.kind is not b.kind:
+            a, b = real(a), real(b)
+        return SymNode(self.scope, ops.pow_(a, b))
+
+    def lshift(self, other: SymNode) -> SymNode:
+        return self.shift(ops.lshift, other)
+
+    def rshift(self, other: SymNode) -> SymNode:
+        return self.shift(ops.rshift, other)
+
+    def shift(self, op: Callable[[Expr, Expr], Expr], other: SymNode) -> SymNode:
+        b = number(other.expr)
+        if not self.scope.assume(ops.ge(b, 0), site_hook()):
+            raise ValueError("negative shift count")
+        return SymNode(self.scope, op(number(self.expr), b))
+
+
+def exprs(nodes: list[SymNode]) -> list[Expr]:
+    return [n.expr for n in nodes]
+
+
+def number(e: Expr) -> Expr:
+    """`e` as a number: Python's True is 1."""
+    return ops.to_int(e) if e.kind is bool else e
+
+
+def truth(e: Expr) -> Expr:
+    """`e` as a truth value: Python's 3 is True."""
+    return e if e.kind is bool else ops.ne(e, 0)
+
+
+def real(e: Expr) -> Expr:
+    return e if e.kind is float else ops.to_float(number(e))
+
+
+def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        a, b = self.expr, other.expr
+        if a.kind is not b.kind or a.kind is bool:
+            a, b = number(a), number(b)
+            if a.kind is not b.kind:
+                a, b = real(a), real(b)
+        return SymNode(self.scope, op(a, b))
+
+    return method
+
+
+def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = False) -> Callable[[SymNode, SymNode], SymNode]:
+    """A division: that the divisor is not zero is an irrefutable guard, since Python would have raised."""
+
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        a, b = number(self.expr), number(other.expr)
+        if real_only or a.kind is not b.kind:
+            a, b = real(a), real(b)
+        if not b.const and (b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook())):
+            raise ZeroDivisionError(message if b.kind is int else f"float {message.removeprefix('integer ')}")
+        return SymNode(self.scope, op(a, b))
+
+    return method
+
+
+def real_arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        return SymNode(self.scope, op(real(self.expr), real(other.expr)))
+
+    return method
+
+
+def logical(on_bools: Callable[[Expr, Expr], Expr], on_ints: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
+    def method(self: SymNode, other: SymNode) -> SymNode:
+        a, b = self.expr, other.expr
+        if a.kind is bool and b.kind is bool:
+            return SymNode(self.scope, on_bools(a, b))
+        return SymNode(self.scope, on_ints(number(a), number(b)))
+
+    return method
+
+
+def unary(op: Callable[[Expr], Expr], of: Callable[[Expr], Expr] = number) -> Callable[[SymNode], SymNode]:
+    def method(self: SymNode) -> SymNode:
+        return SymNode(self.scope, op(of(self.expr)))
+
+    return method
+
+
+def to_integer(op: Callable[[Expr], Expr]) -> Callable[[SymNode], SymNode]:
+    def method(self: SymNode) -> SymNode:
+        return SymNode(self.scope, op(self.expr)) if self.expr.kind is float else SymNode(self.scope, number(self.expr))
+
+    return method
+
+
+def xor_bool(a: Expr, b: Expr) -> Expr:
+    return ops.ne(ops.to_int(a), ops.to_int(b))
+
+
+MATH = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+
+#: Every method that is one operator. PyTorch has several names for some of them.
+METHODS: dict[str, Callable[..., SymNode]] = {
+    "add": arithmetic(ops.add),
+    "sub": arithmetic(ops.sub),
+    "mul": arithmetic(ops.mul),
+    "floordiv": division(ops.floordiv, "integer division or modulo by zero"),
+    "int_floordiv": division(ops.floordiv, "integer division or modulo by zero"),
+    "mod": division(ops.mod, "integer modulo by zero"),
+    "truediv": division(ops.truediv, "division by zero", real_only=True),
+    "float_truediv": division(ops.truediv, "division by zero", real_only=True),
+    "int_truediv": division(ops.truediv, "division by zero"),
+    "pow_by_natural": SymNode.pow,
+    "float_pow": real_arithmetic(ops.pow_),
+    "eq": arithmetic(ops.eq),
+    "ne": arithmetic(ops.ne),
+    "lt": arithmetic(ops.lt),
+    "le": arithmetic(ops.le),
+    "gt": arithmetic(ops.gt),
+    "ge": arithmetic(ops.ge),
+    "sym_min": arithmetic(ops.min_),
+    "sym_max": arithmetic(ops.max_),
+    "and_": logical(ops.and_, ops.bit_and),
+    "or_": logical(ops.or_, ops.bit_or),
+    "sym_and": logical(ops.and_, ops.bit_and),
+    "sym_or": logical(ops.or_, ops.bit_or),
+    "bitwise_and": logical(ops.and_, ops.bit_and),
+    "bitwise_or": logical(ops.or_, ops.bit_or),
+    "bitwise_xor": logical(xor_bool, ops.bit_xor),
+    "sym_not": unary(ops.not_, truth),
+    "neg": unary(ops.neg),
+    "pos": unary(lambda e: e),
+    "abs": unary(ops.abs_),
+    "sym_float": unary(real),
+    "sym_int": to_integer(ops.trunc),
+    "trunc": to_integer(ops.trunc),
+    "floor": to_integer(ops.floor),
+    "ceil": to_integer(ops.ceil),
+    **{f"sym_{n}": unary(ops.DOORS[n], real) for n in MATH},
+}
+for _name, _method in METHODS.items():
+    setattr(SymNode, _name, _method)
+
+
+# conversions -------------------------------------------------------------------
+def to_sym(scope: Scope, expr: Expr) -> Any:
+    """The Python number when `expr` is a constant, else the `torch.SymInt/SymFloat/SymBool`."""
+    c = expr.const
+    if c is not None:
+        return c
+    kind = expr.kind
+    if kind is int:
+        return torch.SymInt(SymNode(scope, expr))
+    return (torch.SymFloat if kind is float else torch.SymBool)(SymNode(scope, expr))
+
+
+def expr_of(value: Any, scope: Scope) -> Expr:
+    """The expression of a Python number or of one of our symbolic numbers. TypeError for anything else."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        node = value.node
+        if type(node) is SymNode:
+            return node.expr
+        value = node.maybe_as_int() if node.is_int() else None
+    if isinstance(value, (bool, int, float)):
+        return scope.ctx.lift(value)
+    raise TypeError(f"{type(value).__name__} is not a number of this capture")
+
+
+def concrete(value: Any) -> Number:
+    """The number behind one of our symbolic numbers, pinned with a guard; other values as they are."""
+    if type(value) is torch.SymInt:
+        return value.node.guard_int()
+    if type(value) is torch.SymFloat:
+        return value.node.guard_float()
+    if type(value) is torch.SymBool:
+        return value.node.guard_bool()
+    return value
+
+
+# What `torch.SymInt` and its siblings lack --------------------------------------------------------
+# The methods below are added to PyTorch's classes, for our nodes only: whatever another system's node did before, it still does.
+# They make dict keys, `format`, `divmod` and the like record what they rest on, where PyTorch raises TypeError or prints a symbol.
+
+class Printing:
+    """Whether `str(symint)` is the program's (then it shows the number, pinned) or a library's or a log's (the symbol)."""
+
+    recording = 0
+    library = 0
+
+
+def enter_library() -> None:
+    Printing.library += 1
+
+
+def leave_library() -> None:
+    Printing.library -= 1
+
+
+def is_ours(x: Any) -> bool:
+    return type(x) in (torch.SymInt, torch.SymFloat, torch.SymBool) and type(x.node) is SymNode
+
+
+def pinned(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that needs the number itself."""
+
+    def method(self: Any, *args: Any) -> Any:
+        return fn(concrete(self), *map(concrete, args))
+
+    return method
+
+
+def shown(self: Any) -> Any:
+    return repr(concrete(self)) if Printing.recording and not Printing.library else str(self.node.expr)
+
+
+def int_divmod(self: Any, other: Any) -> Any:
+    return (self // other, self % other)
+
+
+def int_rdivmod(self: Any, other: Any) -> Any:
+    return (other // self, other % self)
+
+
+def rounded(self: Any, ndigits: Any = None) -> Any:
+    return self if ndigits is None or ndigits >= 0 else round(concrete(self), ndigits)
+
+
+def as_int(self: Any) -> Any:
+    return to_sym(self.node.scope, number(self.node.expr))
+
+
+def through_int(name: str) -> Callable[..., Any]:
+    """An operator on a symbolic bool: Python's True is 1."""
+
+    def method(self: Any, other: Any) -> Any:
+        return getattr(as_int(self), name)(other)
+
+    return method
+
+
+EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
+    torch.SymInt: {
+        "__hash__": pinned(hash),
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__divmod__": int_divmod,
+        "__rdivmod__": int_rdivmod,
+        "__round__": rounded,
+        "__invert__": lambda self: -self - 1,
+        "__float__": pinned(float),
+        "__complex__": pinned(complex),
+        "bit_count": pinned(int.bit_count),
+        "to_bytes": pinned(int.to_bytes),
+    },
+    torch.SymFloat: {
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__divmod__": pinned(divmod),
+        "__rdivmod__": pinned(lambda a, b: divmod(b, a)),
+        "__complex__": pinned(complex),
+    },
+    torch.SymBool: {
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__index__": pinned(int),
+        "__float__": pinned(float),
+        **{
+            f"__{n}__": through_int(f"__{n}__")
+            for n in ("lt", "le", "gt", "ge", "mod", "floordiv", "truediv", "pow", "lshift", "rshift", "xor", "rfloordiv", "rmod", "rtruediv")
+        },
+    },
+}
+
+
+def install() -> None:
+    """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
+    for cls, methods in EXTRA.items():
+        for name, ours in methods.items():
+            setattr(cls, name, guarded(name, ours, getattr(cls, name, None)))
+
+
+def guarded(name: str, ours: Callable[..., Any], theirs: Any) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        if type(self.node) is SymNode:
+            return ours(self, *args)
+        if theirs is None:
+            return NotImplemented
+        return theirs(self, *args)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+install()

@@ -1,0 +1,199 @@
+"""A trace: the ATen operations of one capture, forward and backward, with the Torch-level calls beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pliant.graph import handlers, symnode
+from pliant.graph.dispatch import apply_metadata, dispatch, is_dense
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.record import Bind, Op, TorchOp
+from pliant.graph.schema import op_info
+from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.symbolic.scope import Scope
+
+
+class Recorder(TorchDispatchMode):
+    """Sends every ATen operator to the trace, those without tensor arguments too."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or PyTorch wraps the method, and imports TorchDynamo to do so
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return dispatch(self.trace, func, args, kwargs or {})
+
+
+class Carry(torch.autograd.Function):
+    """Makes a non-leaf out of a leaf, without an operation: for inputs that have a history outside the capture."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: TracedTensor) -> TracedTensor:
+        return like(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
+
+
+def like(x: TracedTensor) -> TracedTensor:
+    """A tensor with the metadata and the memory of `x`."""
+    y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
+    y.pytype, y.source = x.pytype, x.source
+    return y
+
+
+class Trace:
+    """What one capture records. `scope` owns the sizes; `ops[:n_forward]` is the forward part once `backward` has run."""
+
+    def __init__(self, scope: Scope, allow_unbacked: bool = True) -> None:
+        self.scope = scope
+        self.allow_unbacked = allow_unbacked
+        self.ops: list[Op] = []
+        self.torch_ops: list[TorchOp] = []
+        self.inputs: list[TracedTensor] = []
+        self.constants: list[TracedTensor] = []
+        self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
+        self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
+        self.journal: list[tuple] = []
+        self.strides_memo: dict[tuple, tuple] = {}
+        self.next_vid = 0
+        self.next_unbacked = 0
+        self.n_forward: int | None = None
+        self.depth = 0
+        self.mode = Recorder(self)
+
+    def input(
+        self,
+        real: torch.Tensor,
+        source: Any,
+        sizes: tuple,
+        strides: tuple | None = None,
+        offset: Any = 0,
+        requires_grad: bool | None = None,
+        storage_id: int | None = None,
+    ) -> TracedTensor:
+        """The stand-in for an outside tensor. `sizes`, `strides` and `offset` hold ints and `SymInt`s.
+
+        Without `strides` it is row-major. `storage_id`: that of another input whose memory it shares.
+        Raises `Untraceable` for layouts that cannot be captured (sparse, quantized, nested).
+        """
+        if real.layout is not torch.strided or real.is_quantized or real.is_nested:
+            raise Untraceable("input", f"a {real.layout} tensor (sparse, quantized or nested) cannot be captured")
+        sizes = tuple(sizes)
+        strides = contiguous_strides(sizes) if strides is None else tuple(strides)
+        if requires_grad is None:
+            requires_grad = real.requires_grad
+        with torch._C._DisableTorchDispatch():
+            x = make(
+                self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad
+            )
+            x.pytype = type(real)
+            x.source = source
+            if real.is_conj():
+                torch._C._set_conj(x, True)
+            if real.is_neg():
+                torch._C._set_neg(x, True)
+            if requires_grad and not real.is_leaf:
+                leaf = x
+                with torch.enable_grad():
+                    x = Carry.apply(leaf)
+                self.leaves[x.vid] = leaf
+        self.inputs.append(x)
+        return x
+
+    @contextmanager
+    def recording(self) -> Iterator[Trace]:
+        """While inside, every torch operator is recorded here. May be nested in `paused`."""
+        self.depth += 1
+        symnode.Printing.recording += 1
+        try:
+            with self.mode:
+                yield self
+        finally:
+            symnode.Printing.recording -= 1
+            self.depth -= 1
+
+    def paused(self) -> Any:
+        """A context in which real tensors may be used freely and nothing is recorded."""
+        return torch._C._DisableTorchDispatch()
+
+    def unbacked(self, kind: type = int, size_like: bool = False, lo: Any = None, hi: Any = None) -> Any:
+        """A new unbacked symbol (an expression)."""
+        name = f"u{self.next_unbacked}"
+        self.next_unbacked += 1
+        return self.scope.unbacked(name, lo=lo, hi=hi, size_like=size_like, kind=kind)
+
+    # the Torch-level record --------------------------------------------------------
+    def torch_call(self, fn: Any, args: tuple, kwargs: dict) -> TorchOp:
+        """Begin a Torch-level call: ATen operations recorded from now on belong to it. Set `out` when it has returned."""
+        op = TorchOp(fn, args, kwargs, site=symnode.site_hook())
+        self.torch_ops.append(op)
+        return op
+
+    # autograd ----------------------------------------------------------------------
+    def backward(self, outputs: list[TracedTensor], inputs: list[TracedTensor]) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
+        """Append the backward operations of `outputs` (those that require grad) with respect to `inputs`.
+
+        Returns the tangents, one for each differentiable output in order, and the gradients of the inputs (None: no path).
+        Tangents have the output's sizes, and its strides where these are dense, else row-major ones: make them so at run time.
+        """
+        with self.recording():
+            heads = [o for o in outputs if o.requires_grad]
+            self.n_forward = len(self.ops)
+            tangents = [self.tangent(o) for o in heads]
+            targets = [self.leaves.get(i.vid, i) for i in inputs]
+            wanted = [t for t in targets if t.requires_grad]
+            found = iter(torch.autograd.grad(heads, wanted, tangents, allow_unused=True) if heads and wanted else ())
+            grads = [next(found, None) if t.requires_grad else None for t in targets]
+        return tangents, grads
+
+    def tangent(self, out: TracedTensor) -> TracedTensor:
+        dense = out.dense or out.is_non_overlapping_and_dense() if hasattr(out, "is_non_overlapping_and_dense") else out.dense
+        strides = out.strides if dense else contiguous_strides(out.sizes)
+        return make(self, out.sizes, strides, out.dtype, 0, None, out.device, is_dense(out.sizes, strides))
+
+    # going back --------------------------------------------------------------------
+    def snapshot(self) -> tuple:
+        """A token for `rollback`."""
+        return (
+            len(self.ops), len(self.torch_ops), len(self.inputs), len(self.constants), len(self.journal),
+            dict(self.known), self.n_forward, self.next_vid, self.scope.snapshot(),
+        )  # fmt: skip
+
+    def rollback(self, token: tuple) -> None:
+        """Forget everything since `token`.
+
+        Raises `Untraceable` if that includes an in-place operation on an older tensor with an autograd history: the C++ tape cannot
+        be unwound. (Abandon the whole capture then.)
+        """
+        ops, torch_ops, inputs, constants, journal, known, n_forward, next_vid, scope = token
+        for op in self.ops[ops:]:
+            info = op_info(op.target)
+            for name in info.writes:
+                i = info.names.index(name)
+                t = op.args[i] if i < len(op.args) else op.kwargs.get(name)
+                if type(t) is TracedTensor and t.vid < next_vid and t.requires_grad:
+                    raise Untraceable(op.target, "an in-place operation on a tensor with gradients cannot be undone")
+        for x, sizes, strides, offset in reversed(self.journal[journal:]):
+            apply_metadata(self, x, sizes, strides, offset)
+        del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]
+        self.known, self.n_forward = known, n_forward
+        self.scope.rollback(scope)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.ops))
+
+
+tolist = handlers.tolist
+
+__all__ = ["tolist", "Bind", "Op", "TorchOp", "Trace", "TracedTensor", "Untraceable"]

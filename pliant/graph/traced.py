@@ -1,0 +1,105 @@
+"""`TracedTensor`: the stand-in for a tensor while a program is captured.
+
+It has no data. PyTorch's C++ code sees an ordinary strided tensor on the right device, with symbolic sizes: composite operators
+decompose themselves and the autograd engine builds its tape on it. Every ATen operator that reaches it is handed to
+`dispatch.py`, which works out the metadata of the results and appends an operation to the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.errors import PliantError
+
+make_wrapper = torch.Tensor._make_wrapper_subclass
+
+
+class Untraceable(PliantError):
+    """An operator that cannot be captured. The interpreter turns it into a graph break.
+
+    `op` names the operator; `kind` is "data-dependent" or "unsupported".
+    """
+
+    def __init__(self, op: Any, reason: str, kind: str = "unsupported") -> None:
+        super().__init__(f"{op}: {reason}")
+        self.op = op
+        self.reason = reason
+        self.kind = kind
+
+
+def unhandled(func: Any, args: tuple, kwargs: dict) -> Any:
+    raise Untraceable(func, "a traced tensor was used while nothing was recording")
+
+
+class TracedTensor(torch.Tensor):
+    """A tensor of the trace.
+
+    | slot       | holds                                                                                      |
+    |------------|--------------------------------------------------------------------------------------------|
+    | vid        | its number in the trace, unique                                                            |
+    | trace      | the `Trace` that it belongs to                                                             |
+    | pytype     | the class that the program sees (`torch.Tensor`, `torch.nn.Parameter`)                      |
+    | source     | for inputs: where the real tensor comes from, else None                                    |
+    | sizes, strides, offset | metadata as Python ints and `SymInt`s                                          |
+    | dense      | True when the strides are exactly those of a new row-major tensor of these sizes            |
+    | storage_id | tensors with the same number share memory                                                  |
+    | constant   | the real tensor, for data made in the capture from Python constants                          |
+    | meta       | its twin on the meta device, made on demand                                                 |
+    """
+
+    __slots__ = ("vid", "trace", "pytype", "source", "sizes", "strides", "offset", "dense", "storage_id", "constant", "meta")
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    #: Set by `dispatch.py`.
+    handler: Callable[[Any, tuple, dict], Any] = staticmethod(unhandled)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return cls.handler(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        if not hasattr(self, "sizes"):
+            return "TracedTensor(unfinished)"
+        shape = ", ".join(map(str, map(shown, self.sizes)))
+        return f"%{self.vid}: {str(self.dtype).removeprefix('torch.')}[{shape}]"
+
+    __str__ = __repr__
+
+
+def shown(s: Any) -> Any:
+    """A size for printing: the expression, never a decision."""
+    return s if isinstance(s, (int, float)) else s.node.expr
+
+
+def make(
+    trace: Any,
+    sizes: tuple,
+    strides: tuple,
+    dtype: torch.dtype,
+    offset: Any = 0,
+    storage_id: int | None = None,
+    device: Any = None,
+    dense: bool = False,
+    requires_grad: bool = False,
+) -> TracedTensor:
+    """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
+    x = make_wrapper(
+        TracedTensor, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device or "cpu", requires_grad=requires_grad
+    )
+    vid = trace.next_vid
+    trace.next_vid = vid + 1
+    x.vid = vid
+    x.trace = trace
+    x.pytype = torch.Tensor
+    x.source = None
+    x.sizes = sizes
+    x.strides = strides
+    x.offset = offset
+    x.dense = dense
+    x.storage_id = vid if storage_id is None else storage_id
+    x.constant = None
+    x.meta = None
+    return x

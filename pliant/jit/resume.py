@@ -1,0 +1,313 @@
+"""Resume functions: a user's code object entered in the middle.
+
+A resume code is `preamble + original bytecode, unchanged` (CPython 3.11 jumps are relative). It takes one argument, a tuple
+`state` in local slot 0; the preamble unpacks it into the locals, cells and value stack of the suspended frame and jumps to the
+offset. Exception and line tables are shifted, so handlers, tracebacks and debuggers see the user's own code.
+
+The state tuple holds, in order: the bound slots by ascending index, the exception being handled (if a handler is active),
+and the stack, top first: exactly what one UNPACK_SEQUENCE leaves ready. What the state need not carry is made by the preamble:
+NULLs, the instruction indexes of RERAISE, and the exception state that a handler restores when it ends (it is the one at
+*resume* time, so the caller's `except` block is left as it was).
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import weakref
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from pliant.interpret.capture import NULL, UNSET, FrameState
+from pliant.jit import assemble
+from pliant.jit.assemble import LASTI, PREVIOUS, VALUE, ins
+from pliant.jit.identity import WeakIdDict
+
+CALL, START, YIELD = "call", "start", "yield"  # a plain frame; a generator not started; one suspended at a yield
+VARIADIC_FLAGS = 0x04 | 0x08
+FUNCTION_FLAGS = 0x01 | 0x02  # CO_OPTIMIZED | CO_NEWLOCALS
+NULL_ITEM = "n"
+
+
+class CannotResume(Exception):
+    """No resume function can be made for this frame (a class body, an inconsistent state)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where to go on, and the shape of the state. `stack` has one item per position: a mark, or the int of a LASTI item."""
+
+    offset: int
+    slots: tuple[int, ...]
+    stack: tuple[str | int, ...]
+    mode: str = CALL
+    loops: tuple[int, ...] = ()  # headers of the region loops this frame is in, outermost first
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class ResumeCode:
+    """A resume code object. `shift` is the preamble's length in bytes; `functions` its function for each globals dict."""
+
+    code: CodeType
+    layout: Layout
+    shift: int
+    origin: weakref.ref[CodeType]
+    functions: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """A frame to resume: the code, and the values of its state tuple in order."""
+
+    resume: ResumeCode
+    items: list[Any]
+
+
+_counter = itertools.count()
+_by_origin: WeakIdDict[dict[Layout, ResumeCode]] = WeakIdDict()
+_infos: WeakIdDict[weakref.ref] = WeakIdDict()  # resume code -> its ResumeCode
+_marks: WeakIdDict[dict[int, str]] = WeakIdDict()
+
+
+def origin_of(code: CodeType) -> tuple[CodeType, int]:
+    """The user's code behind `code` and how many bytes precede it (0 when `code` is not a resume code)."""
+    info = info_of(code)
+    if info is not None:
+        origin = info.origin()
+        if origin is not None:
+            return origin, info.shift
+    return code, 0
+
+
+def info_of(code: CodeType) -> ResumeCode | None:
+    """The `ResumeCode` whose code object this is."""
+    ref = _infos.get(code)
+    return ref() if ref is not None else None
+
+
+def loop_headers(code: CodeType) -> tuple[int, ...]:
+    """Byte offsets, in `code`, of the headers of the region loops in which it runs: reaching one is a `LoopBack`."""
+    info = info_of(code)
+    return tuple(h + info.shift for h in info.layout.loops) if info is not None else ()
+
+
+def is_resume(code: CodeType) -> bool:
+    return _infos.get(code) is not None
+
+
+def plan(
+    frame: FrameState,
+    *,
+    offset: int | None = None,
+    stack: list | None = None,
+    mode: str = CALL,
+    loops: tuple[int, ...] | None = None,
+) -> Plan:
+    """How to go on with `frame` at byte `offset` (default: its own) with `stack` (default: its own).
+
+    `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code).
+    Raises CannotResume.
+    """
+    code, shift = origin_of(frame.code)
+    if code.co_flags & FUNCTION_FLAGS != FUNCTION_FLAGS:
+        raise CannotResume(f"{code.co_qualname} is not a function body")
+    at = (frame.offset if offset is None else offset) - shift
+    values = frame.stack if stack is None else stack
+    fast, at = _enter(frame, code, at, mode)
+    if loops is None:
+        info = info_of(frame.code)
+        loops = info.layout.loops if info is not None else ()
+    marks = _marks_of(code).get(at)
+    if mode == YIELD and marks is not None:
+        marks = marks[:-1]  # the sent value is pushed when it goes on
+    if marks is None or len(marks) != len(values):
+        raise CannotResume(f"{code.co_qualname}: the stack at {at} is {marks!r}, the frame has {len(values)} items")
+    slots, items = [], []
+    cells = _cell_slots(code)
+    for i, v in enumerate(fast):
+        if v is UNSET:
+            if i not in cells:
+                continue
+            v = CellType()
+        slots.append(i)
+        items.append(v)
+    shape: list[str | int] = []
+    kept: list[Any] = []
+    for mark, v in zip(marks, values, strict=True):
+        if v is NULL:
+            shape.append(NULL_ITEM)
+        elif mark == PREVIOUS and PREVIOUS not in shape and frame.exc_info is not None:  # else POP_EXCEPT has run: RERAISE drops it
+            shape.append(PREVIOUS)
+        elif mark == LASTI:
+            shape.append(int(v) - shift // 2)
+        else:
+            shape.append(VALUE)
+            kept.append(v)
+    if PREVIOUS in shape:
+        items.append(frame.exc_info)
+    items.extend(reversed(kept))
+    layout = Layout(at, tuple(slots), tuple(shape), mode, loops)
+    return Plan(resume_code(code, layout), items)
+
+
+def _enter(frame: FrameState, code: CodeType, at: int, mode: str) -> tuple[list, int]:
+    """The slots and the offset to enter at; a generator that never ran has yet to make its cells."""
+    if mode != START:
+        return frame.fast, at
+    creation = next((i.offset for i in dis.get_instructions(code) if i.opname == "RETURN_GENERATOR"), None)
+    if creation is None or at > creation + 4:
+        return frame.fast, at
+    fast = list(frame.fast)
+    if at == 0:
+        first_free = len(fast) - len(code.co_freevars)
+        for i in _cell_slots(code):
+            if i >= first_free:
+                fast[i] = frame.function.__closure__[i - first_free]
+            elif fast[i] is UNSET:
+                fast[i] = CellType()
+            else:
+                fast[i] = CellType(fast[i])
+    return fast, creation + 4  # behind RETURN_GENERATOR and POP_TOP
+
+
+def _cell_slots(code: CodeType) -> frozenset[int]:
+    names = list(code.co_varnames)
+    out = {i for i, n in enumerate(names) if n in code.co_cellvars}
+    n = len(names)
+    own = sum(c not in names for c in code.co_cellvars)
+    return frozenset(out | set(range(n, n + own + len(code.co_freevars))))
+
+
+def _marks_of(code: CodeType) -> dict[int, str]:
+    found = _marks.get(code)
+    if found is None:
+        found = _marks[code] = assemble.stack_marks(code)
+    return found
+
+
+def resume_code(code: CodeType, layout: Layout) -> ResumeCode:
+    """The resume code of `code` for `layout`, made once."""
+    cache = _by_origin.get(code)
+    if cache is None:
+        cache = _by_origin[code] = {}
+    found = cache.get(layout)
+    if found is None:
+        found = cache[layout] = _build(code, layout)
+        _infos[found.code] = weakref.ref(found)
+    return found
+
+
+def make_function(resume: ResumeCode, globals_: dict, name: str | None = None) -> FunctionType:
+    """A new function running `resume.code`. Its closure is a placeholder: the cells come in the state."""
+    closure = tuple(CellType() for _ in resume.code.co_freevars) or None
+    return FunctionType(resume.code, globals_, name or resume.code.co_name, None, closure)
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def _build(origin: CodeType, layout: Layout) -> ResumeCode:
+    code = origin if origin.co_varnames else _with_slot_zero(origin)
+    restore = _restore(code, layout)
+    lastis = [n for n in layout.stack if type(n) is int]
+    if layout.mode == YIELD:
+        head, tail = restore, _suspend(code, layout.offset, len(code.co_consts) + len(lastis))
+    else:
+        head, tail = restore + ins("JUMP_FORWARD", layout.offset // 2), b""
+    shift = len(head) + len(tail)
+    table = [(s + shift, e + shift, t + shift, d, i) for s, e, t, d, i in assemble.exception_table(code)]
+    lines = assemble.no_lines(len(head) // 2)
+    if tail:
+        entry = assemble.handler_at(table, layout.offset - 2 + shift)
+        if entry is not None:
+            table.insert(0, (len(head), shift, *entry[2:]))
+        step = (assemble.line_at(code, layout.offset - 2) or code.co_firstlineno) - code.co_firstlineno
+        lines += assemble.line_step(len(tail) // 2 - 1, step) + assemble.line_step(1, -step)
+    name = f"__resume_at_{layout.offset}_{next(_counter)}" if layout.mode == CALL else code.co_name
+    made = code.replace(
+        co_code=head + tail + code.co_code,
+        co_consts=code.co_consts + tuple(n + shift // 2 for n in lastis) + (None,),
+        co_argcount=1,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~VARIADIC_FLAGS,
+        co_stacksize=max(code.co_stacksize, len(layout.slots) + len(layout.stack) + 1) + 3,
+        co_exceptiontable=assemble.encode_exception_table(table),
+        co_linetable=lines + code.co_linetable,
+        co_name=name,
+        co_qualname=name if layout.mode == CALL else code.co_qualname,
+    )
+    return ResumeCode(made, layout, shift, weakref.ref(origin))
+
+
+def _restore(code: CodeType, layout: Layout) -> bytes:
+    """Instructions from entry to the restored frame."""
+    out = b""
+    if code.co_freevars:
+        out += ins("COPY_FREE_VARS", len(code.co_freevars))
+    if layout.mode != CALL:
+        out += ins("RETURN_GENERATOR") + ins("POP_TOP")
+    out += ins("RESUME", 0)
+    present = [mark == VALUE for mark in layout.stack]
+    handling = PREVIOUS in layout.stack
+    n = len(layout.slots) + handling + sum(present)
+    if n:
+        out += ins("LOAD_FAST", 0) + ins("UNPACK_SEQUENCE", n)
+    if 0 not in layout.slots:
+        out += ins("DELETE_FAST", 0)
+    for slot in layout.slots:
+        out += ins("STORE_FAST", slot)
+    if handling:
+        at = layout.stack.index(PREVIOUS)
+        out += ins("PUSH_EXC_INFO") + ins("POP_TOP") + _sink(sum(present[at:]))
+        present[at] = True
+    const = len(code.co_consts)
+    for at, mark in enumerate(layout.stack):
+        if type(mark) is int:
+            out += ins("LOAD_CONST", const)
+            const += 1
+        elif mark == NULL_ITEM:
+            out += ins("PUSH_NULL")
+        else:
+            continue
+        out += _sink(sum(present[at:]))
+        present[at] = True
+    return out
+
+
+def _sink(depth: int) -> bytes:
+    """Move the top of the stack below the `depth` items under it."""
+    return b"".join(ins("SWAP", i) for i in range(depth + 1, 1, -1))
+
+
+def _suspend(code: CodeType, offset: int, none: int) -> bytes:
+    """Suspend at a yield of our own that stands for the one before `offset` (its RESUME), then go on behind that RESUME.
+
+    A `yield from` is recognized by CPython by the RESUME after the YIELD_VALUE and left through the SEND before it, so the
+    preamble has both; its SEND is never executed, only jumped through when `throw()` ends the inner iterator.
+    """
+    raw = code.co_code
+    if raw[offset] != dis.opmap["RESUME"] or raw[offset - 2] != dis.opmap["YIELD_VALUE"]:
+        raise CannotResume(f"{code.co_qualname}: no yield ends at {offset}")
+    kind = raw[offset + 1]
+    delegating = kind & 3 >= 2
+    leave = b""
+    if delegating:
+        send = next(i for i in dis.get_instructions(code) if i.offset == offset - 4)
+        leave = ins("JUMP_FORWARD", send.argval // 2)
+    resume = ins("RESUME", kind) + ins("JUMP_FORWARD", (offset + 2 + len(leave)) // 2)
+    out = ins("LOAD_CONST", none)
+    if delegating:
+        out += ins("JUMP_FORWARD", 1) + ins("SEND", 1 + len(resume) // 2)
+    return out + ins("YIELD_VALUE") + resume + leave
+
+
+def _with_slot_zero(code: CodeType) -> CodeType:
+    """`code` has no plain local: give slot 0 a name without moving the other slots."""
+    shared = code.co_cellvars + code.co_freevars
+    if not shared:
+        return code.replace(co_varnames=(".state",), co_nlocals=1)
+    if "__class__" in code.co_freevars:
+        raise CannotResume(f"{code.co_qualname} has no argument but a __class__ cell")
+    return code.replace(co_varnames=shared[:1], co_nlocals=1, co_cellvars=shared, co_freevars=())

@@ -136,7 +136,7 @@ class _Probe(TorchDispatchMode):
         super().__init__()
         self.seen: tuple | None = None
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.seen = (func, args, kwargs or {})
         raise _Stop
 
@@ -246,7 +246,7 @@ def _probe(target: Any, call: Callable[[], Any], args: list, kwargs: dict, below
                     call()
             else:
                 call()
-    except Exception:  # noqa: BLE001, S110 - whatever the binding's parser raises, it is not the call that we want
+    except Exception:  # whatever the binding's parser raises, it is not the call that we want
         pass
     if probe.seen is None or probe.seen[0] is not target:
         return False
@@ -323,7 +323,7 @@ def _choose(target: Any, args: list, kwargs: dict) -> Call:
             text = call.text([_spell(f"a{i}", v) for i, v in enumerate(values)], [f"{k}=k_{k}" for k in keywords], values, keywords)
             if text is None:
                 continue
-            thunk = eval(f"lambda: {text}", {**call.globals, **names})  # noqa: S307 (our own text)
+            thunk = eval(f"lambda: {text}", {**call.globals, **names})  # our own text
             if _probe(target, thunk, values, keywords, below):
                 return call
     return plain(target)

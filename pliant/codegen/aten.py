@@ -1,0 +1,370 @@
+"""Straight-line Python that calls ATen: the executable of a captured graph when no kernels are compiled.
+
+`build` prints one statement per operation, with the cheapest binding of each overload (`fastops`), sizes as integer arithmetic,
+and every intermediate dropped right after its last use, as eager would; then it lets CPython compile the text:
+
+    def region(p0, p1, s0):
+        with _below():
+            v2 = p1.t()
+            v3 = _mm(p0, v2)
+            del v2
+            ...
+
+The dispatcher runs below autograd: whoever needs gradients wraps the executable (`lower/autograd.py`).
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+
+from pliant.codegen import fastops
+from pliant.errors import InternalError
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+
+GUARD_PAYS = 5
+"""From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
+
+_serial = count()
+
+
+@dataclass(slots=True)
+class Executable:
+    """A compiled graph: `fn(*slots)` returns the tuple of outputs. `source` is what people may read."""
+
+    fn: Callable[..., tuple]
+    source: str
+    n_ops: int
+    globals: dict[str, Any] = field(default_factory=dict, repr=False)
+    backward: Any = None
+
+
+def build(
+    trace: Any,
+    inputs: list[Any],
+    outputs: Any,
+    *,
+    name: str = "region",
+    ops: list[Any] | None = None,
+    guard: bool | None = None,
+    keep_effects: bool = True,
+    asserts: Iterable[Any] | None = None,
+) -> Executable:
+    """Compile `ops` (default: all of the trace) into a function of `inputs` that returns `outputs`, flattened.
+
+    `inputs`: slots in order, a `TracedTensor` each or a symbol (an `Expr` or its name); a tensor made from a constant may be
+    left out. `outputs`: nested lists, tuples and dicts of traced tensors, symbolic numbers, expressions and constants.
+    `guard` forces or forbids running below autograd and autocast (None: when it pays). `asserts` are the runtime assertions
+    (default: those of the trace's scope); each is checked as soon as its symbols are known and raises `RuntimeError`.
+    """
+    ops = list(trace.ops) if ops is None else list(ops)
+    flat = list(liveness.leaves(outputs))
+    checks = list(trace.scope.asserts if asserts is None else asserts)
+    wanted = flat + [check.expr for check in checks]
+    kept = liveness.live_ops(liveness.without_aliases(ops, flat), wanted, inputs, keep_effects)
+    return Writer(name, trace.scope, inputs, flat, kept, checks).finish(guard)
+
+
+def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
+    """The context that a graph runs in: no autograd keys, and no autocast (captured operators are already cast)."""
+    autocast = torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda"))
+    if force is False:
+        return None
+    if autocast:
+        return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": AUTOGRAD_AND_AUTOCAST}
+    if force or n_ops >= GUARD_PAYS:
+        return "_below()", {"_below": torch._C._AutoDispatchBelowAutograd}
+    return None
+
+
+def _keyset(*names: str) -> Any:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    for key_name in names:
+        keys = keys | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key_name))
+    return keys
+
+
+AUTOGRAD_AND_AUTOCAST = _keyset("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "AutocastCPU", "AutocastCUDA")
+
+
+@dataclass(slots=True)
+class Step:
+    """Some lines of the program, with the variables that they read and make (for the deletions)."""
+
+    lines: list[str]
+    reads: set[str] = field(default_factory=set)
+    makes: list[str] = field(default_factory=list)
+
+
+class Writer:
+    """Prints one executable. Names: `p0..` tensor slots, `v<vid>` tensors, `n0..` shared sizes, symbols as themselves."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: Any,
+        inputs: list[Any],
+        outputs: list[Any],
+        ops: list[Any],
+        checks: list[Any],
+        *,
+        leading: tuple[str, ...] = (),
+        opening: Callable[[Writer], list[str]] | None = None,
+        closing: Callable[[Writer, list[str]], list[str]] | None = None,
+    ) -> None:
+        """`leading` parameters come before the slots. `opening(self)` gives lines to run first (it may name tensors and symbols);
+
+        `closing(self, texts of the outputs)` gives the last lines, instead of a `return` of the outputs as a tuple.
+        """
+        self.name = name
+        self.leading = leading
+        self.opening = opening
+        self.closing = closing
+        self.scope = scope
+        self.outputs = outputs
+        self.ops = ops
+        self.checks = checks
+        self.globals: dict[str, Any] = {"math": math}
+        self.names: dict[int, str] = {}  # vid -> variable
+        self.known: set[str] = set()  # symbols bound so far
+        self.uses: dict[Any, int] = {}  # expression -> how often it is printed
+        self.shared: dict[Any, str] = {}  # expression -> variable that holds it
+        self.pending: list[str] = []  # assignments of shared expressions, to go before the current statement
+        self.constants: dict[Any, str] = {}
+        self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
+        self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
+        self.output_vids = {t.vid for t in liveness.tensors(outputs)}
+        self.read_vids = self.output_vids | {t.vid for op in ops for t in liveness.op_inputs(op)}
+
+    def finish(self, guard: bool | None) -> Executable:
+        """Print, compile, and wrap up."""
+        self.count_expressions()
+        opening = self.opening(self) if self.opening is not None else []
+        steps = [Step(opening + self.bind_from_inputs() + self.due_checks())]
+        steps += [self.statement(op) for op in self.ops]
+        returned: set[str] = set()
+        items = [self.text(v, returned) for v in self.outputs]
+        steps.append(Step(self.take_pending(), returned))
+        if self.checks:
+            left = ", ".join(str(c.expr) for c in self.checks)
+            raise InternalError(f"{self.name}: assertions over symbols that no operation makes known: {left}")
+        n_calls = sum(1 for step in steps[1:-1] if step.lines)
+        context = torch_state_guard(n_calls, guard)
+        pad = "    "
+        text = [f"def {self.name}({', '.join((*self.leading, *self.params))}):"]
+        if context is not None and n_calls:
+            self.globals.update(context[1])
+            text.append(f"{pad}with {context[0]}:")
+            pad += "    "
+        text.extend(pad + line for line in with_deletions(steps, returned))
+        text.extend(pad + line for line in (self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]))
+        source = "\n".join(text) + "\n"
+        return Executable(compile_text(source, self.name, self.globals), source, n_calls, self.globals)
+
+    # values -----------------------------------------------------------------------
+    def param(self, i: int, slot: Any) -> str:
+        if isinstance(slot, TracedTensor):
+            self.names.setdefault(slot.vid, f"p{i}")
+            return f"p{i}"
+        name = slot if isinstance(slot, str) else slot.name
+        self.known.add(name)
+        return name
+
+    def tensor(self, t: TracedTensor) -> str:
+        name = self.names.get(t.vid)
+        if name is None:
+            if t.constant is None:
+                raise InternalError(f"{self.name}: {t!r} is used before it is made")
+            name = self.names[t.vid] = f"k{t.vid}"
+            self.globals[name] = t.constant
+        return name
+
+    def text(self, value: Any, reads: set[str]) -> str:
+        """`value` as source text; the variables it mentions are added to `reads`."""
+        if isinstance(value, TracedTensor):
+            name = self.tensor(value)
+            reads.add(name)
+            return name
+        if isinstance(value, (list, tuple)):
+            items = [self.text(v, reads) for v in value]
+            return tuple_text(items)
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        if type(value) is float:
+            return repr(value) if math.isfinite(value) else f"float('{value}')"
+        e = liveness.number(value)
+        return self.number(e) if e is not None else self.constant(value)
+
+    def constant(self, value: Any) -> str:
+        """An object as a global: dtypes and the like under their own name, others as `c0`..."""
+        named = isinstance(value, (torch.dtype, torch.memory_format, torch.layout))
+        key = value if named or isinstance(value, torch.device) else id(value)
+        name = self.constants.get(key)
+        if name is None:
+            name = self.constants[key] = str(value).removeprefix("torch.") if named else f"c{len(self.constants)}"
+            self.globals[name] = value
+        return name
+
+    # sizes ------------------------------------------------------------------------
+    def mentioned(self) -> Iterable[Any]:
+        """Every symbolic number in the arguments and outputs."""
+        for value in liveness.leaves([[op.args, op.kwargs] for op in self.ops] + self.outputs):
+            e = liveness.number(value)
+            if e is not None:
+                yield self.scope.simplify(e)
+
+    def count_expressions(self) -> None:
+        for e in self.mentioned():
+            if e.const is None and e.op != "sym":
+                self.uses[e] = self.uses.get(e, 0) + 1
+
+    def number(self, e: Any) -> str:
+        """A size as text. An expression printed more than once is computed once."""
+        e = self.scope.simplify(e)
+        if e.const is not None:
+            return self.text(e.const, set())
+        if e in self.shared:
+            return self.shared[e]
+        missing = [s.name for s in e.symbols() if s.name not in self.known]
+        if missing:
+            raise InternalError(f"{self.name}: `{e}` is used before {', '.join(missing)} is known")
+        if e.op == "sym":
+            return e.name
+        if self.uses.get(e, 0) < 2:
+            return f"({e.python()})"
+        name = self.shared[e] = f"n{len(self.shared)}"
+        self.pending.append(f"{name} = {e.python()}")
+        return name
+
+    def bind_from_inputs(self) -> list[str]:
+        """Symbols that are not slots themselves are read off the sizes, strides and offsets of the tensor slots."""
+        wanted = {s.name for e in self.mentioned() for s in e.symbols()} | {s.name for c in self.checks for s in c.expr.symbols()}
+        return [line for t in self.inputs for line in self.bind(t, self.names[t.vid], wanted)]
+
+    def bind(self, t: TracedTensor, name: str, wanted: set[str] | None = None) -> list[str]:
+        """Lines that bind the symbols (those in `wanted`) first seen in the metadata of `t`, which is in variable `name`."""
+        lines = []
+        for read, s in metadata(t):
+            e = liveness.number(s)
+            if e is not None and e.op == "sym" and e.name not in self.known and (wanted is None or e.name in wanted):
+                self.known.add(e.name)
+                lines.append(f"{e.name} = {name}.{read}")
+        return lines
+
+    def due_checks(self) -> list[str]:
+        """The assertions that can be evaluated by now and were not yet."""
+        due = [c for c in self.checks if all(s.name in self.known for s in c.expr.symbols())]
+        self.checks = [c for c in self.checks if c not in due]
+        return [f"if not ({c.expr.python()}): raise RuntimeError({str(c.message)!r})" for c in due if c.expr.const is not True]
+
+    # operations -------------------------------------------------------------------
+    def statement(self, op: Any) -> Step:
+        target, args, kwargs = op.target, op.args, op.kwargs or {}
+        outs = list(liveness.leaves(op.outs))
+        if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
+            target = torch.ops.aten.view.default  # the same memory; only autograd's bookkeeping of views tells them apart
+        reads: set[str] = set()
+        call = fastops.lookup(target, args, kwargs)
+        expression = self.call(call, target, args, kwargs, reads) or self.call(fastops.plain(target), target, args, kwargs, reads)
+        lines, makes = self.assign(op, outs, expression)
+        return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
+
+    def take_pending(self) -> list[str]:
+        lines, self.pending = self.pending, []
+        return lines
+
+    def call(self, call: fastops.Call, target: Any, args: tuple, kwargs: dict, reads: set[str]) -> str:
+        values, keywords = fastops.normalize(target, args, kwargs, call.trim)
+        texts = [self.text(v, reads) for v in values]
+        expression = call.text(texts, [f"{k}={self.text(v, reads)}" for k, v in keywords.items()], values, keywords)
+        self.globals.update(call.globals)
+        return expression or ""
+
+    def assign(self, op: Any, outs: list[Any], expression: str) -> tuple[list[str], list[str]]:
+        """(the statement and the bindings of symbols that it makes known, the variables it makes)."""
+        lines: list[str] = []
+        numbers: dict[int, str] = {}
+        sized: set[int] = set()
+        for b in op.binds:
+            symbol = liveness.number(b.symbol).name
+            if symbol in self.known:
+                continue
+            self.known.add(symbol)
+            if b.dim is None:
+                numbers[b.out] = symbol
+            else:
+                sized.add(b.out)
+                lines.append(f"{symbol} = v{outs[b.out].vid}.size({b.dim})")
+        targets = [numbers.get(i) or self.target(out, i in sized) for i, out in enumerate(outs)]
+        wanted = [t for t in targets if t]
+        if not wanted:
+            return [expression, *lines], []
+        if is_single(op):
+            return [f"{wanted[0]} = {expression}", *lines], wanted
+        if len(wanted) == 1:
+            return [f"{wanted[0]} = {expression}[{targets.index(wanted[0])}]", *lines], wanted
+        targets = [t or f"x{i}" for i, t in enumerate(targets)]
+        return [f"{', '.join(targets)} = {expression}", *lines], targets
+
+    def target(self, out: Any, needed: bool) -> str:
+        """The variable that a result goes to, or "" if nobody reads it."""
+        if not isinstance(out, TracedTensor) or out.vid in self.names:  # an in-place operator returns its operand
+            return ""
+        if not needed and out.vid not in self.read_vids:
+            return ""
+        name = self.names[out.vid] = f"v{out.vid}"
+        return name
+
+
+UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
+
+
+def with_deletions(steps: list[Step], returned: set[str]) -> list[str]:
+    """The lines of all steps; each variable is deleted after the step that reads it last."""
+    last: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        for name in (*step.reads, *step.makes):
+            last[name] = i
+    dying: dict[int, list[str]] = {}
+    for name, i in last.items():
+        if name not in returned and name[0] in "vx":
+            dying.setdefault(i, []).append(name)
+    out: list[str] = []
+    for i, step in enumerate(steps):
+        out.extend(step.lines)
+        if i in dying and i < len(steps) - 1:
+            out.append("del " + ", ".join(dying[i]))
+    return out
+
+
+def tuple_text(items: list[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
+    """(how to read it at run time, its traced value) for each size, stride and the offset."""
+    for i, s in enumerate(t.sizes):
+        yield f"size({i})", s
+    for i, s in enumerate(t.strides):
+        yield f"stride({i})", s
+    yield "storage_offset()", t.offset
+
+
+def is_single(op: Any) -> bool:
+    """Does the operator return one value (rather than a tuple or list)?"""
+    return op.out_spec is None
+
+
+def compile_text(source: str, name: str, namespace: dict[str, Any]) -> Callable[..., tuple]:
+    """Compile generated source. Tracebacks show it, because it is registered with `linecache`."""
+    filename = f"<pliant {name} {next(_serial)}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace[name]

@@ -1,0 +1,189 @@
+"""Which operations of a trace must run, and what each reads, writes and aliases.
+
+The facts come from operator schemas (`alias_info`) and from the trace's storage numbers: an operation without effects is
+dropped when nobody reads its results, an in-place operation when nobody reads that memory afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic.expr import Expr
+
+RANDOM = torch.Tag.nondeterministic_seeded
+DATA_CHECKED = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
+        "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
+        "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli",
+    )
+)  # fmt: skip
+"""Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
+
+METADATA_WRITERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "swapaxes_", "swapdims_",
+        "rename_", "detach_", "sparse_resize_",
+    )
+)  # fmt: skip
+"""In-place operators that change the tensor object (sizes, strides, storage), not only its data."""
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The leaves of nested lists, tuples and dicts, in order."""
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            yield from leaves(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from leaves(v)
+    else:
+        yield value
+
+
+def tensors(value: Any) -> Iterator[TracedTensor]:
+    for v in leaves(value):
+        if isinstance(v, TracedTensor):
+            yield v
+
+
+def op_inputs(op: Any) -> Iterator[TracedTensor]:
+    """The traced tensors among the arguments."""
+    yield from tensors(op.args)
+    if op.kwargs:
+        yield from tensors(op.kwargs)
+
+
+def written(op: Any) -> list[TracedTensor]:
+    """The arguments whose memory the operation writes."""
+    schema = op.target._schema
+    if not schema.is_mutable:
+        return []
+    out: list[TracedTensor] = []
+    for i, arg in enumerate(schema.arguments):
+        if arg.alias_info is not None and arg.alias_info.is_write:
+            out.extend(tensors(op.args[i] if i < len(op.args) else op.kwargs.get(arg.name)))
+    return out
+
+
+def has_effect(op: Any) -> bool:
+    """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
+    target = op.target
+    schema = target._schema
+    if not schema.name.startswith(("aten::", "prims::")):
+        return True  # a custom operator may do anything
+    if RANDOM in target.tags or schema.name in DATA_CHECKED or not op.outs:
+        return True
+    return "assert" in schema.name or "sym_constrain" in schema.name
+
+
+def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:
+    """The operations needed for `outputs` (traced tensors, symbolic numbers) and for the effects, in order.
+
+    Writes to `inputs`, and to any memory that no operation here made, are effects. Symbols that an operation binds count as its
+    results.
+    """
+    made = {t.vid for op in ops for t in tensors(op.outs)}
+    own_memory = {t.storage_id for op in ops for t in tensors(op.outs)}
+    outer = {t.storage_id for t in tensors(list(inputs))}
+    outer |= {t.storage_id for op in ops for t in op_inputs(op) if t.vid not in made}
+    binds = binders(ops)
+    live: set[int] = set()
+    memory: set[int] = set()
+    symbols: set[str] = set()
+
+    def read(value: Any) -> None:
+        for v in leaves(value):
+            if isinstance(v, TracedTensor):
+                live.add(v.vid)
+                memory.add(v.storage_id)
+            else:
+                symbols.update(symbols_of(v))
+
+    for value in outputs:
+        read(value)
+    kept: list[Any] = []
+    for op in reversed(ops):
+        targets = written(op)
+        if targets:
+            need = any(t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets)
+        else:
+            need = any(t.vid in live for t in tensors(op.outs)) or any(name in symbols for name in binds.get(id(op), ()))
+        if need or (keep_effects and has_effect(op)):
+            kept.append(op)
+            read(op.args)
+            if op.kwargs:
+                read(op.kwargs)
+    kept.reverse()
+    return kept
+
+
+ALIASES = frozenset(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift", "lift_fresh_copy"))
+"""Operators that only give their operand a new tensor object."""
+
+
+def without_aliases(ops: list[Any], outputs: list[Any]) -> list[Any]:
+    """The operations with results of `ALIASES` replaced by their operands, where nobody can tell them apart.
+
+    They stay if they are among the `outputs` or if some operation changes the metadata of tensor objects. The copy of a
+    constant stays too if somebody writes to it or gets to see its memory.
+    """
+    if any(op.target._schema.name in METADATA_WRITERS for op in ops):
+        return ops
+    seen = {t.vid for t in tensors(outputs)}
+    exposed = {t.storage_id for t in tensors(outputs)} | {t.storage_id for op in ops for t in written(op)}
+    same: dict[int, TracedTensor] = {}
+    out: list[Any] = []
+    for op in ops:
+        if same:
+            op = substitute(op, same)
+        if op.target in ALIASES and isinstance(op.args[0], TracedTensor):
+            source, result = op.args[0], op.outs[0]
+            copies = op.target is torch.ops.aten.lift_fresh_copy.default
+            if result.storage_id not in exposed if copies else result.vid not in seen:
+                same[result.vid] = source
+                continue
+        out.append(op)
+    return out
+
+
+def substitute(op: Any, same: dict[int, TracedTensor]) -> Any:
+    """`op` with the tensors in `same` (by vid) replaced among its arguments."""
+    if not any(t.vid in same for t in op_inputs(op)):
+        return op
+    return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same))
+
+
+def swap(value: Any, same: dict[int, TracedTensor]) -> Any:
+    if isinstance(value, TracedTensor):
+        return same.get(value.vid, value)
+    if isinstance(value, (list, tuple)):
+        return tuple(swap(v, same) for v in value)
+    if isinstance(value, dict):
+        return {k: swap(v, same) for k, v in value.items()}
+    return value
+
+
+def binders(ops: list[Any]) -> dict[int, list[str]]:
+    """For each operation (by `id`) that makes unbacked symbols known, their names."""
+    return {id(op): [symbols_of(b.symbol)[0] for b in op.binds] for op in ops if op.binds}
+
+
+def number(value: Any) -> Any:
+    """The `Expr` behind a symbolic number (or the `Expr` itself); None for everything else."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value.node.expr
+    return value if type(value) is Expr else None
+
+
+def symbols_of(value: Any) -> list[str]:
+    """Names of the symbols in a symbolic number."""
+    e = number(value)
+    return [] if e is None else [s.name for s in e.symbols()]

@@ -1,0 +1,251 @@
+"""From the grammar to programs: a typed walk over the tables that only hypothesis decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import linecache
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from tests.differential.grammar import EXPRESSIONS, STATEMENTS
+from tests.differential import prelude
+from tests.helpers import Call, Observed
+
+HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
+LEAVES = {
+    "T": "x",
+    "R": "x.sum(0)",
+    "C": "x.sum()",
+    "A": "x.reshape(-1)",
+    "M": "(x > 0)",
+    "I": "n",
+    "F": "0.5",
+    "B": "flag",
+    "S": "'ab'",
+    "L": "items",
+    "N": "[n, 2]",
+    "D": "table",
+    "Q": "collections.deque([x])",
+    "O": "Box(x, n)",
+    "P": "(x, n)",
+}
+INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
+
+
+@dataclasses.dataclass
+class Variable:
+    name: str
+    kind: str
+    level: int  # which function's local it is
+
+
+class Writer:
+    """Writes one program. `draw` decides; `budget` bounds the number of statements."""
+
+    def __init__(self, draw: Callable, theme: str, size: int) -> None:
+        self.draw = draw
+        self.breaks = theme != "pure"
+        self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme != "grad" else [])
+        if theme == "breaks":
+            self.statements = self.statements + STATEMENTS["break"] * 3
+        self.expressions = {k: [r.lstrip("#") for r in rows if self.breaks or r[0] != "#"] for k, rows in EXPRESSIONS.items()}
+        self.budget = size
+        self.level = 0
+        self.comprehensions = 0
+        self.pending: list[tuple[str, Variable]] = []
+        self.inner_result = "t"
+        self.names = itertools.count()
+        self.scopes: list[list[Variable]] = [[Variable(n, k, 0) for n, k in INITIAL.items()]]
+        self.ret = "(<T>, <P>, <O>)"
+
+    # ------------------------------------------------------------------------------------------------ expressions
+    def variables(self, kind: str, own: bool = False) -> list[str]:
+        return [v.name for scope in self.scopes for v in scope if v.kind == kind and (not own or v.level == self.level)]
+
+    def expression(self, kind: str, depth: int) -> str:
+        known = self.variables(kind)
+        if depth <= 0 or (known and self.draw(st.integers(0, 2)) == 0):
+            return self.draw(st.sampled_from(known)) if known else LEAVES[kind]
+        row = self.draw(st.sampled_from(self.expressions[kind]))
+        if ":=" in row and self.comprehensions:  # not allowed in a comprehension's iterable
+            row = f"<{kind}:var>"
+        self.comprehensions += " for " in row
+        text = HOLE.sub(lambda m: self.hole(m, depth - 1, []), row)
+        self.comprehensions -= " for " in row
+        return text if re.fullmatch(r"[\w.]+|\w+\([^()]*\)|[\[{(][^()\[\]{}]*[\]})]", text) else f"({text})"
+
+    def hole(self, m: re.Match, depth: int, declared: list[Variable]) -> str:
+        what, kind, which = m.groups()
+        if kind == "ret":
+            return HOLE.sub(lambda h: self.hole(h, 1, declared), self.ret)
+        if kind[0] == "=":
+            return declared[int(kind[1:]) - 1].name
+        if what:
+            v = Variable(f"{kind.lower()}{next(self.names)}" if what != "fn" else f"f{next(self.names)}", kind if what != "fn" else "fn", self.level)
+            v_scope = "loc" if what == "loc" else "new"
+            declared.append(v)
+            self.pending.append((v_scope, v))
+            return v.name
+        if which:
+            known = self.variables(kind, which == "own")
+            if known:
+                return self.draw(st.sampled_from(known))
+            if which == "own":
+                raise LookupError(kind)
+            return LEAVES[kind]
+        return self.expression(kind, depth)
+
+    # ------------------------------------------------------------------------------------------------ statements
+    def block(self, indent: str, loop: bool, at_least: int = 1) -> list[str]:
+        self.scopes.append([])
+        lines: list[str] = []
+        n = self.draw(st.integers(at_least, 3))
+        for _ in range(n):
+            lines += self.statement(indent, loop)
+        self.scopes.pop()
+        return lines or [indent + "pass"]
+
+    def statement(self, indent: str, loop: bool) -> list[str]:
+        if self.budget <= 0 or len(indent) > 16:
+            return [indent + "pass"]
+        self.budget -= 1
+        rows = self.statements + (STATEMENTS["loop"] * 4 if loop else [])
+        row = self.draw(st.sampled_from(rows))
+        declared: list[Variable] = []
+        self.scopes.append([])  # for the template's own locals
+        lines: list[str] = []
+        names, scopes = self.level, [list(s) for s in self.scopes]
+        try:
+            for line in row.splitlines():
+                lines += self.line(line, indent, declared, loop)
+        except LookupError:  # nothing here may be rebound
+            self.level, self.scopes = names, scopes
+            lines = [indent + "pass"]
+        self.scopes.pop()
+        return lines
+
+    def line(self, line: str, indent: str, declared: list[Variable], loop: bool) -> list[str]:
+        body = line.lstrip()
+        indent = indent + line[: len(line) - len(body)]
+        if body in ("<block>", "<loop>"):
+            return self.block(indent, loop=body == "<loop>")
+        if body == "<func>":
+            return self.function(indent)
+        inside = body == "return <ret>" and declared and any(v.kind == "fn" for v in declared) and line != body
+        self.pending = []
+        if inside:
+            text = f"return {self.inner_result}"
+        else:
+            text = HOLE.sub(lambda m: self.hole(m, 2, declared), body)
+        for where, v in self.pending:
+            self.scopes[-1 if where == "loc" else -2].append(v)
+        self.pending = []
+        return [indent + text]
+
+    def function(self, indent: str) -> list[str]:
+        """The body of a nested function of `t`: its own locals, the outer ones read only."""
+        ret, self.ret = self.ret, "<T>"
+        self.level += 1
+        self.scopes.append([Variable("t", "T", self.level)])
+        lines = self.block(indent, loop=False)
+        self.inner_result = self.expression("T", 1)
+        self.scopes.pop()
+        self.level -= 1
+        self.ret = ret
+        return lines
+
+    def program(self) -> str:
+        lines = ["def fn(x, y, n, flag, items, table):"]
+        count = self.draw(st.integers(1, 8))
+        for _ in range(count):
+            self.scopes.append([])
+            added = self.statement("    ", loop=False)
+            extra = self.scopes.pop()
+            self.scopes[0] += extra
+            lines += added
+        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOP" and len(v.kind) == 1]
+        result = ", ".join(dict.fromkeys(v.name for v in kinds[-12:]))
+        lines.append(f"    return {result}, {HOLE.sub(lambda m: self.hole(m, 2, []), '<T>')}")
+        return "\n".join(lines) + "\n"
+
+
+@dataclasses.dataclass
+class Sizes:
+    """What distinguishes one argument set from the next. `alias`: 1: items[0] is x, 2: y is x, 3: y is a view of x."""
+
+    rows: int
+    cols: int
+    n: int
+    flag: bool
+    items: int
+    alias: int
+
+
+@dataclasses.dataclass
+class Program:
+    """A program and the argument sets to call it with, in order."""
+
+    source: str
+    sizes: list[Sizes]
+    grad: bool = False
+
+    def __repr__(self) -> str:
+        return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
+
+    def world(self) -> tuple[Any, Observed]:
+        """A fresh namespace with the program in it, observed through what the program can write to."""
+        space: dict[str, Any] = {"__name__": prelude.__name__}  # dataclasses want the module to exist
+        exec(PRELUDE_CODE, space)
+        exec(compiled_source(self.source), space)
+        space["BOX"] = space["Child"](torch.zeros(1), 0)
+        return space["fn"], Observed(lambda: [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX")] + [space["Box"].made], space)
+
+    def arguments(self) -> list[Call]:
+        return [arguments(s, self.grad) for s in self.sizes]
+
+    def before(self, i: int, world: Observed) -> None:
+        """The global object changes between calls."""
+        s = self.sizes[i]
+        world.space["BOX"].t = tensor(s, 20, self.grad)
+        world.space["BOX"].k = s.n
+
+
+PRELUDE_CODE = compile(prelude.PRELUDE, "<prelude>", "exec")
+linecache.cache["<prelude>"] = (len(prelude.PRELUDE), None, prelude.PRELUDE.splitlines(True), "<prelude>")
+
+
+def compiled_source(source: str) -> Any:
+    name = f"<program {abs(hash(source)) % 10**8}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    return compile(source, name, "exec")
+
+
+def tensor(s: Sizes, seed: int, grad: bool) -> torch.Tensor:
+    """Values are fixed, exact in binary, of both signs."""
+    flat = (torch.arange(s.rows * s.cols, dtype=torch.float32) * 7 + seed * 5) % 13 - 6
+    return (flat / 4).reshape(s.rows, s.cols).requires_grad_(grad)
+
+
+def arguments(s: Sizes, grad: bool = False) -> Call:
+    """The arguments of `fn`, from their sizes alone."""
+    x = tensor(s, 0, grad)
+    y = {2: lambda: x, 3: lambda: x.t().t()}.get(s.alias, lambda: tensor(s, 1, grad))()
+    items = [tensor(s, i + 2, grad) for i in range(s.items)]
+    if s.alias == 1:
+        items[0] = x
+    table = {"a": tensor(s, 10, grad), "b": tensor(s, 11, grad)}
+    return Call((x, y, s.n, s.flag, items, table), {})
+
+
+@st.composite
+def programs(draw: Callable, theme: str = "mixed") -> Program:
+    """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated afterwards."""
+    source = Writer(draw, theme, size=18).program()
+    alias = st.integers(0, 2 if theme == "grad" else 3)
+    sizes = st.builds(Sizes, st.sampled_from([2, 3, 4, 5, 1]), st.sampled_from([3, 2, 4, 1]), st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
+    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), grad=theme == "grad")

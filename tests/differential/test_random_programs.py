@@ -1,0 +1,32 @@
+"""Random Python programs: eager and compiled must be indistinguishable. See `grammar.py` for what they are made of.
+
+    PLIANT_FUZZ=5000 pytest tests/differential            # many more, fresh seeds
+    PLIANT_TEST_IDENTITY=1 pytest tests/differential      # are the programs themselves valid?
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from tests.conftest import FUZZ
+from tests.differential.generate import Program, programs
+from tests.helpers import check_world
+
+THEMES = {"pure": 40, "mixed": 40, "breaks": 50, "grad": 20}
+
+
+def run(program: Program) -> None:
+    note(repr(program))
+    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, must_compile=False)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_random_programs(theme: str) -> None:
+    @settings(max_examples=FUZZ or THEMES[theme])
+    @given(st.data())
+    def property(data: st.DataObject) -> None:
+        run(data.draw(programs(theme), label="program"))
+
+    property()

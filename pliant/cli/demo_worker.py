@@ -1,13 +1,12 @@
 """One system does the demo's job in this process, which was started for it alone.
 
-Reports on standard output, a JSON object a line: {"event": "loaded" | "step" | "result", ...}.
+Reports (see `workers.report`) the events "loaded", "step" after each batch, and "result".
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from typing import Any
 
@@ -16,10 +15,7 @@ import torch
 from pliant.cli import embedder, systems
 from pliant.cli.sentences import sentences
 from pliant.cli.timing import interleaved, timed
-
-
-def report(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, **fields}), flush=True)
+from pliant.cli.workers import report
 
 
 def search(query: str, embed: Any, tokenizer: Any, texts: list[str], embeddings: torch.Tensor, top: int) -> list[tuple[float, str]]:
@@ -52,7 +48,7 @@ def work(name: str, count: int, rounds: int, query: str, compile_options: dict[s
         report("step")
 
     calls = [lambda i: embed(**inputs[i])] + [lambda i: model(**inputs[i])] * eager_too
-    steady, *eager = interleaved(count, rounds, tuple(calls), lambda: report("step"))
+    steady, *eager = interleaved(count, rounds, tuple(calls), tick=lambda: report("step"))
     difference = max(float((model(**t) - o).abs().max()) for t, o in zip(inputs, outputs, strict=True))
     answers = search(query, embed, tokenizer, texts, torch.cat(outputs), top=5)
     stalls = [(shape, c) for shape, c, s in zip(shapes, cold, steady, strict=True) if c > 2 * s + 0.05]

@@ -7,7 +7,6 @@ import inspect
 import random
 import re
 from collections.abc import Iterator
-
 from pydoc_data.topics import topics
 
 # Modules whose documentation is prose; importing them starts nothing.

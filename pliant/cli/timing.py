@@ -20,14 +20,21 @@ def medians(rounds: list[list[float]]) -> list[float]:
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
-def interleaved(count: int, rounds: int, calls: tuple[Callable[[int], Any], ...], tick: Callable[[], None]) -> list[list[float]]:
+def interleaved(
+    count: int,
+    rounds: int,
+    calls: tuple[Callable[[int], Any], ...],
+    begin: Callable[[], None] = lambda: None,
+    tick: Callable[[], None] = lambda: None,
+) -> list[list[float]]:
     """Run `calls[k](i)` for i in range(count), the callables in turn and in changing order, `rounds` times.
 
-    Returns, for each callable, the median seconds of each of its calls. `tick` runs after each i.
+    Returns, for each callable, the median seconds of each of its calls. `begin` runs before each round, `tick` after each i.
     """
     times: list[list[list[float]]] = [[[] for _ in range(rounds)] for _ in calls]
     order = list(range(len(calls)))
     for r in range(rounds):
+        begin()
         for i in range(count):
             for k in order if (i + r) % 2 else reversed(order):
                 seconds, _ = timed(lambda k=k, i=i: calls[k](i))

@@ -17,6 +17,11 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "PLIANT_CACHE_DIR")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
 
 
+def report(event: str, **fields: Any) -> None:
+    """Called in a worker: one JSON object, on a line of its own, for the process that started it."""
+    print(json.dumps({"event": event, **fields}), file=sys.__stdout__, flush=True)
+
+
 @dataclass(slots=True)
 class Run:
     """What a worker left: its reports in order, and how it ended."""
@@ -48,7 +53,8 @@ def run(module: str, words: list[str], on_report: Callable[[dict[str, Any]], Non
         finally:
             if timer:
                 timer.cancel()
-            process.kill() if sys.exc_info()[0] else None
+            if process.poll() is None and sys.exc_info()[0]:
+                process.kill()  # interrupted: leave no worker behind
             code = process.wait()
         if expired.is_set():
             out.status = "not finished"

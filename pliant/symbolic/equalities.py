@@ -1,0 +1,136 @@
+"""The equality part of the prover: a triangular substitution, and simplification under the facts.
+
+Learning `p == 0` solves for an atom and replaces it everywhere from then on (a union-find whose representatives are
+expressions). Simplification also uses ranges and residues: what has one value is that value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pliant.symbolic.congruence import Congruence
+from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, postorder, same
+from pliant.symbolic.facts import Facts
+from pliant.symbolic.ranges import Ranges
+
+MAX_TERMS = 4  # longer right-hand sides would make every later expression grow: they stay linear facts
+
+
+class Equalities:
+    """`simplify` and `solve` over the shared facts."""
+
+    def __init__(self, facts: Facts, ranges: Ranges, congruence: Congruence, holds: Callable[[Expr], bool | None]) -> None:
+        self.facts = facts
+        self.ranges = ranges
+        self.congruence = congruence
+        self.holds = holds  # a cheap look-up of a bool expression
+        self._memo: dict[Expr, Expr] = {}
+        self._version = -1
+
+    def simplify(self, e: Expr) -> Expr:
+        """An equal expression, as simple as the facts make it."""
+        facts = self.facts
+        if not facts.about and not facts.equal:
+            return e
+        if self._version != facts.version:
+            self._memo.clear()
+            self._version = facts.version
+        r = self._memo.get(e)
+        if r is None:
+            for n in postorder(e, done=self._memo):
+                self._memo[n] = self._rewrite(n)
+            r = self._memo[e]
+        return r
+
+    def _rewrite(self, e: Expr) -> Expr:
+        if e.const is not None:
+            return e
+        target = self.facts.equal.get(e)
+        if target is not None:
+            return target if target.const is not None else self.simplify(target)
+        if e.op == "sym":
+            return self._value(e)
+        memo = self._memo
+        if e.op == "sum":
+            return self._sum(e)
+        args = tuple([memo[a] for a in e.args])
+        r = e if same(args, e.args) else apply(e.op, *args)
+        if r is not e:
+            return r if r.const is not None else self._value(self.facts.equal.get(r, r))
+        return self._value(self._local(e))
+
+    def _sum(self, e: Expr) -> Expr:
+        memo = self._memo
+        if all(memo[a] is a for mono, _ in e.terms for a in mono):
+            return e
+        total = e.ctx.zero
+        for mono, c in e.terms:
+            t = e.ctx.lift(c)
+            for a in mono:
+                t = poly_mul(t, memo[a])
+            total = poly_add(total, t)
+        return total
+
+    def _value(self, e: Expr) -> Expr:
+        """Its constant, if the facts leave only one."""
+        if e.const is not None or e.kind is float:
+            return e
+        r = self.ranges.of(e)
+        if r[0] == r[1]:  # type: ignore[index]
+            return e.ctx.lift(r[0] if e.kind is int else bool(r[0]))  # type: ignore[index]
+        if e.kind is int:
+            m, v = self.congruence.of(e)
+            if m == 0:
+                return e.ctx.lift(v)
+        return e
+
+    def _local(self, e: Expr) -> Expr:
+        """Rules of single operators that need facts."""
+        match e.op:
+            case "mod":
+                a, b = e.args
+                if self.ranges.of(a)[0] >= 0 and self.ranges.of(poly_add(b, a, -1))[0] > 0:  # type: ignore[index]
+                    return a
+            case "min" | "max":
+                sign = 1 if e.op == "max" else -1
+                if len(e.args) == 2:
+                    lo, hi = self.ranges.of(poly_add(e.args[0], e.args[1], -sign * sign))  # type: ignore[misc]
+                    if (lo if sign > 0 else -hi) >= 0:
+                        return e.args[0]
+                    if (hi if sign > 0 else -lo) <= 0:
+                        return e.args[1]
+            case "where":
+                v = self.holds(e.args[0])
+                if v is not None:
+                    return e.args[1] if v else e.args[2]
+            case "abs":
+                lo, hi = self.ranges.of(e.args[0])  # type: ignore[misc]
+                if lo >= 0:
+                    return e.args[0]
+                if hi <= 0:
+                    return -e.args[0]
+        return e
+
+    def solve(self, p: Expr) -> tuple[Expr, Expr] | None:
+        """(x, e) with x == e from p == 0, x an atom that e does not contain; None if no atom is worth it."""
+        if len(p.terms) > MAX_TERMS + 1:
+            return None
+        best: tuple[tuple, Expr, int] | None = None
+        for mono, c in p.terms:
+            if len(mono) != 1 or abs(c) != 1:
+                continue
+            x = mono[0]
+            if any(x is b for m, _ in p.terms if m is not mono for a in m for b in postorder(a)):
+                continue
+            info = x.info
+            constant = sum(1 for m, _ in p.terms if m) == 1
+            if info is None and not constant and any(a.info is not None for m, _ in p.terms for a in m):
+                continue  # keep what is known of the operator; a symbol goes instead, or nothing
+            rank = (info is not None, info is not None and not info.backed, x.serial)
+            if best is None or rank > best[0]:
+                best = (rank, x, c)
+        if best is None:
+            return None
+        _, x, c = best
+        rest = poly_add(p, p.ctx.poly({(x,): c}), -1)
+        return x, rest if c == -1 else -rest

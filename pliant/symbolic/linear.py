@@ -1,0 +1,124 @@
+"""The linear part of the prover: p >= 0 as a sum of known facts and a remainder that intervals settle.
+
+To show p >= 0, a monomial that pulls p down is eliminated with a fact f >= 0 in which it has the same sign:
+`|f_m| * p - |p_m| * f >= 0` implies the goal and no longer has m. Facts are the learned bounds, what an operator says of
+itself (`b * (a // b) <= a`), and, for products, a fact times a factor that is not negative. Depth and work are limited:
+this is where strength is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pliant.symbolic import intervals as iv
+from pliant.symbolic.expr import Expr, Mono, poly_add, poly_mul, poly_scale, same
+from pliant.symbolic.facts import Facts
+from pliant.symbolic.ranges import Ranges
+from pliant.symbolic.relation import mono_without, shift
+from pliant.symbolic.static import mono_range
+
+WORK = 48  # eliminations tried for one question
+MAX_TERMS = 40
+
+
+class Linear:
+    """Elimination over the shared facts."""
+
+    def __init__(self, facts: Facts, ranges: Ranges) -> None:
+        self.facts = facts
+        self.ranges = ranges
+
+    def nonnegative(self, p: Expr, depth: int) -> bool:
+        """Whether p >= 0 follows, with at most `depth` facts in a row."""
+        self._left = WORK
+        return self._search(p, depth, set())
+
+    def _search(self, p: Expr, depth: int, seen: set[Expr]) -> bool:
+        if self.ranges.of(p)[0] >= 0:  # type: ignore[index]
+            return True
+        if depth == 0 or p in seen or p.const is not None:
+            return False
+        seen.add(p)
+        for mono, c in self._obstacles(p):
+            for f in self.facts_on(mono, c > 0):
+                if self._left <= 0:
+                    return False
+                self._left -= 1
+                k = next(x for m, x in f.terms if same(m, mono))
+                if self._search(poly_add(poly_scale(p, abs(k)), f, -abs(c)), depth - 1, seen):
+                    return True
+        return False
+
+    def _obstacles(self, p: Expr) -> list[tuple[Mono, int]]:
+        """The monomials that pull p below zero, the worst first."""
+        out = []
+        for mono, c in p.terms:
+            if mono:
+                lo, hi = mono_range(mono, self.ranges.of)
+                low = iv.endpoint_mul(lo if c > 0 else hi, c)
+                if low < 0 or (c > 0 and lo > 0 and len(p.terms) == 2):
+                    out.append((low, mono, c))
+        out.sort(key=lambda t: t[0])
+        unbounded = [t for t in out if t[0] == -iv.INF]
+        return [(m, c) for _, m, c in (unbounded[:1] if unbounded else out[:3])]
+
+    def facts_on(self, mono: Mono, positive: bool) -> Iterator[Expr]:
+        """Expressions known to be >= 0 in which `mono` has a coefficient of that sign."""
+        yield from self._bounds_on(mono, positive)
+        for x in dict.fromkeys(mono):
+            rest = mono_without(mono, (x,))
+            if x.op not in ("sym", "sum"):
+                for f in definitional(x, self.ranges):
+                    g = f if not rest else poly_mul(f, f.ctx.poly({rest: 1})) if mono_range(rest, self.ranges.of)[0] >= 0 else None
+                    if g is not None and any(same(m, mono) and (c > 0) == positive for m, c in g.terms):
+                        yield g
+            if rest and self.ranges.of(x)[0] >= 0:  # type: ignore[index]
+                for f in self._bounds_on(rest, positive):
+                    yield poly_mul(f, x)
+
+    def _bounds_on(self, mono: Mono, positive: bool) -> Iterator[Expr]:
+        for q in self.facts.mentions.get(mono, ()):
+            if len(q.terms) == 1 or len(q.terms) > MAX_TERMS:
+                continue
+            lo, hi = self.facts.bounds[q]
+            above = next(c for m, c in q.terms if same(m, mono)) > 0
+            if above == positive and lo != -iv.INF:
+                yield shift(q, -lo)
+            elif above != positive and hi != iv.INF:
+                yield shift(poly_scale(q, -1), hi)
+
+
+def definitional(x: Expr, ranges: Ranges) -> list[Expr]:
+    """Expressions >= 0 that the meaning of an operator's node gives."""
+    match x.op:
+        case "floordiv":
+            a, b = x.args
+            lo, hi = ranges.of(b)  # type: ignore[misc]
+            remainder = poly_add(a, poly_mul(b, x), -1)
+            if lo > 0:
+                out = [remainder, shift(poly_add(b, remainder, -1), -1)]
+                alo, ahi = ranges.of(a)  # type: ignore[misc]
+                if b.const is None and alo >= 0:
+                    out.append(poly_add(a, x, -1))  # a // b <= a
+                if b.const is None and ahi <= 0:
+                    out.append(poly_add(x, a, -1))
+                return out
+            if hi < 0:
+                return [-remainder, shift(poly_add(remainder, b, -1), -1)]
+        case "mod":
+            a, b = x.args
+            lo, hi = ranges.of(b)  # type: ignore[misc]
+            if lo > 0:
+                out = [x, shift(poly_add(b, x, -1), -1)]
+                if ranges.of(a)[0] >= 0:  # type: ignore[index]
+                    out.append(poly_add(a, x, -1))
+                return out
+            if hi < 0:
+                return [-x, shift(poly_add(x, b, -1), -1)]
+        case "min":
+            return [poly_add(a, x, -1) for a in x.args]
+        case "max":
+            return [poly_add(x, a, -1) for a in x.args]
+        case "abs":
+            return [poly_add(x, x.args[0], -1), poly_add(x, x.args[0])]
+    return []

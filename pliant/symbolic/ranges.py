@@ -1,0 +1,51 @@
+"""The interval part of the prover: ranges under the facts of a scope."""
+
+from __future__ import annotations
+
+from pliant.symbolic import intervals as iv
+from pliant.symbolic.expr import Expr, postorder
+from pliant.symbolic.facts import Facts
+from pliant.symbolic.relation import direction
+from pliant.symbolic.static import declared, node_range, poly_range
+
+
+class Ranges:
+    """Intervals from declarations, learned bounds and the operators' range rules; remembered until the facts grow."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._memo: dict[Expr, tuple | None] = {}
+        self._version = -1
+
+    def of(self, e: Expr) -> tuple | None:
+        """(lo, hi) of an int or bool; of a float too, unless it may be nan (None)."""
+        if self._version != self.facts.version:
+            self._memo.clear()
+            self._version = self.facts.version
+        memo = self._memo
+        r = memo.get(e, e)
+        if r is e:
+            for n in postorder(e, done=memo):
+                memo[n] = self._compute(n)
+            r = memo[e]
+        return r
+
+    def _compute(self, e: Expr) -> tuple | None:
+        if e.const is not None:
+            return None if e.const != e.const else (e.const, e.const)
+        memo = self._memo
+        if e.op == "sum":
+            r = poly_range(e, memo.__getitem__)
+            bounds = self.facts.bounds
+            if bounds:
+                q, k, c = direction(e)
+                b = bounds.get(q)
+                if b is not None:
+                    b = iv.scale(b, k)
+                    r = iv.intersect(r, (iv.endpoint_add(b[0], c), iv.endpoint_add(b[1], c)))
+            return r
+        r = declared(e) if e.op == "sym" else node_range(e, memo.__getitem__)
+        b = self.facts.bounds.get(e)
+        if b is not None:
+            r = iv.intersect(r, b) if r is not None else b
+        return r

@@ -1,0 +1,291 @@
+"""A scope: the symbols of one capture, what is known of them, and the questions that the program asks.
+
+Four verbs. `decide` answers by proof, else by the hint under a guard. `known_true` / `known_false` only prove.
+`decide_or_false` never needs a hint. `assume` is for what eager would have checked anyway: a runtime assertion, and a fact.
+All facts enter through one door, `learn`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.symbolic import ops, printers
+from pliant.symbolic.expr import Context, Expr, Scalar, Symbol, apply
+from pliant.symbolic.prover import CHEAP, FULL, LOOKUP, Prover
+from pliant.symbolic.relation import normal
+
+__all__ = ["CHEAP", "FULL", "LOOKUP", "Assert", "DataDependent", "Scope", "SymGuard"]
+
+
+class DataDependent(Exception):
+    """A decision on a value that is known only when the graph runs, and no fact settles it."""
+
+    def __init__(self, expr: Expr, site: Any) -> None:
+        super().__init__(f"cannot decide `{expr}` while capturing: {unbacked_names(expr)} known only at run time ({site})")
+        self.expr = expr
+        self.site = site
+
+
+def unbacked_names(e: Expr) -> str:
+    names = [s.name for s in e.symbols() if not s.info.backed]  # type: ignore[union-attr]
+    return ", ".join(names) + (" is" if len(names) == 1 else " are")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymGuard:
+    """A relation that must hold when the entry runs. `expr` is normalized, `user_form` as the program asked.
+
+    `why` is "decide", "specialize", or "declared" (the range a symbol was made with).
+    """
+
+    expr: Expr
+    site: Any
+    why: str
+    user_form: Expr
+
+    def __str__(self) -> str:
+        return f"{self.user_form}  # {self.why} at {self.site}" if self.site is not None else f"{self.user_form}  # {self.why}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assert:
+    """A runtime assertion of the graph: eager would have raised where it fails."""
+
+    expr: Expr
+    site: Any
+    message: str
+
+    def __str__(self) -> str:
+        return f"assert {self.expr}  # {self.message} at {self.site}"
+
+
+class Scope:
+    """See the module's docstring. Not thread-safe: one capture, one scope."""
+
+    def __init__(self) -> None:
+        self.ctx = Context(printers.python, printers.postfix)
+        self.prover = Prover()
+        self.symbols: dict[str, Expr] = {}
+        self.known: dict[Expr, bool] = {}  # answers given: they stay true, facts only grow
+        self._tried: dict[Expr, int] = {}  # questions that were not provable at a strength, until facts grow
+        self._tried_version = -1
+        self._guards: list[SymGuard] = []
+        self._asserts: list[Assert] = []
+
+    # symbols -------------------------------------------------------------------------
+
+    def backed(
+        self,
+        name: str,
+        hint: Scalar,
+        lo: Scalar | None = None,
+        hi: Scalar | None = None,
+        source: Any = None,
+        kind: type = int,
+        size_like: bool = False,
+        dim: Any = None,
+    ) -> Expr:
+        """A symbol whose value the entry reads at `source`. `size_like`: never negative by nature, so needs no guard for that."""
+        return self._symbol(name, kind, hint, lo, hi, True, size_like, source, dim)
+
+    def unbacked(
+        self,
+        name: str,
+        lo: Scalar | None = None,
+        hi: Scalar | None = None,
+        size_like: bool = False,
+        source: Any = None,
+        kind: type = int,
+        hint: Scalar | None = None,
+    ) -> Expr:
+        """A symbol known only when the graph runs. The hint, if any, serves optimization and never decides."""
+        return self._symbol(name, kind, hint, lo, hi, False, size_like, source, None)
+
+    def _symbol(self, name, kind, hint, lo, hi, backed, size_like, source, dim) -> Expr:
+        if name in self.symbols:
+            raise ValueError(f"symbol {name} exists")
+        if size_like and (lo is None or lo < 0):
+            lo = 0
+        lo = None if lo == -math.inf else lo
+        hi = None if hi == math.inf else hi
+        if hint is not None and ((lo is not None and not hint >= lo) or (hi is not None and not hint <= hi)):
+            raise ValueError(f"{name}: hint {hint} outside [{lo}, {hi}]")
+        s = self.symbols[name] = self.ctx.symbol(Symbol(name, kind, hint, lo, hi, backed, size_like, source, dim))
+        return s
+
+    def const(self, value: Scalar) -> Expr:
+        return self.ctx.lift(value)
+
+    # questions -----------------------------------------------------------------------
+
+    def decide(self, c: Expr | bool, site: Any = None) -> bool:
+        """The truth of c. Adds a guard if it is not proven; raises `DataDependent` where there is no hint to go by."""
+        v = self.known.get(c)  # type: ignore[arg-type]
+        if v is not None and c.__class__ is Expr:
+            return v
+        if c.__class__ is not Expr:
+            return bool(c)
+        v = self._prove(c, FULL)  # type: ignore[arg-type]
+        if v is None:
+            c_bool = apply("to_bool", c)
+            if not c_bool.backed:
+                raise DataDependent(c_bool, site)
+            v = bool(c_bool.hint)
+            self._guard(c_bool if v else apply("not", c_bool), site, "decide")
+            self.known[c] = v  # type: ignore[index]
+        return v
+
+    def known_true(self, c: Expr | bool, strength: int = FULL) -> bool:
+        """Whether the facts imply c. Never guards."""
+        return self._ask(c, strength) is True
+
+    def known_false(self, c: Expr | bool, strength: int = FULL) -> bool:
+        """Whether the facts exclude c. Never guards."""
+        return self._ask(c, strength) is False
+
+    def _ask(self, c: Expr | bool, strength: int) -> bool | None:
+        if c.__class__ is not Expr:
+            return bool(c)
+        v = self.known.get(c)  # type: ignore[arg-type]
+        return v if v is not None else self._prove(c, strength)  # type: ignore[arg-type]
+
+    def decide_or_false(self, c: Expr | bool, site: Any = None) -> bool:
+        """As `decide`, but False where only the run could tell: for questions to which False is a safe, general answer."""
+        v = self._ask(c, FULL)
+        if v is not None:
+            return v
+        return self.decide(c, site) if c.backed else False  # type: ignore[union-attr]
+
+    def _prove(self, c: Expr, strength: int) -> bool | None:
+        """Proof with memory, positive and negative."""
+        if c.const is not None:
+            return bool(c.const)
+        version = self.prover.facts.version
+        if self._tried_version != version:
+            self._tried.clear()
+            self._tried_version = version
+        if self._tried.get(c, -1) >= strength:
+            return None
+        v = self.prover.prove(apply("to_bool", c) if c.kind is not bool else c, strength)
+        if v is None:
+            self._tried[c] = strength
+        else:
+            self.known[c] = v
+        return v
+
+    # learning ------------------------------------------------------------------------
+
+    def learn(self, c: Expr) -> None:
+        """The one door through which facts enter: c is true from here on."""
+        self.prover.learn(c)
+        self.known[c] = True
+
+    def _guard(self, c: Expr, site: Any, why: str) -> None:
+        self._guards.append(SymGuard(normal(c), site, why, c))
+        self.learn(c)
+
+    def assume(self, c: Expr | bool, site: Any = None, message: str = "") -> bool:
+        """c, or eager would have raised here. A proof costs nothing; else it becomes a runtime assertion and a fact.
+
+        Returns False where c is false for this call (the caller raises what eager raises; the capture is then guarded on it).
+        """
+        v = self._ask(c, FULL)
+        if v is not None:
+            return v
+        c = apply("to_bool", c)
+        if c.backed and not c.hint:
+            return self.decide(c, site)
+        self._asserts.append(Assert(c, site, message or f"expected {c}"))
+        self.learn(c)
+        return True
+
+    def specialize(self, e: Expr | Scalar, site: Any = None) -> Scalar:
+        """Pin e to its value in this call, under a guard; `simplify` then gives the constant."""
+        if e.__class__ is not Expr:
+            return e  # type: ignore[return-value]
+        s = self.simplify(e)  # type: ignore[arg-type]
+        if s.const is not None:
+            return s.const
+        if not s.backed:
+            raise DataDependent(s, site)
+        v = s.hint
+        if s.kind is bool:
+            self._guard(s if v else apply("not", s), site, "specialize")
+        elif s.kind is float:
+            self._guard(same_float(s, v), site, "specialize")  # type: ignore[arg-type]
+            self.prover.assign(s, self.ctx.lift(v))
+        else:
+            self._guard(apply("eq", s, v), site, "specialize")
+        return v  # type: ignore[return-value]
+
+    # views ---------------------------------------------------------------------------
+
+    def range(self, e: Expr) -> tuple | None:
+        """(lo, hi), inclusive, +-math.inf where unbounded; None for a float that may be nan."""
+        return self.prover.ranges.of(self.simplify(e)) if e.__class__ is Expr else (e, e)
+
+    def simplify(self, e: Expr) -> Expr:
+        """An equal expression, as simple as the facts make it."""
+        return self.prover.equalities.simplify(e)
+
+    def optimization_hint(self, e: Expr, fallback: Scalar = 64) -> Scalar:
+        """A plausible value, to choose between equally correct ways: never to answer a question of the program."""
+        if e.__class__ is not Expr:
+            return e  # type: ignore[return-value]
+        if e.hint is not None:
+            return e.hint
+        values = {}
+        for s in e.symbols():
+            lo, hi = self.range(s) or (None, None)
+            v = s.info.hint if s.info.hint is not None else fallback  # type: ignore[union-attr]
+            values[s.name] = v if lo is None else max(lo, min(hi, v))
+        try:
+            return e.evaluate(values)
+        except (ArithmeticError, ValueError):
+            return fallback
+
+    @property
+    def guards(self) -> list[SymGuard]:
+        """What the entry must check: the declared ranges, then what the program decided."""
+        return [*self.declared_guards(), *self._guards]
+
+    def declared_guards(self) -> list[SymGuard]:
+        """The ranges that backed symbols were declared with, as guards."""
+        out = []
+        for s in self.symbols.values():
+            i = s.info
+            if i.backed and i.kind is not bool:  # type: ignore[union-attr]
+                if i.lo is not None and not (i.size_like and i.lo <= 0):  # type: ignore[union-attr]
+                    out.append(s >= i.lo)  # type: ignore[union-attr]
+                if i.hi is not None:  # type: ignore[union-attr]
+                    out.append(s <= i.hi)  # type: ignore[union-attr]
+        return [SymGuard(normal(c), None, "declared", c) for c in out if c.const is None]
+
+    @property
+    def asserts(self) -> list[Assert]:
+        """The runtime assertions, in the order in which they were assumed."""
+        return list(self._asserts)
+
+    def snapshot(self) -> tuple:
+        """A token for `rollback`."""
+        return self.prover.facts.mark(), len(self._guards), len(self._asserts), len(self.symbols)
+
+    def rollback(self, token: tuple) -> None:
+        """Forget everything since the snapshot: an abandoned capture leaves no fact behind."""
+        mark, guards, asserts, symbols = token
+        self.prover.facts.undo(mark)
+        del self._guards[guards:], self._asserts[asserts:]
+        for name in list(self.symbols)[symbols:]:
+            del self.symbols[name]
+        self.known.clear()  # some answers may rest on forgotten facts
+
+
+def same_float(e: Expr, v: float) -> Expr:
+    """e is v to the bit (but for nan payloads): == alone does not tell 0.0 from -0.0."""
+    if v != v:
+        return ops.ne(e, e)
+    if v == 0.0:
+        return ops.and_(ops.eq(e, v), ops.eq(apply("copysign", 1.0, e), math.copysign(1.0, v)))
+    return ops.eq(e, v)

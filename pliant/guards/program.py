@@ -1,0 +1,466 @@
+"""Compile a list of guards into one program for the native engine.
+
+Guards that share a path share its reads: the sources form a tree, every node of it is read once. Sizes, strides and Python ints
+are bound to variables where they are met, and a relation over them runs as soon as its last variable is bound. The order is
+cheap and discriminating first: torch's global state, then argument by argument, then what compares several objects, and predicates
+written in Python at the very end, when all that they need is owned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pliant import native
+from pliant.guards.guard import Guard, TensorSpec
+from pliant.guards.source import Source
+
+OP = {name: i for i, name in enumerate(native.OPS)}
+POSTFIX = {
+    name: i
+    for i, name in enumerate(
+        "var const add sub mul floordiv mod neg abs min max eq ne lt le gt ge and or not where".split()  # the order of run.cpp
+    )
+}
+INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"]}
+# What protects the other checks of a node comes first.
+ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
+CROSS = {"ALIAS", "NOT_ALIAS", "STORAGE_OVERLAP"}
+INT64 = range(-(2**63), 2**63)
+
+
+class Node:
+    """A source in the tree: its checks and what is read from it."""
+
+    __slots__ = ("checks", "children", "reg", "source", "tensor", "var", "wants_var")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.checks: list[tuple[int, Guard]] = []
+        self.children: list[Node] = []
+        self.reg = -1
+        self.var = -1
+        self.wants_var = False
+        self.tensor: bool | None = None  # TENSOR_MATCH seen: may its metadata be read from memory?
+
+
+class Compiler:
+    """One use: `Compiler(...).build()`."""
+
+    def __init__(self, guards: Sequence[Guard], symbols: dict[str, Source], relations: Sequence[Any], slots: Sequence[Any]) -> None:
+        self.guards = guards
+        self.symbols = symbols
+        self.relations = relations
+        self.slots = slots
+        self.nodes: dict[Source, Node] = {}
+        self.roots: list[Node] = []
+        self.code: list[tuple] = []
+        self.why: list[tuple[str, int]] = []  # per instruction: ("guard" | "relation" | "read", index)
+        self.reader: dict[int, Source] = {}  # instruction -> the source that it reads
+        self.nregs = self.nvars = self.nargs = 0
+        self.native_relations: list[list[tuple[int, int]]] = []
+        self.relation_vars: list[tuple[str, ...]] = []
+        self.out: list[tuple[bool, int]] = []
+        self.predicates: list[tuple[Any, tuple[int, ...]]] = []
+        self.predicate_why: list[tuple[str, int]] = []
+        self.cross: list[tuple[int, Guard]] = []
+        self.state: list[tuple[int, Guard]] = []
+        self.asked: list[tuple[int, Guard]] = []  # PREDICATE guards
+
+    # ---- the tree ----
+
+    def node(self, source: Source) -> Node:
+        n = self.nodes.get(source)
+        if n is None:
+            n = self.nodes[source] = Node(source)
+            (self.roots if source.base is None else self.node(source.base).children).append(n)
+        return n
+
+    def collect(self) -> None:
+        for index, guard in enumerate(self.guards):
+            if guard.kind == "GLOBAL_STATE":
+                self.state.append((index, guard))
+                continue
+            n = self.node(guard.source)
+            if guard.kind in CROSS:
+                self.cross.append((index, guard))
+                for other in others(guard):
+                    self.node(other)
+            elif guard.kind == "PREDICATE":
+                self.asked.append((index, guard))
+            else:
+                n.checks.append((index, guard))
+                if guard.kind == "TENSOR_MATCH":
+                    n.tensor = fast_tensor(guard.value)
+        for source in self.symbols.values():
+            self.node(source).wants_var = True
+        for slot in self.slots:
+            if isinstance(slot, Source):
+                self.node(slot)
+
+    # ---- emission ----
+
+    def emit(self, op: str, dst: int, src: int, number: int, arg: Any, why: tuple[str, int]) -> None:
+        self.code.append((OP[op], dst, src, number, arg))
+        self.why.append(why)
+
+    def visit(self, n: Node, base: Node | None) -> None:
+        self.read(n, base)
+        for index, guard in sorted(n.checks, key=lambda c: ORDER.get(c[1].kind, 3)):
+            self.check(n, index, guard)
+        if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and not is_boxed(n):
+            self.bind_object(n, ("read", len(self.code)))
+        # Metadata before anything else below a tensor: most misses are seen there.
+        for child in sorted(n.children, key=lambda c: c.source.op not in INT_SOURCES):
+            self.visit(child, n)
+
+    def read(self, n: Node, base: Node | None) -> None:
+        op, arg = n.source.op, n.source.arg
+        why = ("read", len(self.code))
+        self.reader[len(self.code)] = n.source
+        src = base.reg if base is not None else -1
+        if op in INT_SOURCES:
+            dim = arg if op != "offset" else 0
+            n.var = self.variable()
+            # A tensor without TENSOR_MATCH, or of unknown layout, is asked through Python (a negative number says so).
+            number = dim if base is not None and base.tensor else -1 - dim
+            self.code.append((INT_SOURCES[op], n.var, src, number, None))
+            self.why.append(why)
+            self.bound(n)
+            return
+        n.reg = self.nregs
+        self.nregs += 1
+        if op == "local":
+            self.nargs = max(self.nargs, arg[0] + 1)
+            self.emit("LOCAL", n.reg, -1, arg[0], None, why)
+        elif op == "const":
+            self.emit("CONST", n.reg, -1, 0, arg.obj, why)
+        elif op in ("index", "cell"):
+            self.emit(op.upper(), n.reg, src, arg, None, why)
+        else:
+            self.emit(op.upper(), n.reg, src, 0, arg, why)
+
+    def variable(self) -> int:
+        self.nvars += 1
+        return self.nvars - 1
+
+    def bind_object(self, n: Node, why: tuple[str, int]) -> None:
+        n.var = self.variable()
+        self.emit("BIND_INT", n.var, n.reg, 0, None, why)
+        self.bound(n)
+
+    def bound(self, n: Node) -> None:
+        for r in self.waiting.get(n.source, ()):
+            self.missing[r] -= 1
+            if not self.missing[r]:
+                self.relation(r)
+
+    def check(self, n: Node, index: int, guard: Guard) -> None:
+        kind, value, reg, why = guard.kind, guard.value, n.reg, ("guard", index)
+        if n.source.op in INT_SOURCES:
+            self.check_int(n, kind, value, why)
+        elif kind == "INT":
+            if n.var < 0:
+                self.bind_object(n, why)
+        elif kind in ("FLOAT", "BOOL"):
+            self.emit("IS_TYPE", -1, reg, 0, float if kind == "FLOAT" else bool, why)
+        elif kind == "TENSOR_MATCH":
+            self.check_tensor(n, value, why)
+        elif kind == "LENGTH":
+            self.emit("LENGTH", -1, reg, value, None, why)
+        elif kind in SIMPLE:
+            op, convert = SIMPLE[kind]
+            self.emit(op, -1, reg, 0, convert(value), why)
+        else:
+            raise ValueError(f"unknown guard kind {kind}")
+
+    def check_int(self, n: Node, kind: str, value: Any, why: tuple[str, int]) -> None:
+        if kind == "EQ_MATCH":
+            matches = type(value) is int and value in INT64
+            self.emit("VAR_EQ", -1, n.var, value if matches else 0, None, why)
+            if not matches:  # an int never equals a value of another type
+                self.emit("VAR_EQ", -1, n.var, 1, None, why)
+        elif kind not in ("INT", "TYPE_MATCH"):
+            raise ValueError(f"a guard of kind {kind} on the integer {n.source}")
+
+    def check_tensor(self, n: Node, spec: TensorSpec, why: tuple[str, int]) -> None:
+        t = spec.example
+        if n.tensor:
+            sizes = tuple(-1 if s is None else s for s in spec.sizes)
+            strides = tuple(-1 if s is None else s for s in spec.strides)
+            offset = getattr(spec, "offset", None)
+            arg = (t, spec.pytype, spec.requires_grad, spec.ndim, sizes, strides, -1 if offset is None else offset)
+            self.emit("TENSOR", -1, n.reg, 0, arg, why)
+            return
+        # Without the example, which would keep its memory alive.
+        bare = TensorSpec(spec.pytype, spec.dtype, spec.device, spec.requires_grad, spec.ndim, spec.sizes, spec.strides, None)
+        keys = native.torch._C._dispatch_keys(t).raw_repr()
+        self.emit("TENSOR_SLOW", -1, n.reg, 0, (bare, keys, t.layout, t.is_conj(), t.is_neg()), why)
+
+    def check_cross(self, index: int, guard: Guard) -> None:
+        why = ("guard", index)
+        reg = self.nodes[guard.source].reg
+        regs = tuple(self.nodes[s].reg for s in others(guard))
+        if guard.kind == "ALIAS":
+            self.emit("ALIAS", -1, reg, regs[0], None, why)
+        elif guard.kind == "NOT_ALIAS":
+            self.emit("DISTINCT", -1, -1, 0, (tuple(dict.fromkeys((reg, *regs))), ()), why)
+        else:
+            self.overlap(index, guard, regs)
+
+    def overlap(self, index: int, guard: Guard, regs: tuple[int, ...]) -> None:
+        nodes = [self.nodes[s] for s in others(guard)]
+        flags = tuple(bool(f) for f in guard.value[1])
+        if len(flags) != len(regs) * (len(regs) - 1) // 2:
+            raise ValueError("STORAGE_OVERLAP takes one flag for each pair of sources, in the order of itertools.combinations")
+        specs = [next((g.value for _, g in n.checks if g.kind == "TENSOR_MATCH"), None) for n in nodes]
+        if all(n.tensor for n in nodes):
+            numbers = (*(s.dtype.itemsize for s in specs), *flags)
+            self.emit("OVERLAP", -1, -1, 0, (regs, numbers), ("guard", index))
+            return
+
+        def shares_as_told(*tensors: Any) -> bool:
+            return all(native.share_memory(a, b) == f for (a, b), f in zip(itertools.combinations(tensors, 2), flags, strict=True))
+
+        self.predicates.append((shares_as_told, tuple(self.hidden(n) for n in nodes)))
+        self.predicate_why.append(("guard", index))
+
+    # ---- relations ----
+
+    def prepare_relations(self) -> None:
+        index: dict[str, int] = {}  # symbol name -> variable; filled while emitting
+        self.waiting: dict[Source, list[int]] = {}
+        self.missing: list[int] = []
+        self.index = index
+        for r, expr in enumerate(self.relations):
+            names = tuple(s.name for s in expr.symbols())
+            self.relation_vars.append(names)
+            sources = {self.symbols[name] for name in names}
+            self.missing.append(len(sources))
+            for s in sources:
+                self.waiting.setdefault(s, []).append(r)
+
+    def relation(self, r: int) -> None:
+        names = self.relation_vars[r]
+        nodes = [self.nodes[self.symbols[name]] for name in names]
+        index = {name: n.var for name, n in zip(names, nodes, strict=True)}
+        steps = self.relations[r].postfix(index) if all(v >= 0 for v in index.values()) else None
+        if steps is None or any(s[0] == "const" and s[1] not in INT64 for s in steps):
+            self.late.append(r)
+            return
+        self.native_relations.append([(POSTFIX[s[0]], int(s[1]) if len(s) > 1 else 0) for s in steps])
+        self.emit("RELATION", -1, -1, len(self.native_relations) - 1, None, ("relation", r))
+
+    def python_relation(self, r: int) -> None:
+        """A relation over floats, or with operators that the engine lacks: a Python function over the values."""
+        names = self.relation_vars[r]
+        holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": math})
+        args = tuple(self.hidden(self.nodes[self.symbols[name]]) for name in names)
+        self.predicates.append((holds, args))
+        self.predicate_why.append(("relation", r))
+
+    # ---- slots ----
+
+    def slot(self, n: Node) -> tuple[bool, int]:
+        return (True, n.var) if n.reg < 0 else (False, n.reg)
+
+    def hidden(self, n: Node) -> int:
+        """The index of a slot behind the visible ones that holds this node for a predicate."""
+        self.out.append(self.slot(n) if n.var < 0 else (True, n.var))
+        return len(self.out) - 1
+
+    def build(self) -> native.Guard:
+        self.late: list[int] = []
+        self.prepare_relations()
+        self.collect()
+        for index, guard in self.state:
+            self.emit("STATE", -1, -1, 0, guard.value, ("guard", index))
+        for r, count in enumerate(self.missing):
+            if not count:
+                self.relation(r)
+        for root in self.roots:
+            self.visit(root, None)
+        for index, guard in self.cross:
+            if guard.kind != "STORAGE_OVERLAP":
+                self.check_cross(index, guard)
+        for slot in self.slots:
+            if isinstance(slot, Source):
+                self.out.append(self.slot(self.nodes[slot]))
+            else:
+                n = self.nodes[self.symbols[slot if isinstance(slot, str) else slot.name]]
+                self.out.append((True, n.var) if n.var >= 0 else self.slot(n))
+        visible = len(self.out)
+        for index, guard in self.cross:
+            if guard.kind == "STORAGE_OVERLAP":
+                self.check_cross(index, guard)
+        self.late += [r for r, count in enumerate(self.missing) if count > 0]  # over floats and bools, which bind no variable
+        for r in dict.fromkeys(self.late):
+            self.python_relation(r)
+        for index, guard in self.asked:
+            self.predicates.append((guard.value, (self.hidden(self.nodes[guard.source]),)))
+            self.predicate_why.append(("guard", index))
+        counts = (self.nregs, self.nvars, self.nargs)
+        describe = Describe(self)
+        return native.Guard(self.code, self.native_relations, counts, self.out, visible, self.predicates, describe)
+
+
+SIMPLE = {
+    "TYPE_MATCH": ("IS_TYPE", lambda v: v),
+    "ID_MATCH": ("IS_OBJECT", lambda v: v),
+    "EQ_MATCH": ("EQ", lambda v: v),
+    "DICT_KEYS": ("KEYS", tuple),
+    "DICT_CONTAINS": ("CONTAINS", tuple),
+    "SET_EQUALS": ("SET_EQ", lambda v: v),
+    "TYPE_ATTRS": ("TYPE_ATTRS", dict),
+    "FUNCTION": ("FUNCTION", tuple),
+}
+
+
+def others(guard: Guard) -> tuple[Source, ...]:
+    """The further sources that a guard over several objects compares."""
+    if guard.kind == "ALIAS":
+        return (guard.value,)
+    if guard.kind == "STORAGE_OVERLAP":
+        return tuple(guard.value[0])
+    return tuple(guard.value)
+
+
+def is_boxed(n: Node) -> bool:
+    """A float or bool: its symbol is an object for Python relations, no 64-bit variable."""
+    return any(g.kind in ("FLOAT", "BOOL") for _, g in n.checks)
+
+
+def fast_tensor(spec: TensorSpec) -> bool:
+    t = spec.example
+    return native.plain_tensor(t) and t.dtype is spec.dtype and t.device == spec.device and t.ndim == spec.ndim
+
+
+class Describe:
+    """Why a program failed, in words: called by `Guard.explain` with the failing instruction, the value seen, the variables."""
+
+    def __init__(self, c: Compiler) -> None:
+        self.texts = tuple((g.source, g.kind, short_value(g)) for g in c.guards)
+        self.relations = tuple(str(r) for r in c.relations)
+        self.relation_vars = c.relation_vars
+        self.vars = {name: c.nodes[s].var for name, s in c.symbols.items()}
+        self.var_of = {i: c.nodes[c.guards[w[1]].source].var for i, w in enumerate(c.why) if w[0] == "guard"}
+        self.why = c.why
+        self.predicate_why = c.predicate_why
+        self.readers = c.reader
+        self.guard_at = {g.source: i for i, g in reversed(list(enumerate(c.guards)))}
+
+    def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
+        late = instruction - len(self.why) - 1
+        what, index = self.why[instruction] if late < 0 else self.predicate_why[late]
+        if what == "relation":
+            values = ", ".join(f"{n} = {variables[self.vars[n]]}" for n in self.relation_vars[index] if self.vars[n] >= 0)
+            if late >= 0 and not values:
+                values = ", ".join(f"{n} = {v!r}" for n, v in zip(self.relation_vars[index], seen, strict=True))
+            return None, index, f"{self.relations[index]} is false: {values}"
+        if what == "read":
+            source = self.readers.get(instruction)
+            if source is None:
+                return None, None, "an integer was expected"
+            return self.below(source), None, f"{source.name} cannot be read: {unreadable(source, seen)}"
+        source, kind, value = self.texts[index]
+        if kind in ("NOT_ALIAS", "STORAGE_OVERLAP", "GLOBAL_STATE"):
+            return index, None, f"{kind} failed: {MESSAGES[kind]}"
+        var = self.var_of.get(instruction, -1)
+        now = str(variables[var]) if source.op in INT_SOURCES and var >= 0 else short(seen, kind)
+        return index, None, f"{source.name}: {kind} expected {value}, saw {now}"
+
+    def below(self, source: Source) -> int | None:
+        """The first guard at or below a source that could not be read."""
+        for s, i in self.guard_at.items():
+            step: Source | None = s
+            while step is not None:
+                if step is source:
+                    return i
+                step = step.base
+        return None
+
+
+MESSAGES = {
+    "NOT_ALIAS": "two inputs that were different objects are now the same",
+    "STORAGE_OVERLAP": "inputs share memory differently",
+    "GLOBAL_STATE": "torch's global state (grad mode, autocast, default dtype or device, determinism, modes) has changed",
+}
+
+
+def unreadable(source: Source, seen: Any) -> str:
+    if source.op in ("local", "global", "const", "func"):
+        return "it is gone"
+    return f"the {type(seen).__name__} before it has none"
+
+
+def short_value(guard: Guard) -> str:
+    v = guard.value
+    if guard.kind == "TENSOR_MATCH":
+        return tensor_text(v.pytype, v.dtype, v.device, v.requires_grad, v.sizes, v.strides)
+    if guard.kind == "TYPE_MATCH":
+        return type_text(v)
+    if guard.kind == "ID_MATCH":
+        return object_text(v)
+    if guard.kind == "INT":
+        return "a 64-bit int"
+    if guard.kind == "ALIAS":
+        return f"the object at {v.name}"
+    if guard.kind == "TYPE_ATTRS":
+        return f"the same class attributes {', '.join(v)}"
+    return {"FLOAT": "a float", "BOOL": "a bool", "PREDICATE": "a value that satisfies it"}.get(guard.kind) or clip(repr_of(v))
+
+
+def short(seen: Any, kind: str) -> str:
+    if isinstance(seen, native.torch.Tensor) and kind == "TENSOR_MATCH":
+        with native.torch._C.DisableTorchFunctionSubclass():
+            strides = seen.stride() if seen.layout is native.torch.strided else ()
+            return tensor_text(type(seen), seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
+    if kind in ("TYPE_MATCH", "FLOAT", "BOOL"):
+        return type_text(type(seen))
+    if kind == "ID_MATCH":
+        return object_text(seen)
+    if kind == "LENGTH":
+        return str(len(seen)) if isinstance(seen, list | tuple | dict | set | frozenset | str | bytes) else type_text(type(seen))
+    if kind == "DICT_KEYS":
+        return clip(repr_of(list(seen))) if isinstance(seen, dict) else type_text(type(seen))
+    return clip(repr_of(seen))
+
+
+def tensor_text(pytype: type, dtype: Any, device: Any, grad: bool, sizes: tuple, strides: tuple) -> str:
+    show = lambda t: "[" + ", ".join("*" if x is None else str(x) for x in t) + "]"
+    return f"{pytype.__name__}({dtype}, {device}, requires_grad={grad}, sizes={show(sizes)}, strides={show(strides)})"
+
+
+def type_text(t: type) -> str:
+    return f"{t.__module__}.{t.__qualname__}" if t.__module__ != "builtins" else t.__qualname__
+
+
+PRINTABLE = (int, float, complex, str, bytes, bool, type(None), list, tuple, dict, set, frozenset)
+
+
+def repr_of(v: Any) -> str:
+    """`repr` where it runs no user code, at least not at the top."""
+    return repr(v) if type(v) in PRINTABLE or type(v).__module__.startswith("torch") else object_text(v)
+
+
+def object_text(v: Any) -> str:
+    name = v.__qualname__ if isinstance(v, type) or callable(v) and isinstance(getattr(v, "__qualname__", None), str) else ""
+    return f"{name or type_text(type(v)) + ' object'} at {id(v):#x}"
+
+
+def clip(text: str, width: int = 120) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def compile_guards(
+    guards: Sequence[Guard], symbols: dict[str, Source] | None = None, relations: Sequence[Any] = (), slots: Sequence[Any] = ()
+) -> native.Guard:
+    """The native guard that holds exactly when all `guards` and `relations` do.
+
+    `symbols` maps the names that occur in relations to the sources of their values (sizes, strides, offsets, Python numbers).
+    `slots` lists what a successful check hands out, in order: a `Source` (the object there, or the int of a size) or the name of a symbol.
+    Raises `ValueError` for a guard that no program can express, `KeyError` for a relation over a symbol without source.
+    """
+    return Compiler(guards, symbols or {}, relations, slots).build()

@@ -1,0 +1,178 @@
+"""The native core: guards, entries of code objects, entry points and the frame hook, in C++.
+
+Importing this package imports torch and connects the core to it: where tensors keep their metadata (`probe.py`), how torch's global
+state is read, which tensor types run no user code. Where a connection cannot be made the core asks Python instead, through the
+functions below: slower, never wrong.
+
+Names (all of `pliant.native._core`):
+- `Guard` (made by `pliant.guards.program.compile_guards`), `global_state()` -> `GlobalState`;
+- `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
+  `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY)`, `get_flags(code)`;
+- `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
+- `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `set_run_callback(cb)`,
+  `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from pliant.native import _core
+from pliant.native._core import (
+    CAPTURE,
+    OFF,
+    OPS,
+    RUN,
+    RUN_ONLY,
+    SKIP,
+    SKIP_RECURSIVE,
+    Entry,
+    EntryPoint,
+    GlobalState,
+    Guard,
+    add_entry,
+    call_captured,
+    call_in_mode,
+    clear,
+    counters,
+    entries,
+    get_flags,
+    get_mode,
+    global_state,
+    hook_installed,
+    is_enabled,
+    pop_disabled,
+    push_disabled,
+    remove_entry,
+    reset_classes,
+    reset_counters,
+    set_capture_callback,
+    set_enabled,
+    set_flags,
+    set_mode,
+    set_run_callback,
+)
+from pliant.native.probe import LIBC10, LIBTORCH, probe
+
+__all__ = [
+    "CAPTURE", "OFF", "OPS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
+    "GlobalState", "Guard", "add_entry", "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags", "get_mode",
+    "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes",
+    "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
+    "tensor_number",
+]  # fmt: skip
+
+PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself
+
+
+class Same:
+    """Compares by identity, whatever `==` its object defines."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and other.obj is self.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+def modes_key() -> tuple:
+    """The active torch-function and dispatch modes. A device context equals any other for the same device."""
+    stack: list[Any] = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    functions = tuple(("device", str(m.device)) if type(m) is DeviceContext else Same(m) for m in stack)
+    dispatch = tuple(Same(torch._C._get_dispatch_stack_at(i)) for i in range(torch._C._len_torch_dispatch_stack()))
+    return functions, dispatch
+
+
+def slow_state() -> tuple:
+    """Everything that `GlobalState` holds, through torch's Python functions: used when libtorch's symbols are not found."""
+    devices = ("cpu", "cuda")
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
+        torch.is_autocast_cache_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        torch._C._is_torch_function_enabled(),
+        torch._C._is_torch_function_all_disabled(),
+        torch._C._dispatch_tls_local_include_set().raw_repr(),
+        torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+        modes_key(),
+    )
+
+
+_plain_keys: dict[int, bool] = {}
+
+
+def plain_tensor(t: torch.Tensor) -> bool:
+    """May this tensor's metadata be read from memory? Tensors with the same dispatch keys answer alike."""
+    if not FAST_TENSORS:
+        return False
+    keys = torch._C._dispatch_keys(t)
+    raw = keys.raw_repr()
+    plain = _plain_keys.get(raw)
+    if plain is None:
+        has = keys.has
+        key = torch._C.DispatchKey
+        odd = any(has(k) for k in (key.Python, key.PythonTLSSnapshot, key.Functionalize, key.FuncTorchBatched, key.FuncTorchGradWrapper))
+        plain = not odd and t.layout is torch.strided and not t.is_nested and not t.is_quantized and t.device.type in PLAIN_DEVICES
+        _plain_keys[raw] = plain
+    return plain
+
+
+def tensor_number(t: Any, what: int, dim: int) -> int | None:
+    """Size (0), stride (1) of a dim, or storage offset (2), through Python; None when there is none."""
+    if not isinstance(t, torch.Tensor):
+        return None
+    with torch._C.DisableTorchFunctionSubclass():
+        if what == 2:
+            return t.storage_offset()
+        values = t.shape if what == 0 else t.stride()
+        return values[dim] if dim < len(values) else None
+
+
+def match_slowly(t: Any, spec: Any) -> bool:
+    """TENSOR_MATCH through Python attributes. `spec` is `(TensorSpec, dispatch keys, layout, conj, neg)`."""
+    want, keys, layout, conj, neg = spec
+    if type(t) is not want.pytype:
+        return False
+    with torch._C.DisableTorchFunctionSubclass():
+        if torch._C._dispatch_keys(t).raw_repr() != keys or t.layout is not layout or t.is_conj() is not conj or t.is_neg() is not neg:
+            return False
+        if t.dtype is not want.dtype or t.device != want.device or t.requires_grad is not want.requires_grad or t.ndim != want.ndim:
+            return False
+        if any(w is not None and w != s for w, s in zip(want.sizes, t.shape, strict=True)):
+            return False
+        if layout is not torch.strided or all(w is None for w in want.strides):
+            return True
+        return not any(w is not None and w != s for w, s in zip(want.strides, t.stride(), strict=True))
+
+
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Do the address ranges of two tensors meet? What the flags of a STORAGE_OVERLAP guard say."""
+    ranges = []
+    for t in (a, b):
+        if t.numel() == 0:
+            return False
+        storage = t.untyped_storage()
+        base = storage.data_ptr() or storage._cdata
+        lo = base + t.storage_offset() * t.element_size()
+        ranges.append((lo, lo + (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.element_size()))
+    (lo_a, hi_a), (lo_b, hi_b) = ranges
+    return lo_a < hi_b and lo_b < hi_a
+
+
+FAST_TENSORS: bool = probe()
+FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state)
+_core.set_tensor_readers(match_slowly, tensor_number)
+_core.set_tensor_type(torch.Tensor, (torch.Tensor.__dict__["__torch_function__"], torch.nn.Parameter.__dict__["__torch_function__"]))

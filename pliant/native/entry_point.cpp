@@ -1,0 +1,294 @@
+// `native.EntryPoint`: a callable that stands for a Python function, binds arguments as CPython does and tries the entries.
+#include "core.h"
+#include <cstddef>
+#include <structmember.h>
+
+namespace {
+
+struct EntryPointObject {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *fn, *miss, *dict, *weakrefs;
+};
+PyTypeObject *entry_point_type = nullptr;
+constexpr int kRetries = 4; // a miss callback that keeps saying "retry" without an entry that holds ends in an eager call
+
+// ---- binding: arguments of a call to the slots of a frame ---------------------------------------------------------
+
+int find_name(PyCodeObject *code, PyObject *name) {
+    const int lo = code->co_posonlyargcount, hi = code->co_argcount + code->co_kwonlyargcount;
+    PyObject **names = reinterpret_cast<PyTupleObject *>(code->co_localsplusnames)->ob_item;
+    for (int i = lo; i < hi; i++)
+        if (names[i] == name) return i;
+    for (int i = lo; i < hi; i++)
+        if (PyUnicode_Compare(names[i], name) == 0) return i;
+    return -1;
+}
+
+// Fill slots[0..pl_frame_args) with new references. False (no exception) when CPython would raise: the caller then calls the
+// original function, so that the user sees its own TypeError.
+bool bind(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **slots) {
+    auto *code = reinterpret_cast<PyCodeObject *>(fn->func_code);
+    const Py_ssize_t npos = code->co_argcount, nkw = code->co_kwonlyargcount, named = npos + nkw;
+    const Py_ssize_t given = nargs < npos ? nargs : npos;
+    const bool varargs = code->co_flags & CO_VARARGS, varkw = code->co_flags & CO_VARKEYWORDS;
+    Py_ssize_t i = 0;
+    for (; i < given; i++) slots[i] = Py_NewRef(args[i]);
+    PyObject *kwdict = nullptr;
+    if (nargs > npos && !varargs) return false;
+    if (varargs) {
+        PyObject *rest = PyTuple_New(nargs - given);
+        if (!rest) return false;
+        for (i = given; i < nargs; i++) PyTuple_SET_ITEM(rest, i - given, Py_NewRef(args[i]));
+        slots[named] = rest;
+    }
+    if (varkw && !(slots[named + varargs] = kwdict = PyDict_New())) return false;
+    for (i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (!PyUnicode_Check(name)) return false;
+        const int at = find_name(code, name);
+        if (at >= 0) {
+            if (slots[at]) return false;
+            slots[at] = Py_NewRef(args[nargs + i]);
+        } else if (!kwdict || PyDict_SetItem(kwdict, name, args[nargs + i]) < 0) {
+            return false;
+        }
+    }
+    if (nargs < npos) {
+        const Py_ssize_t ndef = fn->func_defaults ? PyTuple_GET_SIZE(fn->func_defaults) : 0, first = npos - ndef;
+        for (i = given; i < npos; i++) {
+            if (slots[i]) continue;
+            if (i < first) return false;
+            slots[i] = Py_NewRef(PyTuple_GET_ITEM(fn->func_defaults, i - first));
+        }
+    }
+    for (i = npos; i < named; i++) {
+        if (slots[i]) continue;
+        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+        PyObject *v = fn->func_kwdefaults ? PyDict_GetItemWithError(fn->func_kwdefaults, name) : nullptr;
+        if (!v) return false;
+        slots[i] = Py_NewRef(v);
+    }
+    return true;
+}
+
+// ---- calling ------------------------------------------------------------------------------------------------------
+
+PyObject *run_eagerly(EntryPointObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    pl_count_eager();
+    return PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
+}
+
+// Calls the entry that holds for these frame slots. 1: *result is set (or an exception); 0: no entry holds.
+int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObject *const *slots, Py_ssize_t n, PyObject **result) {
+    (void)self;
+    PlCodeState *state = pl_state_of(code);
+    if (!state || pl_state_entries(state) == 0) return 0;
+    const Py_ssize_t cap = pl_state_slots(state);
+    PyObject *small[32], **call = n + cap + 1 <= 32 ? small : PyMem_New(PyObject *, n + cap + 1);
+    if (!call) {
+        PyErr_NoMemory();
+        *result = nullptr;
+        return 1;
+    }
+    Py_ssize_t extra = 0;
+    PyObject *target = pl_entries_find(state, slots, n, fn, call + 1 + n, cap, &extra);
+    if (target) {
+        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = slots[i];
+        *result = PyObject_Vectorcall(target, call + 1, static_cast<size_t>(n + extra) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        for (Py_ssize_t i = 0; i < extra; i++) Py_DECREF(call[1 + n + i]);
+        Py_DECREF(target);
+    }
+    if (call != small) PyMem_Free(call);
+    return target != nullptr;
+}
+
+// Entries, then the miss callback, until something ran.
+PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code, PyObject *const *slots, Py_ssize_t n,
+                PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    PyObject *result = nullptr;
+    for (int round = 0; round <= kRetries; round++) {
+        if (try_entries(self, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) return result;
+        PlCodeState *state = pl_state_of(code);
+        if (round == kRetries || self->miss == Py_None || (state && pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP))) break;
+        PyObject *frame_args = PyTuple_New(n);
+        if (!frame_args) return nullptr;
+        for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(frame_args, i, Py_NewRef(slots[i]));
+        pl_count_miss();
+        PyObject *miss = Py_NewRef(self->miss);
+        PyObject *answer = PyObject_CallFunctionObjArgs(miss, reinterpret_cast<PyObject *>(self), reinterpret_cast<PyObject *>(fn),
+                                                        frame_args, nullptr);
+        Py_DECREF(miss);
+        Py_DECREF(frame_args);
+        if (!answer) return nullptr;
+        const int what = pl_miss_answer(answer, &result);
+        Py_DECREF(answer);
+        if (what == 2) return result;
+        if (what < 0) return nullptr;
+        if (what == 1) break;
+    }
+    return run_eagerly(self, args, nargsf, kwnames);
+}
+
+PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    auto *self = reinterpret_cast<EntryPointObject *>(callable);
+    auto *fn = reinterpret_cast<PyFunctionObject *>(self->fn);
+    auto *code = reinterpret_cast<PyCodeObject *>(fn->func_code);
+    const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    PlCodeState *state = pl_state_of(code);
+    if (!pl_enabled() || (state && pl_state_flags(state) & PL_SKIP)) return run_eagerly(self, args, nargsf, kwnames);
+    // The callee may replace fn.__code__, or drop the last reference to us.
+    Py_INCREF(callable);
+    Py_INCREF(fn);
+    Py_INCREF(code);
+    const Py_ssize_t n = pl_frame_args(code);
+    PyObject *result;
+    if (!kwnames && nargs == n && code->co_argcount == n) {
+        result = serve(self, fn, code, args, n, args, nargsf, kwnames);
+    } else {
+        PyObject *small[24], **slots = n <= 24 ? small : PyMem_New(PyObject *, n);
+        if (!slots) {
+            result = PyErr_NoMemory();
+        } else {
+            for (Py_ssize_t i = 0; i < n; i++) slots[i] = nullptr;
+            if (bind(fn, args, nargs, kwnames, slots)) {
+                result = serve(self, fn, code, slots, n, args, nargsf, kwnames);
+            } else {
+                PyErr_Clear();
+                result = run_eagerly(self, args, nargsf, kwnames);
+            }
+            for (Py_ssize_t i = 0; i < n; i++) Py_XDECREF(slots[i]);
+            if (slots != small) PyMem_Free(slots);
+        }
+    }
+    Py_DECREF(code);
+    Py_DECREF(fn);
+    Py_DECREF(callable);
+    return result;
+}
+
+// ---- the type -----------------------------------------------------------------------------------------------------
+
+bool copy_identity(EntryPointObject *self) {
+    static const char *const names[] = {"__module__", "__name__", "__qualname__", "__doc__"};
+    self->dict = PyDict_New();
+    if (!self->dict) return false;
+    PyObject *own = PyObject_GetAttrString(self->fn, "__dict__");
+    if (!own || PyDict_Update(self->dict, own) < 0) {
+        Py_XDECREF(own);
+        return false;
+    }
+    Py_DECREF(own);
+    for (const char *name : names) {
+        PyObject *v = PyObject_GetAttrString(self->fn, name);
+        if (!v) PyErr_Clear();
+        else if (PyDict_SetItemString(self->dict, name, v) < 0) {
+            Py_DECREF(v);
+            return false;
+        }
+        Py_XDECREF(v);
+    }
+    return PyDict_SetItemString(self->dict, "__wrapped__", self->fn) == 0;
+}
+
+PyObject *entry_point_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static const char *names[] = {"fn", "miss", nullptr};
+    PyObject *fn, *miss = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O", const_cast<char **>(names), &PyFunction_Type, &fn, &miss)) return nullptr;
+    auto *self = reinterpret_cast<EntryPointObject *>(type->tp_alloc(type, 0));
+    if (!self) return nullptr;
+    self->vectorcall = entry_point_call;
+    self->fn = Py_NewRef(fn);
+    self->miss = Py_NewRef(miss);
+    if (!copy_identity(self)) {
+        Py_DECREF(self);
+        return nullptr;
+    }
+    return reinterpret_cast<PyObject *>(self);
+}
+
+int entry_point_traverse(PyObject *o, visitproc visit, void *arg) {
+    auto *self = reinterpret_cast<EntryPointObject *>(o);
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(self->fn);
+    Py_VISIT(self->miss);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+int entry_point_clear(PyObject *o) { // `fn` and `miss` stay: calls in progress rely on them, and breaking `dict` breaks cycles
+    auto *self = reinterpret_cast<EntryPointObject *>(o);
+    Py_CLEAR(self->dict);
+    Py_XSETREF(self->miss, Py_NewRef(Py_None));
+    return 0;
+}
+
+void entry_point_dealloc(PyObject *o) {
+    PyObject_GC_UnTrack(o);
+    auto *self = reinterpret_cast<EntryPointObject *>(o);
+    if (self->weakrefs) PyObject_ClearWeakRefs(o);
+    Py_XDECREF(self->fn);
+    Py_XDECREF(self->miss);
+    Py_XDECREF(self->dict);
+    PyTypeObject *t = Py_TYPE(o);
+    t->tp_free(o);
+    Py_DECREF(t);
+}
+
+PyObject *entry_point_get(PyObject *self, PyObject *obj, PyObject *) {
+    return obj && obj != Py_None ? PyMethod_New(self, obj) : Py_NewRef(self);
+}
+
+PyObject *entry_point_repr(PyObject *self) {
+    return PyUnicode_FromFormat("<compiled %R>", reinterpret_cast<EntryPointObject *>(self)->fn);
+}
+
+// Like a function, it is pickled and copied by name.
+PyObject *entry_point_reduce(PyObject *self, PyObject *) { return PyObject_GetAttrString(self, "__qualname__"); }
+
+PyObject *forward(PyObject *self, void *name) {
+    return PyObject_GetAttrString(reinterpret_cast<EntryPointObject *>(self)->fn, static_cast<const char *>(name));
+}
+
+#define FORWARD(name) {name, forward, nullptr, "of the wrapped function", const_cast<char *>(name)}
+PyGetSetDef getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    FORWARD("__code__"), FORWARD("__defaults__"), FORWARD("__kwdefaults__"), FORWARD("__globals__"), FORWARD("__closure__"),
+    FORWARD("__annotations__"),
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyMemberDef members[] = {
+    {"_fn", T_OBJECT, offsetof(EntryPointObject, fn), READONLY, "the function that it stands for"},
+    {"_miss", T_OBJECT, offsetof(EntryPointObject, miss), 0, "called as miss(entry_point, fn, frame_args) when no entry holds"},
+    {"__dictoffset__", T_PYSSIZET, offsetof(EntryPointObject, dict), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(EntryPointObject, weakrefs), READONLY, nullptr},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(EntryPointObject, vectorcall), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyMethodDef methods[] = {
+    {"__reduce__", entry_point_reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void *>(entry_point_new)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(entry_point_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void *>(entry_point_traverse)},
+    {Py_tp_clear, reinterpret_cast<void *>(entry_point_clear)},
+    {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void *>(entry_point_get)},
+    {Py_tp_repr, reinterpret_cast<void *>(entry_point_repr)},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+PyType_Spec spec = {"pliant.native.EntryPoint", sizeof(EntryPointObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, slots};
+
+} // namespace
+
+extern "C" int pl_entry_point_init(PyObject *module) {
+    entry_point_type = reinterpret_cast<PyTypeObject *>(PyType_FromSpec(&spec));
+    if (!entry_point_type) return -1;
+    return PyModule_AddObjectRef(module, "EntryPoint", reinterpret_cast<PyObject *>(entry_point_type));
+}

@@ -1,0 +1,17 @@
+// The extension module: one init function for each file.
+#include "core.h"
+
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "pliant.native._core", "Guards, entries and the frame hook.", -1,
+                                 nullptr,               nullptr,               nullptr,                              nullptr,
+                                 nullptr};
+
+PyMODINIT_FUNC PyInit__core(void) {
+    PyObject *m = PyModule_Create(&definition);
+    if (!m) return nullptr;
+    if (pl_layout_init(m) < 0 || pl_state_init(m) < 0 || pl_guards_init(m) < 0 || pl_entries_init(m) < 0 ||
+        pl_entry_point_init(m) < 0 || pl_hook_init(m) < 0) {
+        Py_DECREF(m);
+        return nullptr;
+    }
+    return m;
+}

@@ -1,0 +1,152 @@
+// The guard program: a flat list of reads and checks over registers (objects) and variables (64-bit integers).
+#pragma once
+#include "core.h"
+#include "state.h"
+#include "tensor_layout.h"
+#include "values.h"
+#include <memory>
+#include <vector>
+
+namespace pliant {
+
+// Name, used by program.py and in messages. Reads come first, then checks; the last group exists only in snapshots.
+#define PLIANT_OPS(X)                                                                                                          \
+    /* R[dst] = a read of R[src] or of the frame */                                                                           \
+    X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(CELL) X(CONTENTS) X(TYPE)                           \
+    /* V[dst] = an integer of R[src] */                                                                                        \
+    X(SIZE) X(STRIDE) X(OFFSET) X(BIND_INT)                                                                                    \
+    /* checks of R[src] */                                                                                                     \
+    X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS) X(DISTINCT)       \
+    X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \
+    /* checks of the state, of variables */                                                                                    \
+    X(STATE) X(VAR_EQ) X(VAR_SAME) X(RELATION) X(END)                                                                          \
+    /* only in a snapshot: constants, the same root, the same dict, the same class of a known object */                        \
+    X(SET) X(ROOT) X(SAME_DICT) X(SAME_TYPE) X(SAME_CLASS) X(KNOWN_TENSOR) X(DISTINCT_FROM)
+
+enum class Op : uint8_t {
+#define X(name) name,
+    PLIANT_OPS(X)
+#undef X
+};
+
+// One TENSOR_MATCH. Sizes and strides of -1 are free (a dim of a tensor is never negative; strides of tensors neither).
+struct TensorSpec {
+    Held type;
+    uint64_t keys = 0, dtype_device = 0;
+    int64_t ndim = 0, offset = -1;
+    bool requires_grad = false;
+    std::vector<int64_t> sizes, strides;
+    explicit TensorSpec(PyObject *t) : type(t) {}
+};
+
+struct TypeAttrs { // the class's version tag when all names were last looked up: unchanged, nothing below it changed
+    std::vector<std::pair<PyObject *, Held>> names;
+    std::vector<bool> absent;
+    PyTypeObject *seen = nullptr;
+    unsigned version = 0;
+    ~TypeAttrs() {
+        for (auto &n : names) Py_DECREF(n.first);
+    }
+};
+
+struct Operand { // whatever the instruction needs beside its numbers; owned by the program
+    Held held;                           // CONST, IS_TYPE, IS_OBJECT
+    PyObject *object = nullptr;          // key, attribute name, EQ value, state, slow tensor spec
+    Py_hash_t hash = 0;                  // of `object` as a dict key
+    bool flag = false;                   // CONTAINS
+    std::vector<Held> keys;              // KEYS; FUNCTION: code, defaults, kwdefaults
+    std::vector<int> regs;               // DISTINCT, OVERLAP
+    std::vector<int64_t> numbers;        // OVERLAP: item sizes and flags
+    std::unique_ptr<TensorSpec> tensor;  // TENSOR
+    std::unique_ptr<TypeAttrs> attrs;    // TYPE_ATTRS
+    Operand() = default;
+    ~Operand() { Py_XDECREF(object); }
+};
+
+struct Instruction {
+    Op op;
+    int32_t dst = -1, src = -1;
+    int64_t number = 0;
+    Operand *operand = nullptr;
+    void *pointer = nullptr; // snapshots: object, dict slot, type
+    void *second = nullptr;  // snapshots: dict
+    int32_t origin = -1;     // index in the full program
+};
+
+struct RelationStep {
+    uint8_t op;
+    int64_t value;
+};
+using Relation = std::vector<RelationStep>;
+
+struct Slot {
+    bool variable;
+    int index;
+};
+
+struct Snapshot {
+    int refs = 1; // the guard's and those of runs in progress; under the GIL
+    std::vector<Instruction> code;
+    std::vector<std::unique_ptr<std::vector<PyObject *>>> known; // DISTINCT_FROM: sorted addresses
+    std::vector<std::unique_ptr<std::vector<int>>> fresh;        // and the registers to compare with them
+};
+
+struct Program {
+    std::vector<Instruction> code;
+    std::vector<std::unique_ptr<Operand>> operands;
+    std::vector<Relation> relations;
+    std::vector<Slot> slots;              // the ones handed out, then hidden ones for the predicates
+    size_t visible = 0;
+    struct Predicate {
+        PyObject *fn;
+        std::vector<int> args; // indices in `slots`
+        int origin;
+    };
+    std::vector<Predicate> predicates;
+    int nregs = 0, nvars = 0, nargs = 0, nowned = 0;
+    bool hold_all = false; // a read may run Python: own every object read
+    bool snapshots = false;
+    bool dead = false;     // a weakly held object died: it can never hold again
+    Snapshot *snapshot = nullptr;
+    std::vector<uint8_t> strikes;         // per instruction: how often it spoiled a snapshot lately
+    uint32_t hits_since = 0;
+    uint64_t hits = 0, misses = 0, full_runs = 0;
+    ~Program();
+};
+
+constexpr int kPassed = -1;
+constexpr uint8_t kVolatile = 4; // strikes after which a dict or root is read anew on every call
+
+struct Frame { // what a run reads from and writes to
+    PyObject *const *args;
+    Py_ssize_t nargs;
+    PyObject *func;
+    PyObject **regs;
+    int64_t *vars;
+    PyObject **owned;
+    int nowned;
+};
+
+// A number that no two states of a dict share; its low bits are flags from 3.12 on.
+inline uint64_t dict_version(PyObject *d) {
+    const uint64_t v = reinterpret_cast<PyDictObject *>(d)->ma_version_tag;
+    return PY_VERSION_HEX >= 0x030C0000 ? v & ~uint64_t{0xFF} : v;
+}
+// 0 when the class has none.
+inline unsigned class_version(PyTypeObject *t) {
+#if PY_VERSION_HEX < 0x030D0000
+    if (!(t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+    return t->tp_version_tag;
+}
+
+// run.cpp: index of the failing instruction in `code`, or kPassed.
+int run(Program &p, const std::vector<Instruction> &code, Frame &f);
+bool relation_holds(const Relation &r, const int64_t *vars);
+// snapshot.cpp
+Snapshot *take_snapshot(Program &p, const Frame &f); // after a full run passed
+void drop_snapshot(Snapshot *s);
+extern PyObject *slow_tensor; // Python: (tensor, spec) -> bool; and the reader of sizes
+extern PyObject *slow_metadata;
+
+} // namespace pliant

@@ -1,0 +1,277 @@
+// Running a guard program. No user Python runs here; whatever cannot be read fails the guard.
+#include "program.h"
+#include <algorithm>
+
+namespace pliant {
+
+PyObject *slow_tensor = nullptr, *slow_metadata = nullptr;
+
+namespace {
+
+bool tensor_matches(PyObject *o, const TensorSpec &s) {
+    if (!s.type.is(reinterpret_cast<PyObject *>(Py_TYPE(o)))) return false;
+    const char *im = impl_of(o);
+    if (keys_of(im) != s.keys || dtype_device_of(im) != s.dtype_device || ndim_of(im) != s.ndim) return false;
+    if (requires_grad_of(im) != s.requires_grad) return false;
+    const int64_t *sizes = sizes_of(im, s.ndim), *strides = strides_of(im, s.ndim);
+    for (int64_t i = 0; i < s.ndim; i++) {
+        if (s.sizes[i] >= 0 && s.sizes[i] != sizes[i]) return false;
+        if (s.strides[i] >= 0 && s.strides[i] != strides[i]) return false;
+    }
+    return s.offset < 0 || s.offset == offset_of(im);
+}
+
+// Sizes (0), strides (1) or the offset (2) of a tensor of unknown layout, through Python.
+bool slow_number(PyObject *o, Op op, int64_t dim, int64_t &out) {
+    PyObject *r = slow_metadata ? PyObject_CallFunction(slow_metadata, "OiL", o, static_cast<int>(op) - static_cast<int>(Op::SIZE),
+                                                        static_cast<long long>(dim))
+                                : nullptr;
+    int overflow = 1;
+    if (r && PyLong_CheckExact(r)) out = PyLong_AsLongLongAndOverflow(r, &overflow);
+    Py_XDECREF(r);
+    PyErr_Clear();
+    return overflow == 0;
+}
+
+bool truth(PyObject *r) {
+    const bool ok = r && PyObject_IsTrue(r) == 1;
+    Py_XDECREF(r);
+    PyErr_Clear();
+    return ok;
+}
+
+bool type_attrs_match(PyObject *o, TypeAttrs &a) {
+    if (!PyType_Check(o)) return false;
+    auto *t = reinterpret_cast<PyTypeObject *>(o);
+    if (a.seen == t && a.version && class_version(t) == a.version) return true;
+    for (size_t i = 0; i < a.names.size(); i++) {
+        PyObject *v = _PyType_Lookup(t, a.names[i].first);
+        if (a.absent[i] ? v != nullptr : !v || !a.names[i].second.is(v)) return false;
+    }
+    a.seen = t;
+    a.version = class_version(t);
+    return true;
+}
+
+bool function_matches(PyObject *o, const std::vector<Held> &want) {
+    if (!PyFunction_Check(o)) return false;
+    auto *f = reinterpret_cast<PyFunctionObject *>(o);
+    auto same = [](const Held &h, PyObject *x) { return h.is(x ? x : Py_None); };
+    return same(want[0], f->func_code) && same(want[1], f->func_defaults) && same(want[2], f->func_kwdefaults);
+}
+
+bool all_distinct(PyObject **objects, size_t n) {
+    if (n <= 8) {
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < i; j++)
+                if (objects[i] == objects[j]) return false;
+        return true;
+    }
+    std::sort(objects, objects + n);
+    return std::adjacent_find(objects, objects + n) == objects + n;
+}
+
+bool overlaps_as_told(const Operand &x, PyObject **regs) {
+    const size_t n = x.regs.size();
+    std::vector<uintptr_t> lo(n), hi(n);
+    for (size_t i = 0; i < n; i++)
+        if (!memory_range(regs[x.regs[i]], x.numbers[i], lo[i], hi[i])) lo[i] = hi[i] = 0;
+    size_t flag = n;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++) {
+            const bool share = lo[i] < hi[j] && lo[j] < hi[i];
+            if (share != (x.numbers[flag++] != 0)) return false;
+        }
+    return true;
+}
+
+bool bind_int(PyObject *o, int64_t &out) {
+    if (!PyLong_CheckExact(o)) return false;
+    int overflow;
+    out = PyLong_AsLongLongAndOverflow(o, &overflow);
+    return overflow == 0;
+}
+
+PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
+    owned = false;
+    if (PyList_Check(o) || PyTuple_Check(o)) {
+        const Py_ssize_t n = Py_SIZE(o);
+        if (i < 0) i += n;
+        if (i < 0 || i >= n) return nullptr;
+        return PyList_Check(o) ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i);
+    }
+    if (raw_length(o) < 0 || !PySequence_Check(o) || PyDict_Check(o) || PyAnySet_Check(o)) return nullptr;
+    if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) return nullptr;
+    owned = true; // a deque, str or bytes
+    PyObject *r = PySequence_GetItem(o, i);
+    if (!r) PyErr_Clear();
+    return r;
+}
+
+} // namespace
+
+bool relation_holds(const Relation &r, const int64_t *vars) {
+    enum : uint8_t { VAR, CONST, ADD, SUB, MUL, FLOORDIV, MOD, NEG, ABS, MIN, MAX, EQ, NE, LT, LE, GT, GE, AND, OR, NOT, WHERE };
+    int64_t s[64];
+    int n = 0;
+    for (const auto &step : r) {
+        int64_t &a = s[n >= 2 ? n - 2 : 0], &b = s[n >= 1 ? n - 1 : 0]; // the depth was checked when the program was built
+        switch (step.op) {
+        case VAR: s[n++] = vars[step.value]; break;
+        case CONST: s[n++] = step.value; break;
+        case ADD: if (__builtin_add_overflow(a, b, &a)) return false; n--; break;
+        case SUB: if (__builtin_sub_overflow(a, b, &a)) return false; n--; break;
+        case MUL: if (__builtin_mul_overflow(a, b, &a)) return false; n--; break;
+        case FLOORDIV:
+        case MOD: {
+            if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+            int64_t q = a / b, m = a % b;
+            if (m != 0 && ((m < 0) != (b < 0))) q--, m += b;
+            a = step.op == MOD ? m : q;
+            n--;
+            break;
+        }
+        case NEG: if (__builtin_sub_overflow(int64_t{0}, b, &b)) return false; break;
+        case ABS: if (b < 0 && __builtin_sub_overflow(int64_t{0}, b, &b)) return false; break;
+        case MIN: a = std::min(a, b); n--; break;
+        case MAX: a = std::max(a, b); n--; break;
+        case EQ: a = a == b; n--; break;
+        case NE: a = a != b; n--; break;
+        case LT: a = a < b; n--; break;
+        case LE: a = a <= b; n--; break;
+        case GT: a = a > b; n--; break;
+        case GE: a = a >= b; n--; break;
+        case AND: a = a && b; n--; break;
+        case OR: a = a || b; n--; break;
+        case NOT: b = !b; break;
+        case WHERE: s[n - 3] = s[n - 3] ? a : b; n -= 2; break;
+        }
+    }
+    return s[0] != 0;
+}
+
+int run(Program &p, const std::vector<Instruction> &code, Frame &f) {
+    PyObject **R = f.regs;
+    int64_t *V = f.vars;
+    auto *fn = reinterpret_cast<PyFunctionObject *>(f.func);
+    const Instruction *I = code.data();
+    for (;; I++) {
+        bool ok = true;
+        PyObject *o = nullptr; // what a read found
+        bool owned = false;
+        switch (I->op) {
+        case Op::LOCAL: ok = (o = f.args[I->number]); break;
+        case Op::GLOBAL:
+            o = dict_get(fn->func_globals, I->operand->object, I->operand->hash);
+            if (!o) o = dict_get(fn->func_builtins, I->operand->object, I->operand->hash);
+            ok = o;
+            break;
+        case Op::FUNC: o = f.func; break;
+        case Op::CONST:
+            ok = (o = I->operand->held.get());
+            if (!ok) p.dead = true;
+            break;
+        case Op::ATTR: {
+            PyTypeObject *searched;
+            ok = owned = (o = read_attr(R[I->src], I->operand->object, &searched));
+            break;
+        }
+        case Op::DICT: ok = (o = dict_of(R[I->src])); break;
+        case Op::KEY: ok = PyDict_Check(R[I->src]) && (o = dict_get(R[I->src], I->operand->object, I->operand->hash)); break;
+        case Op::INDEX: ok = (o = item_at(R[I->src], I->number, owned)); break;
+        case Op::CELL: {
+            PyObject *c = PyFunction_Check(R[I->src]) ? reinterpret_cast<PyFunctionObject *>(R[I->src])->func_closure : nullptr;
+            ok = c && I->number < PyTuple_GET_SIZE(c) && (o = PyCell_GET(PyTuple_GET_ITEM(c, I->number)));
+            break;
+        }
+        case Op::CONTENTS: ok = PyCell_Check(R[I->src]) && (o = PyCell_GET(R[I->src])); break;
+        case Op::TYPE: o = reinterpret_cast<PyObject *>(Py_TYPE(R[I->src])); break;
+
+        case Op::SIZE:
+        case Op::STRIDE:
+        case Op::OFFSET: {
+            if (I->number < 0) { // the layout of this tensor is not known: `-1 - dim`
+                ok = slow_number(R[I->src], I->op, -1 - I->number, V[I->dst]);
+                break;
+            }
+            const char *im = impl_of(R[I->src]);
+            const int64_t nd = ndim_of(im);
+            if (I->op == Op::OFFSET) V[I->dst] = offset_of(im);
+            else if (!(ok = I->number < nd)) break;
+            else V[I->dst] = I->op == Op::SIZE ? sizes_of(im, nd)[I->number] : strides_of(im, nd)[I->number];
+            break;
+        }
+        case Op::BIND_INT: ok = bind_int(R[I->src], V[I->dst]); break;
+
+        case Op::IS_TYPE: ok = I->operand->held.is(reinterpret_cast<PyObject *>(Py_TYPE(R[I->src]))); break;
+        case Op::IS_OBJECT: ok = I->operand->held.is(R[I->src]); break;
+        case Op::EQ: ok = eq_const(R[I->src], I->operand->object); break;
+        case Op::LENGTH: ok = raw_length(R[I->src]) == I->number; break;
+        case Op::KEYS: ok = PyDict_Check(R[I->src]) && keys_match(R[I->src], I->operand->keys); break;
+        case Op::CONTAINS: {
+            PyObject *c = R[I->src];
+            if (PyDict_Check(c)) ok = (dict_get(c, I->operand->object, I->operand->hash) != nullptr) == I->operand->flag;
+            else if (PyAnySet_CheckExact(c)) {
+                const int has = PySet_Contains(c, I->operand->object);
+                if (has < 0) PyErr_Clear();
+                ok = has == static_cast<int>(I->operand->flag);
+            } else ok = false;
+            break;
+        }
+        case Op::SET_EQ: ok = set_equals(R[I->src], I->operand->object); break;
+        case Op::TENSOR: ok = tensor_matches(R[I->src], *I->operand->tensor); break;
+        case Op::TENSOR_SLOW:
+            ok = slow_tensor && truth(PyObject_CallFunctionObjArgs(slow_tensor, R[I->src], I->operand->object, nullptr));
+            break;
+        case Op::ALIAS: ok = R[I->src] == R[I->number]; break;
+        case Op::DISTINCT: {
+            std::vector<PyObject *> objects;
+            objects.reserve(I->operand->regs.size());
+            for (int r : I->operand->regs) objects.push_back(R[r]);
+            ok = all_distinct(objects.data(), objects.size());
+            break;
+        }
+        case Op::OVERLAP: ok = overlaps_as_told(*I->operand, R); break;
+        case Op::TYPE_ATTRS: ok = type_attrs_match(R[I->src], *I->operand->attrs); break;
+        case Op::FUNCTION: ok = function_matches(R[I->src], I->operand->keys); break;
+
+        case Op::STATE: ok = state_matches(I->operand->object); break;
+        case Op::VAR_EQ: ok = V[I->src] == I->number; break;
+        case Op::VAR_SAME: ok = V[I->src] == V[I->dst]; break;
+        case Op::RELATION: ok = relation_holds(p.relations[I->number], V); break;
+        case Op::END: return kPassed;
+
+        case Op::SET: R[I->dst] = static_cast<PyObject *>(I->pointer); continue;
+        case Op::ROOT: ok = R[I->src] == I->pointer; break;
+        case Op::SAME_DICT: {
+            auto *d = static_cast<PyObject *>(I->second);
+            ok = (!I->pointer || *static_cast<PyObject **>(I->pointer) == d) && dict_version(d) == static_cast<uint64_t>(I->number);
+            break;
+        }
+        case Op::SAME_TYPE: ok = I->operand->held.is(reinterpret_cast<PyObject *>(Py_TYPE(static_cast<PyObject *>(I->pointer)))); break;
+        case Op::SAME_CLASS: {
+            auto *t = static_cast<PyTypeObject *>(I->second);
+            ok = (!I->pointer || Py_TYPE(static_cast<PyObject *>(I->pointer)) == t) &&
+                 class_version(t) == static_cast<unsigned>(I->number);
+            break;
+        }
+        case Op::KNOWN_TENSOR: ok = tensor_matches(static_cast<PyObject *>(I->pointer), *I->operand->tensor); break;
+        case Op::DISTINCT_FROM: { // the fresh ones among themselves and against the sorted known ones
+            auto &known = *static_cast<std::vector<PyObject *> *>(I->pointer);
+            std::vector<PyObject *> fresh;
+            for (int r : *static_cast<std::vector<int> *>(I->second)) fresh.push_back(R[r]);
+            for (PyObject *x : fresh) ok = ok && !std::binary_search(known.begin(), known.end(), x);
+            ok = ok && all_distinct(fresh.data(), fresh.size());
+            break;
+        }
+        }
+        if (__builtin_expect(!ok, 0)) return static_cast<int>(I - code.data());
+        if (o) {
+            R[I->dst] = o;
+            if (owned) f.owned[f.nowned++] = o;
+            else if (p.hold_all) f.owned[f.nowned++] = Py_NewRef(o);
+        }
+    }
+}
+
+} // namespace pliant

@@ -1,0 +1,200 @@
+// Snapshots: after a full check passed, what hangs below instance dicts need not be read again while those dicts are unchanged.
+//
+// CPython (up to 3.12) gives each dict a version tag that no other state of any dict ever had. So "this object's dict slot still
+// points to this dict, with this tag" proves that every value below it is the very object seen before, alive (the dict holds it).
+// What can change without a dict changing is read again on every call: tensor metadata, classes of objects (`__class__` can be
+// assigned), lists, cells, slots, function attributes. Class attributes hang on the version tag of the class.
+// A dict or root that keeps changing (a step counter) gets strikes and is then read anew, without spoiling the rest.
+#include "program.h"
+#include <algorithm>
+
+namespace pliant {
+namespace {
+
+class Builder {
+  public:
+    Builder(Program &p, const Frame &f)
+        : p_(p), R_(f.regs), stable_(p.nregs), set_(p.nregs), rooted_(p.nregs), versioned_(p.nregs), made_by_(p.nregs, -1),
+          slot_(p.nregs) {}
+
+    std::unique_ptr<Snapshot> build() {
+        for (index_ = 0; index_ < static_cast<int>(p_.code.size()); index_++) step(p_.code[index_]);
+        return useful_ ? std::move(s_) : nullptr;
+    }
+
+  private:
+    bool struck(int origin) const { return origin >= 0 && p_.strikes[origin] >= kVolatile; }
+
+    Instruction &emit(Op op, int origin = -1) {
+        Instruction i{};
+        i.op = op;
+        i.origin = origin;
+        s_->code.push_back(i);
+        return s_->code.back();
+    }
+    void need(int r) { // a known register that an instruction of the snapshot reads
+        if (r < 0 || !stable_[r] || set_[r]) return;
+        set_[r] = true;
+        auto &i = emit(Op::SET);
+        i.dst = r;
+        i.pointer = R_[r];
+    }
+    void again(const Instruction &i) { // as in the full program
+        need(i.src);
+        s_->code.push_back(i);
+        s_->code.back().origin = index_;
+    }
+    // Tie to the version of the dict in register r. False when that dict changes too often.
+    bool tie(int r) {
+        if (!stable_[r] || !PyDict_Check(R_[r]) || struck(made_by_[r])) return false;
+        if (!versioned_[r]) {
+            versioned_[r] = true;
+            same_dict(slot_[r], R_[r], made_by_[r]);
+        }
+        return true;
+    }
+    void same_dict(PyObject **slot, PyObject *dict, int origin) {
+        auto &i = emit(Op::SAME_DICT, origin);
+        i.pointer = slot;
+        i.second = dict;
+        i.number = static_cast<int64_t>(dict_version(dict));
+    }
+    void same_class(PyObject *of, PyTypeObject *t) {
+        auto &i = emit(Op::SAME_CLASS, index_);
+        i.pointer = of;
+        i.second = t;
+        i.number = class_version(t);
+    }
+    void known(int r) {
+        stable_[r] = true;
+        made_by_[r] = index_;
+        useful_ = true;
+    }
+
+    void instance_dict(const Instruction &i) {
+        PyObject *owner = R_[i.src];
+        PyObject **slot = PyType_Check(owner) || struck(index_) ? nullptr : dict_slot(owner);
+        if (!slot) return again(i);
+        if (!stable_[i.src] && !rooted_[i.src]) {
+            rooted_[i.src] = true;
+            auto &root = emit(Op::ROOT, index_);
+            root.src = i.src;
+            root.pointer = owner;
+        }
+        known(i.dst);
+        slot_[i.dst] = slot;
+        tie(i.dst);
+    }
+
+    void attribute(const Instruction &i) {
+        PyObject *o = R_[i.src];
+        PyTypeObject *searched = nullptr;
+        if (!stable_[i.src] || struck(index_)) return again(i);
+        PyObject *v = read_attr(o, i.operand->object, &searched);
+        Py_XDECREF(v); // what `searched` tells of is held by a dict
+        const bool is_class = PyType_Check(o);
+        PyObject **slot = is_class ? nullptr : _PyObject_GetDictPtr(o);
+        if (!v || v != R_[i.dst] || !searched || !class_version(searched) || (is_class && !class_version(Py_TYPE(o))) ||
+            (slot && !*slot))
+            return again(i);
+        same_class(is_class ? nullptr : o, searched);
+        if (is_class) same_class(o, Py_TYPE(o));
+        if (slot) same_dict(slot, *slot, index_);
+        known(i.dst);
+    }
+
+    void distinct(const Instruction &i) {
+        auto known = std::make_unique<std::vector<PyObject *>>();
+        auto fresh = std::make_unique<std::vector<int>>();
+        for (int r : i.operand->regs)
+            if (stable_[r]) known->push_back(R_[r]);
+            else fresh->push_back(r);
+        if (fresh->empty()) return;
+        std::sort(known->begin(), known->end());
+        auto &d = emit(Op::DISTINCT_FROM, index_);
+        d.pointer = known.get();
+        d.second = fresh.get();
+        s_->known.push_back(std::move(known));
+        s_->fresh.push_back(std::move(fresh));
+    }
+
+    void step(const Instruction &i) {
+        switch (i.op) {
+        case Op::DICT: return instance_dict(i);
+        case Op::ATTR: return attribute(i);
+        case Op::KEY:
+            if (!tie(i.src)) return again(i);
+            return known(i.dst);
+        case Op::INDEX:
+            if (!stable_[i.src] || !PyTuple_Check(R_[i.src])) return again(i);
+            return known(i.dst);
+        case Op::IS_TYPE:
+        case Op::TENSOR: {
+            if (!stable_[i.src]) return again(i);
+            auto &same = emit(i.op == Op::TENSOR ? Op::KNOWN_TENSOR : Op::SAME_TYPE, index_);
+            same.pointer = R_[i.src];
+            same.operand = i.operand;
+            return;
+        }
+        case Op::IS_OBJECT:
+            if (!stable_[i.src]) again(i);
+            return;
+        case Op::EQ:
+            if (!stable_[i.src] || !immutable_const(i.operand->object)) again(i);
+            return;
+        case Op::LENGTH:
+            if (stable_[i.src] && PyTuple_Check(R_[i.src])) return;
+            if (!tie(i.src)) again(i);
+            return;
+        case Op::KEYS: // the order of an OrderedDict can change under the same version
+            if (is_ordered_dict(R_[i.src]) || !tie(i.src)) again(i);
+            return;
+        case Op::CONTAINS:
+            if (!tie(i.src)) again(i);
+            return;
+        case Op::ALIAS:
+            if (stable_[i.src] && stable_[i.number]) return;
+            need(static_cast<int>(i.number));
+            return again(i);
+        case Op::DISTINCT: return distinct(i);
+        case Op::OVERLAP:
+            for (int r : i.operand->regs) need(r);
+            return again(i);
+        case Op::VAR_EQ:
+        case Op::VAR_SAME:
+        case Op::RELATION:
+        case Op::STATE:
+            s_->code.push_back(i);
+            s_->code.back().origin = index_;
+            return;
+        case Op::END:
+            for (auto &slot : p_.slots)
+                if (!slot.variable) need(slot.index);
+            s_->code.push_back(i);
+            return;
+        default: return again(i);
+        }
+    }
+
+    Program &p_;
+    PyObject **R_;
+    std::unique_ptr<Snapshot> s_ = std::make_unique<Snapshot>();
+    std::vector<char> stable_, set_, rooted_, versioned_;
+    std::vector<int> made_by_;
+    std::vector<PyObject **> slot_;
+    int index_ = 0;
+    bool useful_ = false;
+};
+
+} // namespace
+
+Snapshot *take_snapshot(Program &p, const Frame &f) {
+    if (PY_VERSION_HEX >= 0x030D0000) return nullptr; // attribute stores no longer touch the version tag
+    return Builder(p, f).build().release();
+}
+
+void drop_snapshot(Snapshot *s) {
+    if (s && --s->refs == 0) delete s;
+}
+
+} // namespace pliant

@@ -1,0 +1,20 @@
+// torch's global state, as far as the meaning of a captured graph depends on it.
+#pragma once
+#include "core.h"
+
+namespace pliant {
+
+struct GlobalState {
+    uint64_t included = 0, excluded = 0; // this thread's dispatch keys: autocast on/off, modes, functorch transforms
+    int64_t function_modes = 0, dispatch_modes = 0;
+    int32_t function_disabled = 0;
+    uint8_t grad = 0, inference = 0, dtype = 0, cast_cpu = 0, cast_cuda = 0, cast_cache = 0;
+    uint8_t deterministic = 0, warn_only = 0, fill = 0;
+    bool operator==(const GlobalState &) const = default;
+};
+
+// Is the present state the one that `snapshot` (a native.GlobalState) recorded? Never raises; runs Python only if modes are on.
+bool state_matches(PyObject *snapshot);
+bool is_state(PyObject *o);
+
+} // namespace pliant

@@ -1,0 +1,91 @@
+// The tensor layout: set from Python after probing (probe.py), with the readers that probing and cross-checking need.
+#include "tensor_layout.h"
+#include <dlfcn.h>
+
+namespace pliant {
+
+TensorLayout layout;
+
+bool memory_range(PyObject *tensor, int64_t itemsize, uintptr_t &lo, uintptr_t &hi) {
+    const char *im = impl_of(tensor);
+    const int64_t nd = ndim_of(im), *s = sizes_of(im, nd), *t = strides_of(im, nd);
+    const char *storage = load<const char *>(im + layout.storage);
+    if (!storage) return false;
+    uintptr_t base = load<uintptr_t>(storage + layout.data);
+    if (!base) base = reinterpret_cast<uintptr_t>(storage);
+    int64_t span = 1;
+    for (int64_t i = 0; i < nd; i++) {
+        if (s[i] == 0) return false;
+        span += (s[i] - 1) * t[i];
+    }
+    lo = base + static_cast<uintptr_t>(offset_of(im) * itemsize);
+    hi = lo + static_cast<uintptr_t>(span * itemsize);
+    return true;
+}
+
+} // namespace pliant
+
+using namespace pliant;
+
+// peek(address, nbytes) -> bytes: raw memory, for the probe only.
+static PyObject *peek(PyObject *, PyObject *args) {
+    unsigned long long address;
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "Kn", &address, &n)) return nullptr;
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char *>(static_cast<uintptr_t>(address)), n);
+}
+
+// set_layout(offsets: dict | None, libc10: str) -> bool
+static PyObject *set_layout(PyObject *, PyObject *args) {
+    PyObject *offsets;
+    const char *library;
+    if (!PyArg_ParseTuple(args, "Os", &offsets, &library)) return nullptr;
+    layout = TensorLayout{};
+    if (offsets == Py_None) Py_RETURN_FALSE;
+    struct {
+        const char *name;
+        int *field;
+    } fields[] = {{"impl", &layout.impl},     {"sizes", &layout.sizes},     {"dtype", &layout.dtype}, {"keys", &layout.keys},
+                  {"offset", &layout.offset}, {"storage", &layout.storage}, {"data", &layout.data}};
+    for (auto &f : fields) {
+        PyObject *v = PyDict_GetItemString(offsets, f.name);
+        if (!v) return PyErr_Format(PyExc_KeyError, "%s", f.name);
+        *f.field = static_cast<int>(PyLong_AsLong(v));
+        if (PyErr_Occurred()) return nullptr;
+    }
+    if (void *h = dlopen(library, RTLD_NOW | RTLD_NOLOAD)) {
+        layout.requires_grad = reinterpret_cast<bool (*)(const void *)>(dlsym(h, "_ZNK3c1010TensorImpl13requires_gradEv"));
+        dlclose(h);
+    }
+    layout.ok = layout.requires_grad != nullptr;
+    return PyBool_FromLong(layout.ok);
+}
+
+// read_tensor(t) -> (sizes, strides, offset, dtype code, device type, device index, keys, requires_grad, data address): cross-check
+static PyObject *read_tensor(PyObject *, PyObject *o) {
+    if (!layout.ok) return PyErr_Format(PyExc_RuntimeError, "the tensor layout is not known");
+    const char *im = impl_of(o);
+    const int64_t nd = ndim_of(im), *s = sizes_of(im, nd), *t = strides_of(im, nd);
+    PyObject *sizes = PyTuple_New(nd), *strides = PyTuple_New(nd);
+    if (!sizes || !strides) return nullptr;
+    for (int64_t i = 0; i < nd; i++) {
+        PyTuple_SET_ITEM(sizes, i, PyLong_FromLongLong(s[i]));
+        PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(t[i]));
+    }
+    const char *storage = load<const char *>(im + layout.storage);
+    const uint64_t base = storage ? load<uint64_t>(storage + layout.data) : 0;
+    const uint64_t word = dtype_device_of(im);
+    return Py_BuildValue("NNLiiiKNK", sizes, strides, static_cast<long long>(offset_of(im)), static_cast<int>(word & 0xFFFF),
+                         static_cast<int>(static_cast<int8_t>(word >> 16)), static_cast<int>(static_cast<int8_t>(word >> 24)),
+                         static_cast<unsigned long long>(keys_of(im)), PyBool_FromLong(requires_grad_of(im)),
+                         static_cast<unsigned long long>(base));
+}
+
+static PyMethodDef methods[] = {
+    {"peek", peek, METH_VARARGS, "peek(address, nbytes): raw memory, for the layout probe only."},
+    {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets or None, path of libc10): what the probe found."},
+    {"read_tensor", read_tensor, METH_O, "read_tensor(t): metadata as read from memory, for the cross-check."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+extern "C" int pl_layout_init(PyObject *module) { return PyModule_AddFunctions(module, methods); }

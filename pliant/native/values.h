@@ -1,0 +1,54 @@
+// Reading and comparing Python objects without ever running user Python.
+#pragma once
+#include "core.h"
+#include <vector>
+
+namespace pliant {
+
+// A reference that does not keep its object alive when the object can be weakly referenced (and is not a plain constant).
+class Held {
+  public:
+    Held() = default;
+    explicit Held(PyObject *o); // never fails: falls back to a strong reference
+    Held(Held &&other) noexcept : ref_(other.ref_), loc_(other.loc_ == &other.ref_ ? &ref_ : other.loc_), weak_(other.weak_) {
+        other.ref_ = nullptr;
+    }
+    Held(const Held &) = delete;
+    Held &operator=(const Held &) = delete;
+    ~Held() { Py_XDECREF(ref_); }
+    // Is it `x`? A dead weak reference reads as None, which is never held weakly.
+    bool is(PyObject *x) const { return *loc_ == x && (!weak_ || x != Py_None); }
+    PyObject *get() const { return dead() ? nullptr : *loc_; } // borrowed
+    bool dead() const { return weak_ && *loc_ == Py_None; }
+    bool weak() const { return weak_; }
+    int traverse(visitproc visit, void *arg) const {
+        Py_VISIT(ref_);
+        return 0;
+    }
+
+  private:
+    PyObject *ref_ = nullptr;              // the object, or the weak reference to it
+    PyObject *const *loc_ = &ref_;         // where the object's address is read
+    bool weak_ = false;
+};
+
+bool values_init();
+
+// type(a) is type(b) and a == b, item by item; floats bit by bit. False for types whose == is Python code (unless identical).
+bool eq_const(PyObject *a, PyObject *b);
+bool set_equals(PyObject *a, PyObject *b);
+bool immutable_const(PyObject *o); // equality with it cannot change while the object stays the same
+
+// getattr(o, name) through C code only. New reference, or NULL with no exception set. `pure` is set when the result is
+// decided by the instance dict and the class attributes of `searched` alone (no getter ran).
+PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched);
+// The instance dict slot, NULL if the object has none. Makes the dict if it was not yet there.
+PyObject **dict_slot(PyObject *o);
+// The dict of a class, module or instance (borrowed), NULL if there is none.
+PyObject *dict_of(PyObject *o);
+PyObject *dict_get(PyObject *dict, PyObject *key, Py_hash_t hash); // borrowed, NULL without exception
+Py_ssize_t raw_length(PyObject *o);                                // -1 when it is no container of the standard ones
+bool keys_match(PyObject *dict, const std::vector<Held> &keys);
+bool is_ordered_dict(PyObject *o);
+
+} // namespace pliant

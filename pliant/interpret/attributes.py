@@ -49,16 +49,10 @@ def lookup(cls: type, name: str) -> Any:
     if r is None:
         return None
     world.lookups[key] = r
-    if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions:
+    # plain data on a class is guarded by value where it is read (`class_value`)
+    if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions and (r is UNSET or hasattr(type(r), "__get__")):
         world.type_attr(cls, name, r)
     return r
-
-
-def owner_of(cls: type, name: str) -> type:
-    for b in cls.__mro__:
-        if name in b.__dict__:
-            return b
-    return cls
 
 
 def dict_of(obj: Any, outside: bool) -> dict | None:
@@ -87,10 +81,9 @@ def missing(d: dict | None, name: str) -> None:
 
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside."""
-    owner = owner_of(cls, name)
     if id(cls) in vm.world.own_functions:
         return raw
-    return vm.world.locate(raw, S.const(owner).attr(name))
+    return vm.world.locate(raw, S.const(cls).attr(name))
 
 
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:

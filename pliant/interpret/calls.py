@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch
 
 from pliant import native as engine
 from pliant.guards import source as S
-from pliant.interpret import policy
+from pliant.interpret import kinds as policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET
@@ -200,7 +201,7 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         return call_lookaside(fn, look, args, kwargs)
     owner = fn.__self__
-    if owner is None or type(owner) is ModuleType:
+    if owner is None or type(owner) in NAMESPACES:
         return apply_kind(policy.c_kind(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
@@ -238,7 +239,11 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
 def hashable(fn: Any) -> bool:
     """Bound C methods hash their object, which may be a list."""
     o = fn.__self__
-    return o is None or type(o) is ModuleType or isinstance(o, type)
+    return o is None or type(o) in NAMESPACES or isinstance(o, type)
+
+
+# what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
+NAMESPACES = {ModuleType, type(torch._C._get_tracing_state.__self__)}
 
 
 def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
@@ -278,6 +283,8 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         code, reason = policy.break_of_method(torch.Tensor, name)
         raise Break(code, reason, clean=True)
+    if kind == "native":  # questions about sizes, strides, dtype: no operation
+        return getattr(owner, name)(*args, **kwargs)
     return graph_call(getattr(torch.Tensor, name), (owner, *args), kwargs, name)
 
 
@@ -307,6 +314,9 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         raise Break("PL0017", f"call of {fn.source.name}", clean=True)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return graph_call(fn, args, kwargs)
+    getter = GETTERS.get(t)
+    if getter is not None:
+        return getter(fn, args)
     kind = policy.kind_of_object(fn)
     if kind is not None:
         return apply_kind(kind, fn, args, kwargs)
@@ -316,6 +326,31 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if c is UNSET:
         raise TypeError(f"{t.__name__!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
+
+
+def attrgetter(fn: Any, args: tuple) -> Any:
+    def one(path: str) -> Any:
+        o = args[0]
+        for name in path.split("."):
+            o = vm.getattr(o, name)
+        return o
+
+    names = fn.__reduce__()[1]
+    return one(names[0]) if len(names) == 1 else tuple(one(n) for n in names)
+
+
+def itemgetter(fn: Any, args: tuple) -> Any:
+    keys = fn.__reduce__()[1]
+    return vm.getitem(args[0], keys[0]) if len(keys) == 1 else tuple(vm.getitem(args[0], k) for k in keys)
+
+
+def methodcaller(fn: Any, args: tuple) -> Any:
+    make, parts = fn.__reduce__()
+    kw = make.keywords if isinstance(make, functools.partial) else {}
+    return call(vm.getattr(args[0], parts[0]), tuple(parts[1:]), dict(kw))
+
+
+GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, operator.methodcaller: methodcaller}
 
 
 def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:

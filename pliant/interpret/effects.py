@@ -25,6 +25,9 @@ def effects_of(world: World) -> list[Effect]:
         out.append(Effect("cell_del", cell, ()) if v is UNSET else Effect("cell_set", cell, (v,)))
     for (_, name), (obj, v) in world.tensor_writes.items():
         out.append(Effect("delattr", obj, (name,)) if v is UNSET else Effect("setattr", obj, (name, v)))
+    for var, now, first in world.context_values.values():
+        if now is not first and now is not UNSET:
+            out.append(Effect("call", var.set, ((now,), {})))
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     keep_apart(world, written)

@@ -11,13 +11,14 @@ import torch
 
 from pliant import native as engine
 from pliant.errors import PliantError
-from pliant.graph import dispatch, symnode
+from pliant.graph import symnode
 from pliant.graph.trace import Trace, TorchOp
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
-from pliant.interpret import execute, lookasides, opcodes, opcodes_build, policy  # noqa: F401  (they register themselves)
+from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
+from pliant.interpret import kinds as policy
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -56,16 +57,10 @@ def internal_error(e: BaseException) -> bool:
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
     trace = vm.trace
-    rec = TorchOp(fn, args, kwargs, None, vm.frame)
-    rec.site = lazy_site()
+    rec = TorchOp(fn, args, kwargs, None, current_site())
     trace.torch_ops.append(rec)
     rec.out = out = fn(*args, **kwargs)
     return out
-
-
-def lazy_site() -> Any:
-    f = vm.frame
-    return (f.decoded, f.pc - 1) if f is not None else None
 
 
 def note_tensor_read(t: Any, name: str) -> None:
@@ -108,19 +103,19 @@ def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -
     vm.scope, vm.trace, vm.world, vm.history, vm.config = scope, trace, world, history, config
     vm.frame = vm.exc = vm.pending = None
     vm.depth = vm.frames_made = 0
-    state = policy.save_global_state()
+    state = globalstate.save()
     symnode.site_hook = current_site
-    dispatch.site_hook = lazy_site
     torch.SymInt.__hash__ = sym_hash  # type: ignore[method-assign]
+    torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
     try:
         yield
     finally:
         vm.active = False
+        torch.compiler._is_compiling_flag = flag
         torch.SymInt.__hash__ = original_hash  # type: ignore[method-assign]
         symnode.site_hook = symnode.no_site
-        dispatch.site_hook = symnode.no_site
-        policy.restore_global_state(state)
+        globalstate.restore(state)
         vm.frame = vm.exc = None
 
 
@@ -155,7 +150,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
     with scene(scope, trace, world, history, config):
-        entry_state = policy.save_global_state()
+        entry_state = globalstate.save()
         frame = first_frame(fn, args, start)
         exit_: Any
         try:
@@ -174,7 +169,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e) from e
         with trace.recording():
             effects = effects_of(world)
-        effects += policy.global_state_effects(entry_state)
+        effects += globalstate.differences(entry_state)
         guards = final_guards(world)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_)
 
@@ -259,9 +254,10 @@ def captured_frame(fn: Any, args: list) -> Any:
     try:
         if look is not None:
             return look(tuple(args), {})
-        from_c = vm.frame
-        if from_c is not None:
-            from_c.tail = False
+        if vm.frame is not None:
+            vm.frame.tail = False
+        if policy.python_kind(fn) == "skip":
+            raise Break(*policy.break_of(fn))
         f = make_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

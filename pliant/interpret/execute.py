@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.errors import Tripwire
-from pliant.graph.dispatch import Untraceable
+from pliant.graph.traced import Untraceable
 from pliant.interpret.actions import native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
@@ -41,9 +41,11 @@ def run(f: Frame) -> Any:
                             return f.ret
             except Break as b:
                 f.count = n
+                vm.pending = None
                 leave(f, b, n)
                 raise
             except (Restart, LoopBackSignal):
+                vm.pending = None
                 raise
             except (DataDependent, Untraceable, Tripwire) as e:
                 f.count = n

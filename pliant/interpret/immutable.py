@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import datetime
 import decimal
 import fractions
@@ -17,5 +18,5 @@ IMMUTABLE: set[type] = {
     re.Pattern, re.Match, decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time,
     datetime.timedelta, datetime.timezone, uuid.UUID, pathlib.PurePath, pathlib.Path, pathlib.PosixPath,
     operator.attrgetter, operator.itemgetter, operator.methodcaller, types.GenericAlias, types.UnionType,
-    torch.finfo, torch.iinfo,
+    torch.finfo, torch.iinfo, contextvars.ContextVar,
 }  # fmt: skip

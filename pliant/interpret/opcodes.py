@@ -268,7 +268,7 @@ def return_generator(f: Any, a: Any) -> bool:
     if f.code.co_flags & 0x280:  # coroutines and async generators run uncompiled
         raise Break("PL0008", f"the coroutine {f.code.co_qualname}")
     f.ret = Generator(f)
-    f.yielded = False
+    f.yielded = f.is_tail = False
     return True
 
 

@@ -51,7 +51,7 @@ class Frame:
 
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
-        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "top", "names",
+        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "top", "names", "site",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -76,6 +76,7 @@ class Frame:
         self.watched = False
         self.top = False
         self.names: dict | None = None
+        self.site: Site | None = None  # the last one made for this frame
         vm.frames_made += 1
         self.serial = vm.frames_made
 
@@ -132,7 +133,11 @@ def site_of(frame: Frame | None) -> Site | None:
         return None
     d = frame.decoded
     i = max(frame.pc - 1, 0)
-    return Site(frame.code.co_filename, d.lines[i], frame.code.co_qualname, d.offsets[i], frame.code, site_of(frame.parent))
+    outer = site_of(frame.parent)
+    s = frame.site
+    if s is None or s.offset != d.offsets[i] or s.outer is not outer:
+        s = frame.site = Site(frame.code.co_filename, d.lines[i], frame.code.co_qualname, d.offsets[i], frame.code, outer)
+    return s
 
 
 def current_site() -> Site | None:

@@ -57,27 +57,6 @@ for _name in (
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 
 
-class Bound:
-    """`symbol >= low`, which the capture took for granted when it made the symbol (0/1 policy)."""
-
-    __slots__ = ("low", "name")
-
-    def __init__(self, name: str, low: int) -> None:
-        self.name = name
-        self.low = low
-
-    def symbol_names(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def postfix(self, index: dict[str, int]) -> list[tuple]:
-        return [("var", index[self.name]), ("const", self.low), ("ge",)]
-
-    def python(self, rename: Any = None) -> str:
-        return f"{self.name} >= {self.low}"
-
-    __str__ = __repr__ = python
-
-
 class StrideIs:
     """`stride symbol == product of sizes`."""
 
@@ -140,6 +119,7 @@ class World:
         self.own_functions: dict[int, Any] = {}
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
+        self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}
         self.specialized: dict[str, Any] = {}
         self.keep: list = []
@@ -551,8 +531,6 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
             lo = 2 if n > 1 else 0
             sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i))))
             spec_sizes.append(None)
-            if lo == 2:
-                world.relations.append(Bound(name, 2))
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
     offset: Any = v.storage_offset()
     if offset != 0 and not all(static):

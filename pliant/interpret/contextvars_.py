@@ -1,0 +1,82 @@
+"""Context variables: reads are guarded, sets stay inside the capture and are replayed only if they are not undone."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+from pliant.guards import source as S
+from pliant.interpret.calls import METHOD_LOOKASIDES
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm
+
+SIMPLE = {type(None), bool, int, float, str, bytes}
+
+
+class Holds:
+    """Guard predicate: the variable still has this value in the caller's context."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, var: contextvars.ContextVar) -> bool:
+        now = var.get(UNSET)
+        return now is self.value or (type(now) is type(self.value) and type(now) in SIMPLE and now == self.value)
+
+    def __repr__(self) -> str:
+        return f"holds {self.value!r}"
+
+
+class Token:
+    """What `ContextVar.set` returns inside a capture."""
+
+    __slots__ = ("old", "var")
+
+    def __init__(self, var: Any, old: Any) -> None:
+        self.var = var
+        self.old = old
+
+
+def current(var: contextvars.ContextVar) -> Any:
+    now = vm.world.context_values.get(id(var))
+    if now is not None:
+        return now[1]
+    v = var.get(UNSET)
+    if v is not UNSET and type(v) not in SIMPLE:
+        raise Break("PL0007", f"the value of context variable {var.name!r}", clean=True)
+    vm.world.guard(S.const(var), "PREDICATE", Holds(v), "value")
+    vm.world.context_values[id(var)] = (var, v, v)
+    return v
+
+
+def get(var: contextvars.ContextVar, args: tuple, kw: dict) -> Any:
+    v = current(var)
+    if v is UNSET:
+        if args:
+            return args[0]
+        raise LookupError(var)
+    return v
+
+
+def put(var: contextvars.ContextVar, value: Any) -> None:
+    _, _, first = vm.world.context_values[id(var)]
+    vm.world.context_values[id(var)] = (var, value, first)
+
+
+def set_(var: contextvars.ContextVar, args: tuple, kw: dict) -> Token:
+    t = Token(var, current(var))
+    put(var, args[0])
+    return t
+
+
+def reset(var: contextvars.ContextVar, args: tuple, kw: dict) -> None:
+    if type(args[0]) is not Token:
+        raise Break("PL0007", f"a token of context variable {var.name!r} that was made outside", clean=True)
+    put(var, args[0].old)
+
+
+METHOD_LOOKASIDES[(contextvars.ContextVar, "get")] = get
+METHOD_LOOKASIDES[(contextvars.ContextVar, "set")] = set_
+METHOD_LOOKASIDES[(contextvars.ContextVar, "reset")] = reset

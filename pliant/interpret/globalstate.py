@@ -1,0 +1,72 @@
+"""torch's global state: captured programs may set it (`no_grad`, autocast, default dtype); the world must not notice until replay.
+
+One row a setting: how to read it, how to set it. A capture restores every row at its end, and what differs becomes an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.interpret.capture import Effect
+
+Row = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+def set_deterministic(v: tuple[bool, bool]) -> None:
+    torch._C._set_deterministic_algorithms(v[0], warn_only=v[1])
+
+
+def get_deterministic() -> tuple[bool, bool]:
+    return torch._C._get_deterministic_algorithms(), torch._C._get_deterministic_algorithms_warn_only()
+
+
+def autocast_row(device: str) -> dict[str, Row]:
+    return {
+        f"autocast {device}": (lambda: torch.is_autocast_enabled(device), lambda v: torch.set_autocast_enabled(device, v)),
+        f"autocast dtype {device}": (lambda: torch.get_autocast_dtype(device), lambda v: torch.set_autocast_dtype(device, v)),
+    }
+
+
+def nesting() -> int:
+    """Depth of autocast regions (no getter exists: step in and out)."""
+    n = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return n
+
+
+def set_nesting(v: int) -> None:
+    while nesting() < v:
+        torch.autocast_increment_nesting()
+    while nesting() > v:
+        torch.autocast_decrement_nesting()
+
+
+ROWS: dict[str, Row] = {
+    "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    **autocast_row("cpu"),
+    **autocast_row("cuda"),
+    "autocast cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "autocast nesting": (nesting, set_nesting),
+    "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
+    "deterministic": (get_deterministic, set_deterministic),
+}
+
+
+def save() -> dict[str, Any]:
+    """The present settings, by row."""
+    return {name: get() for name, (get, _) in ROWS.items()}
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Put the settings back; only rows that differ are touched."""
+    for name, (get, put) in ROWS.items():
+        if get() != state[name]:
+            put(state[name])
+
+
+def differences(before: dict[str, Any]) -> list[Effect]:
+    """What the program set, as effects."""
+    return [Effect("global_state", put, (get(),)) for name, (get, put) in ROWS.items() if get() != before[name]]

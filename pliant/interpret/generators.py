@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, Frame, Restart, vm
 
 
@@ -47,6 +48,7 @@ class Generator:
         f = self.frame
         f.yielded = False
         f.parent = vm.frame
+        f.outer_site = UNSET
         saved, vm.exc = vm.exc, self.exc if self.exc is not None else vm.exc
         self.running = True
         vm.depth += 1

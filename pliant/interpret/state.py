@@ -51,7 +51,7 @@ class Frame:
 
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
-        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "top", "names", "site",
+        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "top", "names", "site", "outer_site",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -77,6 +77,7 @@ class Frame:
         self.top = False
         self.names: dict | None = None
         self.site: Site | None = None  # the last one made for this frame
+        self.outer_site: Any = UNSET  # the caller's, which stands still while this frame runs
         vm.frames_made += 1
         self.serial = vm.frames_made
 
@@ -133,7 +134,9 @@ def site_of(frame: Frame | None) -> Site | None:
         return None
     d = frame.decoded
     i = max(frame.pc - 1, 0)
-    outer = site_of(frame.parent)
+    outer = frame.outer_site
+    if outer is UNSET:
+        outer = frame.outer_site = site_of(frame.parent)
     s = frame.site
     if s is None or s.offset != d.offsets[i] or s.outer is not outer:
         s = frame.site = Site(frame.code.co_filename, d.lines[i], frame.code.co_qualname, d.offsets[i], frame.code, outer)

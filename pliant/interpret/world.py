@@ -58,24 +58,25 @@ WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 
 
 class StrideIs:
-    """`stride symbol == product of sizes`."""
+    """`stride symbol == product of sizes`: a relation of the guard program that the scope need not know."""
 
-    __slots__ = ("expr", "name")
+    __slots__ = ("expr", "stride")
 
-    def __init__(self, name: str, expr: Any) -> None:
-        self.name = name
+    def __init__(self, stride: Any, expr: Any) -> None:
+        self.stride = stride
         self.expr = expr
 
-    def symbol_names(self) -> tuple[str, ...]:
-        return (self.name, *(x.name for x in self.expr.symbols()))
+    def symbols(self) -> tuple:
+        return (self.stride, *self.expr.symbols())
 
     def postfix(self, index: dict[str, int]) -> list[tuple]:
-        return [("var", index[self.name]), *self.expr.postfix(index), ("eq",)]
+        return [*self.stride.postfix(index), *self.expr.postfix(index), ("eq",)]
 
     def python(self, rename: Any = None) -> str:
-        return f"{self.name} == {self.expr.python()}"
+        return f"{self.stride.python(rename)} == {self.expr.python(rename)}"
 
-    __str__ = __repr__ = python
+    def __repr__(self) -> str:
+        return self.python()
 
 
 class Shadow:
@@ -575,7 +576,7 @@ def trace_strides(
             spec[i] = st
         else:
             name = world.new_symbol(source.stride(i), "t")
-            world.relations.append(StrideIs(name, out[i].node.expr))
+            world.relations.append(StrideIs(scope.backed(name, hint=st, lo=0, source=source.stride(i)), out[i].node.expr))
         done.append(i)
     return out, spec
 

@@ -1,0 +1,424 @@
+"""Lists, dicts, sets, tuples, deques and the rest: made inside, passed in, mutated, nested, aliased."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import copy
+import functools
+import heapq
+import itertools
+import operator
+import types
+
+import pytest
+import torch
+
+from tests.programs.registry import cases, each, program, t
+
+SHAPES = each(3, 5, 2)
+
+
+@program(*SHAPES, captures=1, breaks=0)
+def build_all(x):
+    return [x, x + 1], (x * 2, 3), {"a": x, 2: [x]}, {x.dim(), "s"}, frozenset([1]), [], (), {}, set()
+
+
+@program(*SHAPES, breaks=0)
+def list_methods(x):
+    a = [x, 1, x + 1]
+    a.append(2)
+    a.extend((3, 4))
+    a.insert(1, "i")
+    b = a.pop()
+    a.reverse()
+    c = a.copy()
+    a.remove(3)
+    del a[0]
+    a[0:1] = [7, 8]
+    a += [9]
+    a *= 1
+    return a, b, c, a.index(9), a.count(7), len(a), 8 in a, a[-1], a[::2], a[1:3], a + c, [0] * 3
+
+
+@program(*SHAPES, breaks=0)
+def list_sort(x):
+    a = [3, 1, x.shape[0], 2]
+    a.sort()
+    b = sorted(a, key=lambda v: -v)
+    c = sorted([("b", 2), ("a", 3)], reverse=True)
+    return a, b, c, max(a), min(a), sum(a), x + a[-1]
+
+
+@program(*[([t(n), t(n, seed=1)],) for n in (3, 4)], breaks=0)
+def list_argument_mutated(items):
+    items.append(items[0] + items[1])
+    items[0] = items[-1] * 2
+    items.insert(0, 5)
+    del items[1]
+    return items[-1]
+
+
+@program(*[([t(3, seed=k) for k in range(n)],) for n in (1, 2, 3, 4)], breaks=0)
+def list_argument_popped(items):
+    last = items.pop()
+    total = last
+    while items:
+        total = total + items.pop(0)
+    items.extend([total, total])
+    return total
+
+
+@program(*SHAPES, breaks=0)
+def dict_methods(x):
+    d = {"a": x, "b": 1}
+    d["c"] = x + 1
+    d.update({"e": 2}, f=3)
+    gone = d.pop("b")
+    missing = d.pop("zz", None)
+    d.setdefault("g", []).append(x)
+    last = d.popitem()
+    e = d | {"h": 1}
+    e |= {"i": 2}
+    del d["e"]
+    return d, gone, missing, last, e, list(d), list(d.items()), list(d.values()), d.get("a"), d.get("q", 4), "a" in d, len(d), d == e
+
+
+@program(*[({"a": t(n), "b": t(n, seed=1)},) for n in (3, 4)], breaks=0)
+def dict_argument_mutated(d):
+    d["c"] = d["a"] + d.pop("b")
+    d["a"] = 1
+    for k in list(d):
+        d[k + k] = d[k]
+    return d["c"]
+
+
+@program(*[({k: t(3, seed=i) for i, k in enumerate(ks)},) for ks in ("ab", "ba", "abc", "xyz")], breaks=0)
+def dict_argument_keys(d):
+    out = 0
+    for k, v in d.items():
+        out = out + v * (1 if k == "a" else 2)
+    return out, sorted(d)
+
+
+@program(({1: t(2), 2.5: t(2), None: t(2), (1, "a"): t(2), True: 3},), breaks=0)
+def dict_odd_keys(d):
+    return d[1], d[2.5] + d[None], d[1, "a"], list(d)
+
+
+@program(*[({t(3): 1},) for _ in range(2)])
+def dict_tensor_keys(d):
+    k = next(iter(d))
+    return d[k], k + 1
+
+
+@program(*SHAPES, breaks=0)
+def set_methods(x):
+    s = {1, 2, x.dim()}
+    s.add(5)
+    s.discard(9)
+    s.update([6, 7])
+    s.remove(2)
+    u = s | {8}
+    return x + len(s), s, u, s & u, u - s, s ^ {1}, s <= u, 5 in s, sorted(s)
+
+
+@program(*[({1, 2, n}, t(n)) for n in (3, 4)])
+def set_argument(s, x):
+    s.add(10)
+    if 3 in s:
+        x = x + 1
+    s.discard(1)
+    return x
+
+
+@program(*SHAPES, breaks=0)
+def tuple_methods(x):
+    a = (x, 1, 2, 1)
+    return a + (3,), a * 2, a[1:], a.count(1) if x is None else 0, len(a), a[-1], (1, 2) < (1, 3), hash((1, 2)) == hash((1, 2))
+
+
+@program(*SHAPES, breaks=0)
+def deque_methods(x):
+    q = collections.deque([x, 1], maxlen=4)
+    q.append(2)
+    q.appendleft(x + 1)
+    q.extend([3])
+    q.rotate(1)
+    return q, q.popleft(), q.pop(), len(q), list(q), q.maxlen
+
+
+@program(*[(collections.deque([t(n), t(n, seed=1)]),) for n in (3, 4)])
+def deque_argument(q):
+    q.append(q[0] + q[1])
+    return q.popleft() * 2
+
+
+Pair = collections.namedtuple("Pair", "a b", defaults=[3])
+
+
+@program(*SHAPES, breaks=0)
+def namedtuples(x):
+    p = Pair(x)
+    q = p._replace(b=x + 1)
+    a, b = q
+    return p, q, a + b, q._asdict(), p.b, q[0], Pair._fields, isinstance(q, tuple), Pair(*[1, 2])
+
+
+@program(*[(Pair(t(n), n),) for n in (3, 4)], breaks=0)
+def namedtuple_argument(p):
+    return p.a + p.b, p
+
+
+@program(*SHAPES, breaks=0)
+def defaultdict(x):
+    d = collections.defaultdict(list)
+    d["a"].append(x)
+    d["b"] += [1]
+    n = collections.defaultdict(lambda: 5)
+    n["z"] += 1
+    return d, n["z"], len(d), "q" in d
+
+
+@program(*[(collections.defaultdict(list, {"a": [t(n)]}),) for n in (3, 4)])
+def defaultdict_argument(d):
+    d["a"].append(d["a"][0] + 1)
+    d["new"].append(3)
+    return len(d)
+
+
+@program(*[(collections.OrderedDict(a=t(n), b=1),) for n in (3, 4)])
+def ordereddict_argument(d):
+    d.move_to_end("a")
+    d["c"] = d["a"] + 1
+    return list(d)
+
+
+@program(*SHAPES)
+def counter_and_chainmap(x):
+    c = collections.Counter("abca")
+    m = collections.ChainMap({"k": x}, {"k": 1, "j": 2})
+    return c.most_common(1), m["k"] + m["j"], dict(c)
+
+
+@program(*SHAPES, breaks=0)
+def comprehensions(x):
+    n = x.shape[0]
+    a = [x + i for i in range(n) if i % 2 == 0]
+    b = {i: x * i for i in range(3)}
+    c = {i % 2 for i in range(n)}
+    d = list(x + i for i in range(2))
+    e = [[j for j in range(i)] for i in range(3)]
+    f = [u + v for u in a for v in d]
+    return a, b, c, d, e, f
+
+
+@program(*SHAPES, breaks=0)
+def unpacking(x):
+    a, b = x, x + 1
+    c, *d = [1, 2, 3]
+    *e, f = (1, 2, x)
+    (g, h), i = (1, 2), 3
+    [j, k] = "jk"
+    m, *n, o = range(5)
+    p = [*d, *e, 4]
+    q = (*d, x)
+    r = {**{"a": x}, "b": 1}
+    s = {*d, 9}
+    return a, b, c, d, e, f, g, h, i, j, k, m, n, o, p, q, r, s
+
+
+@program(*SHAPES)
+def unpack_errors(x):
+    out = []
+    for src in ([1], [1, 2, 3]):
+        try:
+            a, b = src
+        except ValueError as e:
+            out.append(str(e))
+    try:
+        a, *b, c = [1]
+    except ValueError as e:
+        out.append(str(e))
+    try:
+        a, b = 5
+    except TypeError as e:
+        out.append(str(e))
+    return out, x + 1
+
+
+@program(*each(3, 4, tail=(2, 3)), breaks=0)
+def unpack_shape(x):
+    a, b, c = x.shape
+    n, *rest = x.size()
+    return x.reshape(a * b, c), n, rest, x.view(b, a, c).shape
+
+
+@program(*[(t(2, 3), t(n)) for n in (3, 4)], breaks=0)
+def unpack_tensor(x, y):
+    a, b = x
+    first, *others = y
+    return a + b, first, others
+
+
+@program(*SHAPES, breaks=0)
+def slices(x):
+    a = list(range(10))
+    n = x.shape[0]
+    return a[n:], a[:n], a[-n:], a[::n], a[slice(1, n)], x[1:], x[:-1], x[None], x[..., 0], "abcdef"[n:]
+
+
+@program(*SHAPES, breaks=0)
+def slice_assignment(x):
+    a = list(range(6))
+    a[1:3] = [x]
+    a[::2] = ["p", "q", "r"] if len(a[::2]) == 3 else a[::2]
+    del a[1:3]
+    return a
+
+
+@program(*SHAPES, breaks=0)
+def nested_aliasing(x):
+    inner = [x]
+    outer = [inner, inner, {"k": inner}]
+    inner.append(x + 1)
+    outer[0][0] = 5
+    return outer, inner
+
+
+@program(*SHAPES, breaks=0)
+def self_containing(x):
+    a = [x]
+    a.append(a)
+    d = {"x": x}
+    d["d"] = d
+    return a, d, a[1][1][0] + 1
+
+
+@program(*[([t(n)] * 2,) for n in (3, 4)], ([t(3), t(3)],), breaks=0)
+def aliased_items(items):
+    items[0].add_(1)
+    return items[0] is items[1], items[1] * 2
+
+
+@program(*[((lambda a: (a, a))([t(n)])) for n in (3, 4)], ([t(3)], [t(3)]), breaks=0)
+def aliased_lists(a, b):
+    a.append(1)
+    return len(b), a is b
+
+
+@program(*SHAPES, breaks=0)
+def itertools_all(x):
+    return (
+        list(itertools.chain([x], [1])),
+        list(itertools.islice(itertools.count(2), 3)),
+        list(itertools.product([1, 2], "ab")),
+        list(itertools.combinations([1, 2, 3], 2)),
+        list(itertools.accumulate([1, 2, 3])),
+        list(itertools.accumulate([x, x, x], lambda a, b: a + b)),
+        list(itertools.zip_longest([1, 2], [x], fillvalue=0)),
+        [(k, list(g)) for k, g in itertools.groupby([1, 1, 2])],
+        list(itertools.starmap(lambda a, b: a + b, [(x, 1)])),
+        list(itertools.takewhile(lambda v: v < 3, range(9))),
+        list(itertools.repeat(x, 2)),
+        list(itertools.permutations([1, 2])),
+        list(itertools.pairwise([1, 2, 3])),
+        next(itertools.cycle([x])),
+    )
+
+
+@program(*SHAPES, breaks=0)
+def builtins_over_iterables(x):
+    n = x.shape[0]
+    xs = [x, x + 1, x + 2]
+    return (
+        list(zip(xs, range(n))), list(map(lambda a, b: a + b, xs, [1, 2, 3])), list(filter(None, [0, n, 2])), list(enumerate(xs, 5)),
+        list(reversed(xs)), any(v > 2 for v in range(n)), all([1, n]), sum([1, n]), sum(xs), max(1, n), min([n, 3], key=lambda v: -v),
+        list(range(0, n, 2)), tuple(xs), dict(a=x), dict([("k", n)]), set([n]), abs(-n), divmod(n, 2), pow(2, 3), round(2.567, 1), isinstance(x, (int, torch.Tensor)),
+        functools.reduce(lambda a, b: a * b, xs), operator.add(x, 1), operator.itemgetter(0, 1)(xs), len(range(n)), bool(n), int("3"), str(n), float(n), chr(97), ord("b"),
+        hash("a") == hash("a"), callable(len), type(x) is torch.Tensor, id(x) == id(x), getattr(x, "nope", 7), hasattr(x, "shape"), next(iter(xs)), next(iter([]), "d"),
+    )  # fmt: skip
+
+
+@program(*SHAPES)
+def heap_and_bisect(x):
+    h = [5, 1, x.shape[0]]
+    heapq.heapify(h)
+    heapq.heappush(h, 2)
+    return heapq.heappop(h), heapq.nlargest(2, h), bisect.bisect_left([1, 3, 5], x.shape[0]), x + 1
+
+
+@program(*SHAPES)
+def copies(x):
+    a = [x, [1]]
+    b = copy.copy(a)
+    c = copy.deepcopy([1, {"k": [2]}])
+    b[1].append(2)
+    return a, b, c
+
+
+@program(*SHAPES, breaks=0)
+def strings(x):
+    n = x.shape[0]
+    s = f"{n}-{n:>4}-{n!r}-{x.dim()}-{1.5:.2f}-{'q'!s:^5}"
+    return s, "%d %s" % (n, "a"), "{} {k}".format(n, k=2), s.split("-"), "-".join(["a", "b"]), s.upper(), "a" * n, "ab" in "cab", s[0], s.startswith("3"), "é".encode()
+
+
+@program(*SHAPES, breaks=0)
+def mappingproxy_and_namespace(x):
+    ns = types.SimpleNamespace(a=x, b=2)
+    ns.c = ns.a + ns.b
+    m = types.MappingProxyType({"k": x})
+    return ns, m["k"] * 2, vars(ns)["b"]
+
+
+@program(*SHAPES, breaks=0)
+def equality(x):
+    a = [1, [2, (3,)], {"k": 4}]
+    return a == [1, [2, (3,)], {"k": 4}], a != [1], (1, 2.0) == (1, 2), {1} == {1.0}, [x] == [x], x is x, [1, 2] < [1, 3], x.shape == (x.shape[0],)
+
+
+@program(*[(t(3), {"w": {"deep": [t(3), {"k": n}]}}) for n in (1, 2, 5)], breaks=0)
+def nested_argument(x, cfg):
+    cfg["w"]["deep"][1]["k"] += 1
+    cfg["w"]["deep"].append(x)
+    return x * cfg["w"]["deep"][1]["k"] + cfg["w"]["deep"][0]
+
+
+@program(*[([n, 2, 3], t(n)) for n in (2, 3, 7)], breaks=0)
+def ints_in_a_list(ns, x):
+    return x.repeat(ns[1]), sum(ns), x + ns[0]
+
+
+@program(*[((n, (n + 1, "s")), t(n)) for n in (2, 3, 7)], breaks=0)
+def ints_in_a_tuple(p, x):
+    n, (m, s) = p
+    return x.view(1, n), x + m, s
+
+
+@program(*[(range(n), t(3)) for n in (2, 3, 4)])
+def range_argument(r, x):
+    for i in r:
+        x = x + i
+    return x
+
+
+@program(*[(iter([t(3), t(3, seed=1)]),) for _ in range(1)], must_compile=False)
+def iterator_argument(it):
+    a = next(it)
+    return a + sum(it)
+
+
+@program(*SHAPES, breaks=0)
+def iterators_made_inside(x):
+    it = iter([x, x + 1, x + 2])
+    a = next(it)
+    rest = list(it)
+    z = zip([1, 2], rest)
+    n, m = next(z)
+    return a, rest, n, m, next(it, None), list(z)
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=repr)
+def test_program(case):
+    case.run()

@@ -6,8 +6,8 @@ offset. Exception and line tables are shifted, so handlers, tracebacks and debug
 
 The state tuple holds, in order: the bound slots by ascending index, the exception being handled (if a handler is active),
 and the stack, top first: exactly what one UNPACK_SEQUENCE leaves ready. What the state need not carry is made by the preamble:
-NULLs, the instruction indexes of RERAISE, and the exception state that a handler restores when it ends (it is the one at
-*resume* time, so the caller's `except` block is left as it was).
+NULLs, the instruction indexes of RERAISE, and the exception state that a handler restores when it ends (None in the state; it is
+the one at *resume* time, so the caller's `except` block is left as it was).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from __future__ import annotations
 import dis
 import itertools
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from pliant.interpret.capture import NULL, UNSET, FrameState
+from pliant.interpret.capture import NULL, UNSET, FrameState, LastI, Start
 from pliant.jit import assemble
 from pliant.jit.assemble import LASTI, PREVIOUS, VALUE, ins
 from pliant.jit.identity import WeakIdDict
@@ -63,6 +64,12 @@ class Plan:
     resume: ResumeCode
     items: list[Any]
 
+    @property
+    def prefix(self) -> int:
+        """How many items come before those of the stack."""
+        layout = self.resume.layout
+        return len(layout.slots) + (PREVIOUS in layout.stack)
+
 
 _counter = itertools.count()
 _by_origin: WeakIdDict[dict[Layout, ResumeCode]] = WeakIdDict()
@@ -96,6 +103,25 @@ def is_resume(code: CodeType) -> bool:
     return _infos.get(code) is not None
 
 
+def start_of(resume: ResumeCode) -> Start:
+    """The same place, as the interpreter wants it."""
+    layout = resume.layout
+    n = len(layout.slots)
+    handling = n if PREVIOUS in layout.stack else None
+    item = n + (handling is not None) + sum(mark in (VALUE, PREVIOUS) for mark in layout.stack)
+    stack: list[Any] = []
+    for mark in layout.stack:
+        if type(mark) is int:
+            stack.append(LastI(mark))
+        elif mark == NULL_ITEM:
+            stack.append(NULL)
+        else:
+            item -= 1
+            stack.append(item)
+    slots = tuple((slot, i) for i, slot in enumerate(layout.slots))
+    return Start(resume.origin(), layout.offset, slots, tuple(stack), layout.loops, handling)
+
+
 def plan(
     frame: FrameState,
     *,
@@ -103,11 +129,12 @@ def plan(
     stack: list | None = None,
     mode: str = CALL,
     loops: tuple[int, ...] | None = None,
+    lasti: Callable[[Any], int] | None = None,
 ) -> Plan:
     """How to go on with `frame` at byte `offset` (default: its own) with `stack` (default: its own).
 
-    `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code).
-    Raises CannotResume.
+    `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code). `lasti` turns
+    what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. Raises CannotResume.
     """
     code, shift = origin_of(frame.code)
     if code.co_flags & FUNCTION_FLAGS != FUNCTION_FLAGS:
@@ -139,8 +166,9 @@ def plan(
             shape.append(NULL_ITEM)
         elif mark == PREVIOUS and PREVIOUS not in shape and frame.exc_info is not None:  # else POP_EXCEPT has run: RERAISE drops it
             shape.append(PREVIOUS)
+            kept.append(None)
         elif mark == LASTI:
-            shape.append(int(v) - shift // 2)
+            shape.append(v.value if type(v) is LastI else (int(v) if lasti is None else lasti(v)) - shift // 2)
         else:
             shape.append(VALUE)
             kept.append(v)
@@ -249,7 +277,7 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     if layout.mode != CALL:
         out += ins("RETURN_GENERATOR") + ins("POP_TOP")
     out += ins("RESUME", 0)
-    present = [mark == VALUE for mark in layout.stack]
+    present = [mark in (VALUE, PREVIOUS) for mark in layout.stack]
     handling = PREVIOUS in layout.stack
     n = len(layout.slots) + handling + sum(present)
     if n:
@@ -260,8 +288,7 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
         out += ins("STORE_FAST", slot)
     if handling:
         at = layout.stack.index(PREVIOUS)
-        out += ins("PUSH_EXC_INFO") + ins("POP_TOP") + _sink(sum(present[at:]))
-        present[at] = True
+        out += ins("PUSH_EXC_INFO") + ins("POP_TOP") + ins("SWAP", sum(present[at:]) + 1) + ins("POP_TOP")
     const = len(code.co_consts)
     for at, mark in enumerate(layout.stack):
         if type(mark) is int:

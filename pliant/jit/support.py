@@ -1,0 +1,221 @@
+"""Small functions that emitted code calls: making objects without running their constructors, replaying writes, calling things."""
+
+from __future__ import annotations
+
+import collections
+import dis
+import gc
+import itertools
+import types
+from types import CodeType, FunctionType
+from typing import Any
+
+from pliant.jit.assemble import encode_exception_table, ins
+
+#: Plain constructors, by the name that emitted code shows.
+BUILDERS: dict[str, Any] = {
+    "slice": slice,
+    "range": range,
+    "method": types.MethodType,
+    "property": property,
+    "staticmethod": staticmethod,
+    "classmethod": classmethod,
+}
+
+
+def fill_dict(obj: Any, items: dict) -> None:
+    """Set the instance dictionary, whatever the class says about attributes."""
+    object.__getattribute__(obj, "__dict__").update(items)
+
+
+def fill_items(d: dict, pairs: tuple) -> None:
+    dict.update(d, pairs)
+
+
+def fill_ordered(d: collections.OrderedDict, pairs: tuple) -> None:
+    put = collections.OrderedDict.__setitem__
+    for k, v in pairs:
+        put(d, k, v)
+
+
+def new_exception(cls: type, base: type, args: tuple) -> BaseException:
+    """An exception with `args`; the fields that C code derives from them (errno, value, …) are set."""
+    e = base.__new__(cls, *args)
+    try:
+        base.__init__(e, *args)  # type: ignore[misc]
+    except TypeError:  # args do not fit the C constructor: the class sets them itself
+        pass
+    e.args = args
+    return e
+
+
+def new_deque(cls: type, maxlen: int | None) -> collections.deque:
+    d = collections.deque.__new__(cls)
+    collections.deque.__init__(d, (), maxlen)
+    return d
+
+
+def with_state(it: Any, state: Any) -> Any:
+    it.__setstate__(state)
+    return it
+
+
+def advance(it: Any, n: int) -> Any:
+    """`it` after `n` items."""
+    next(itertools.islice(it, n, n), None)
+    return it
+
+
+def referents(obj: Any) -> list:
+    return gc.get_referents(obj)
+
+
+def viewed(view: Any) -> Any:
+    """The dict behind a view of its keys, values or items."""
+    return next(o for o in gc.get_referents(view) if isinstance(o, dict))
+
+
+def mapping_of(proxy: types.MappingProxyType) -> Any:
+    return gc.get_referents(proxy)[0]
+
+
+def prime(gen: Any) -> Any:
+    """Run a rebuilt generator up to the point where it was suspended."""
+    gen.send(None)
+    return gen
+
+
+def exhausted(name: str) -> Any:
+    """A generator that has ended."""
+
+    def ended() -> Any:
+        return
+        yield
+
+    ended.__name__ = name
+    g = ended()
+    g.close()
+    return g
+
+
+# -- writes -----------------------------------------------------------------------------------------------------------------
+
+
+def raw_setattr(obj: Any) -> Any:
+    """The C-level `__setattr__` of this object's class: the capture has already done what Python code does around it."""
+    return _slot(obj, "__setattr__")
+
+
+def raw_delattr(obj: Any) -> Any:
+    return _slot(obj, "__delattr__")
+
+
+def _slot(obj: Any, name: str) -> Any:
+    for c in type(obj).__mro__:
+        found = c.__dict__.get(name)
+        if type(found) is types.WrapperDescriptorType:
+            return found
+    return getattr(object, name)
+
+
+def dict_replace(d: dict, pairs: tuple) -> None:
+    dict.clear(d)
+    (fill_ordered if isinstance(d, collections.OrderedDict) else fill_items)(d, pairs)
+
+
+def list_replace(xs: list, items: list) -> None:
+    xs[:] = items
+
+
+def set_replace(s: set, items: list) -> None:
+    s.clear()
+    s.update(items)
+
+
+def deque_replace(d: collections.deque, items: list) -> None:
+    d.clear()
+    d.extend(items)
+
+
+def cell_del(cell: Any) -> None:
+    del cell.cell_contents
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------------
+
+
+def enter(manager: Any) -> tuple[Any, Any]:
+    """What BEFORE_WITH does: (bound `__exit__`, result of `__enter__`)."""
+    cls = type(manager)
+    try:
+        enter_fn = cls.__enter__
+    except AttributeError:
+        raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol") from None
+    try:
+        exit_fn = cls.__exit__
+    except AttributeError:
+        raise TypeError(
+            f"{cls.__name__!r} object does not support the context manager protocol (missed __exit__ method)"
+        ) from None
+    return bind(exit_fn, manager, cls), bind(enter_fn, manager, cls)()
+
+
+def bind(fn: Any, obj: Any, cls: type) -> Any:
+    get = getattr(type(fn), "__get__", None)
+    return get(fn, obj, cls) if get is not None else fn
+
+
+def _make_handling() -> FunctionType:
+    """`handling(exc, fn, args, kwargs)`: call `fn` as if inside the `except` block that handles `exc`.
+
+    Written in bytecode, because `raise` and `except` would leave their marks on the exception.
+    """
+
+    def handling(exc: BaseException, fn: Any, args: tuple, kwargs: dict) -> Any: ...
+
+    head = ins("RESUME", 0) + ins("LOAD_FAST", 0) + ins("PUSH_EXC_INFO") + ins("POP_TOP")
+    call = ins("PUSH_NULL") + b"".join(ins("LOAD_FAST", i) for i in (1, 2, 3)) + ins("CALL_FUNCTION_EX", 1)
+    leave = ins("SWAP", 2) + ins("POP_EXCEPT")
+    raw = head + call + leave + ins("RETURN_VALUE")
+    target = len(raw)
+    raw += leave + ins("RERAISE", 0)
+    table = encode_exception_table([(len(head), len(head) + len(call), target, 1, False)])
+    code = handling.__code__
+    line = bytes((0x80 | 13 << 3 | 7, 0)) + bytes((0x80 | 13 << 3 | 7, 0)) * (len(raw) // 16)
+    handling.__code__ = code.replace(co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line)
+    return handling
+
+
+handling = _make_handling()
+_hops: dict[tuple[CodeType, str, int], Any] = {}
+
+
+def hop(code: CodeType, line: int) -> Any:
+    """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code` at `line`."""
+    key = (code, code.co_filename, line)
+    found = _hops.get(key)
+    if found is None:
+
+        def call(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
+
+        made = call.__code__.replace(
+            co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
+            co_linetable=_one_line(call.__code__),
+        )  # fmt: skip
+        found = _hops[key] = FunctionType(made, globals(), code.co_name)
+    return found
+
+
+def _one_line(code: CodeType) -> bytes:
+    units = len(code.co_code) // 2
+    out = bytearray()
+    while units > 0:
+        n = min(units, 8)
+        out += bytes((0x80 | 13 << 3 | n - 1, 0))
+        units -= n
+    return bytes(out)
+
+
+def opname(code: CodeType, offset: int) -> str:
+    return dis.opname[code.co_code[offset]]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import linecache
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
@@ -27,7 +28,7 @@ import torch
 from pliant.codegen import fastops
 from pliant.errors import InternalError
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness
+from pliant.lower import liveness, views
 
 GUARD_PAYS = 5
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
@@ -68,7 +69,7 @@ def build(
     flat = list(liveness.leaves(outputs))
     checks = list(trace.scope.asserts if asserts is None else asserts)
     wanted = flat + [check.expr for check in checks]
-    kept = liveness.live_ops(liveness.without_aliases(ops, flat), wanted, inputs, keep_effects)
+    kept = liveness.live_ops(views.without_needless(ops, flat), wanted, inputs, keep_effects)
     return Writer(name, trace.scope, inputs, flat, kept, checks).finish(guard)
 
 
@@ -116,16 +117,20 @@ class Writer:
         checks: list[Any],
         *,
         leading: tuple[str, ...] = (),
-        opening: Callable[[Writer], list[str]] | None = None,
+        preamble: Callable[[Writer], list[str]] | None = None,
         closing: Callable[[Writer, list[str]], list[str]] | None = None,
+        context: Callable[[Any], str] | None = None,
     ) -> None:
-        """`leading` parameters come before the slots. `opening(self)` gives lines to run first (it may name tensors and symbols);
+        """Optional parts, for programs that are not plain functions of their slots.
 
-        `closing(self, texts of the outputs)` gives the last lines, instead of a `return` of the outputs as a tuple.
+        `leading`: parameters before the slots. `preamble(self)`: lines to run first, outside of the state guard; it may name tensors
+        and symbols. `closing(self, texts of the outputs)`: the last lines, instead of a `return` of the outputs as a tuple.
+        `context(op)`: the expression of a context manager to run that operation in, or "".
         """
+        self.context = context
         self.name = name
         self.leading = leading
-        self.opening = opening
+        self.preamble = preamble
         self.closing = closing
         self.scope = scope
         self.outputs = outputs
@@ -146,8 +151,8 @@ class Writer:
     def finish(self, guard: bool | None) -> Executable:
         """Print, compile, and wrap up."""
         self.count_expressions()
-        opening = self.opening(self) if self.opening is not None else []
-        steps = [Step(opening + self.bind_from_inputs() + self.due_checks())]
+        preamble = self.preamble(self) if self.preamble is not None else []
+        steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
@@ -159,6 +164,7 @@ class Writer:
         context = torch_state_guard(n_calls, guard)
         pad = "    "
         text = [f"def {self.name}({', '.join((*self.leading, *self.params))}):"]
+        text.extend(pad + line for line in preamble)
         if context is not None and n_calls:
             self.globals.update(context[1])
             text.append(f"{pad}with {context[0]}:")
@@ -174,6 +180,8 @@ class Writer:
             self.names.setdefault(slot.vid, f"p{i}")
             return f"p{i}"
         name = slot if isinstance(slot, str) else slot.name
+        if RESERVED.fullmatch(name):
+            raise InternalError(f"{self.name}: a symbol may not be called {name}: generated code uses that name")
         self.known.add(name)
         return name
 
@@ -274,6 +282,9 @@ class Writer:
         call = fastops.lookup(target, args, kwargs)
         expression = self.call(call, target, args, kwargs, reads) or self.call(fastops.plain(target), target, args, kwargs, reads)
         lines, makes = self.assign(op, outs, expression)
+        context = self.context(op) if self.context is not None else ""
+        if context:
+            lines[0] = f"with {context}: {lines[0]}"
         return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
 
     def take_pending(self) -> list[str]:
@@ -323,6 +334,7 @@ class Writer:
         return name
 
 
+RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 

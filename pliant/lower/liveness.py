@@ -7,7 +7,6 @@ dropped when nobody reads its results, an in-place operation when nobody reads t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -123,52 +122,6 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
                 read(op.kwargs)
     kept.reverse()
     return kept
-
-
-ALIASES = frozenset(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift", "lift_fresh_copy"))
-"""Operators that only give their operand a new tensor object."""
-
-
-def without_aliases(ops: list[Any], outputs: list[Any]) -> list[Any]:
-    """The operations with results of `ALIASES` replaced by their operands, where nobody can tell them apart.
-
-    They stay if they are among the `outputs` or if some operation changes the metadata of tensor objects. The copy of a
-    constant stays too if somebody writes to it or gets to see its memory.
-    """
-    if any(op.target._schema.name in METADATA_WRITERS for op in ops):
-        return ops
-    seen = {t.vid for t in tensors(outputs)}
-    exposed = {t.storage_id for t in tensors(outputs)} | {t.storage_id for op in ops for t in written(op)}
-    same: dict[int, TracedTensor] = {}
-    out: list[Any] = []
-    for op in ops:
-        if same:
-            op = substitute(op, same)
-        if op.target in ALIASES and isinstance(op.args[0], TracedTensor):
-            source, result = op.args[0], op.outs[0]
-            copies = op.target is torch.ops.aten.lift_fresh_copy.default
-            if result.storage_id not in exposed if copies else result.vid not in seen:
-                same[result.vid] = source
-                continue
-        out.append(op)
-    return out
-
-
-def substitute(op: Any, same: dict[int, TracedTensor]) -> Any:
-    """`op` with the tensors in `same` (by vid) replaced among its arguments."""
-    if not any(t.vid in same for t in op_inputs(op)):
-        return op
-    return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same))
-
-
-def swap(value: Any, same: dict[int, TracedTensor]) -> Any:
-    if isinstance(value, TracedTensor):
-        return same.get(value.vid, value)
-    if isinstance(value, (list, tuple)):
-        return tuple(swap(v, same) for v in value)
-    if isinstance(value, dict):
-        return {k: swap(v, same) for k, v in value.items()}
-    return value
 
 
 def binders(ops: list[Any]) -> dict[int, list[str]]:

@@ -1,0 +1,222 @@
+"""Training regions: the captured graph as one differentiable node.
+
+From the plan (`lower/autograd.py`) three straight-line programs are generated: forward, backward, and what is around the node. The
+first two become the methods of a `torch.autograd.Function` made for this region. The third lets autograd see what it would
+see in eager mode:
+
+- outputs that are inputs are the inputs themselves; outputs that are views are made by replaying the view operations on the
+  input, or on the node's result, that they are views of;
+- an input that is written with gradients flowing is written by one `copy_` of its final value, on which autograd acts as usual;
+- gradients that eager would leave None are None: for each set of outputs that received a gradient the engine is asked anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from pliant.codegen.aten import Executable, Writer, build, tuple_text
+from pliant.graph.record import Op
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness, views
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
+
+aten = torch.ops.aten
+_serial = count()
+TWICE = b"a region compiled by pliant can be differentiated once, not twice (create_graph=True): decorate the function with pliant.disable"
+
+
+def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
+    """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
+
+    `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
+    the guards of `trace.scope` are compiled: the backward part may add to them. Raises `Untraceable` where the region
+    cannot be one differentiable node, and what eager's `backward` would raise (a saved tensor was modified in place).
+    """
+    flat = list(liveness.leaves(outputs))
+    if needs_node(trace, inputs, flat):
+        return Region(Plan(trace, inputs, flat, name)).build()
+    return build(trace, inputs, flat, name=name)
+
+
+class Region:
+    """Generates the programs of one plan and keeps what later calls of `backward` may need to generate more."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.scope = plan.trace.scope
+        self.partial: dict[tuple[bool, ...], Callable] = {}
+        self.lock = threading.Lock()
+
+    def build(self) -> Executable:
+        """Trace the backward part, generate the three programs, make the node."""
+        self.full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
+        forward = self.write_forward()
+        backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
+        self.backward = backward.fn
+        methods = {"forward": staticmethod(forward.fn), "backward": staticmethod(backward.fn)}
+        node = type(f"Pliant_{self.name}_{next(_serial)}", (torch.autograd.Function,), methods)
+        around = self.write_around(super(torch.autograd.Function, node).apply)  # skips a check for functorch, which guards exclude
+        fn = around.fn if torch.is_grad_enabled() else with_grad(around.fn)
+        source = "\n".join((around.source, forward.source, backward.source))
+        return Executable(fn, source, forward.n_ops + around.n_ops, around.globals, backward)
+
+    def write_backward(self, b: Backward, mask: tuple[bool, ...]) -> Executable:
+        """`backward(ctx, one gradient per result of the node) -> one gradient per slot`."""
+        used = iter(b.tangents)
+        arrives = {h.vid: next(used) for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
+        params = [f"g{i}" for i in range(len(self.plan.heads) + len(self.plan.exports))]
+        full, sizes = all(mask), [s.name for s in self.full.symbols]
+
+        def preamble(w: Writer) -> list[str]:
+            lines = []
+            if full:
+                w.globals.update(_grad_on=torch.is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
+                lines.append(f"if _grad_on(): return _twice(ctx, {', '.join(params)})")
+                missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
+                lines.append(f"if {missing}: return _partial(ctx, {', '.join(params)})")
+            names = []
+            for t in self.full.reads:
+                w.names[t.vid] = f"v{t.vid}"
+                names.append(f"v{t.vid}")
+            if names:
+                lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = ctx.saved_tensors")
+            if sizes:
+                lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
+                w.known.update(sizes)
+            for i, h in enumerate(self.plan.heads):
+                if h.vid in arrives:
+                    w.names[arrives[h.vid].vid] = f"g{i}"
+                    lines.extend(self.laid_out(w, f"g{i}", arrives[h.vid]))
+            return lines
+
+        def closing(w: Writer, items: list[str]) -> list[str]:
+            by_slot = dict(zip((t.vid for t in self.plan.wanted), items, strict=True))
+            seen: set[int] = set()
+            out = []
+            for slot in self.plan.inputs:
+                vid = slot.vid if isinstance(slot, TracedTensor) else -1
+                out.append("None" if vid in seen else by_slot.get(vid, "None"))
+                seen.add(vid)
+            return [f"return {tuple_text(out)}"]
+
+        writer = Writer(
+            f"{self.name}_backward", self.scope, [], b.grads, b.ops, [], leading=("ctx", *params), preamble=preamble, closing=closing
+        )
+        return writer.finish(True)
+
+    def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
+        """Lines that give an incoming gradient the strides it was traced with."""
+        if tangent.dense:
+            return [f"if not {name}.is_contiguous(): {name} = {name}.contiguous()"]
+        strides, sizes = w.text(tangent.strides, set()), w.text(tangent.sizes, set())
+        w.globals["_restride"] = restride
+        return [*w.take_pending(), f"if {name}.stride() != {strides}: {name} = _restride({name}, {sizes}, {strides})"]
+
+    def run_partial(self, ctx: Any, *grads: Any) -> tuple:
+        """The backward program for gradients of which some are None: eager leaves what only those reach at None."""
+        mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.requires_grad)
+        if not any(mask):
+            return (None,) * len(self.plan.inputs)
+        fn = self.partial.get(mask)
+        if fn is None:
+            with self.lock:
+                fn = self.partial.get(mask) or self.partial.setdefault(mask, self.build_partial(mask))
+        return fn(ctx, *grads)
+
+    def build_partial(self, mask: tuple[bool, ...]) -> Callable:
+        """Trace the backward part for `mask`. If that needs more than was saved or guarded, fall back to gradients of zero."""
+        scope = self.scope
+        guards, asserts = len(scope.guards), len(scope.asserts)
+        with _disable_current_modes():
+            b = self.plan.trace_backward(mask)
+        kept, known = {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
+        enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in b.symbols)
+        if not enough or len(scope.guards) != guards or len(scope.asserts) != asserts:
+            zeros = [
+                Op(aten.zeros.default, (t.sizes,), {"dtype": t.dtype, "device": t.device}, [t], None, None, -1)
+                for t, used in zip(self.full.tangents, mask, strict=True)
+                if not used
+            ]
+            tangents = [t for t, used in zip(self.full.tangents, mask, strict=True) if used]
+            b = Backward(zeros + self.full.ops, tangents, self.full.grads, self.full.reads, self.full.symbols)
+        return self.write_backward(b, mask).fn
+
+    def twice(self, ctx: Any, *grads: Any) -> tuple:
+        """`backward` under `create_graph=True`: first-order gradients, and a clear error for whoever differentiates them."""
+        with torch.no_grad():
+            out = self.backward(ctx, *grads)
+        tensors = [g.detach().requires_grad_() for g in out if g is not None]
+        failing = torch._C._functions.DelayedError(TWICE, len(tensors))(*tensors) if tensors else ()
+        wrapped = iter(failing if isinstance(failing, tuple) else (failing,))
+        return tuple(None if g is None else next(wrapped) for g in out)
+
+    # the forward part ---------------------------------------------------------------
+    def write_forward(self) -> Executable:
+        """`forward(ctx, *slots) -> heads, then numbers that only this run knows`."""
+        stand_ins = {t.vid: stand_in(t) for t in self.plan.rebased}
+        inputs = [stand_ins.get(t.vid, t) if isinstance(t, TracedTensor) else t for t in self.plan.inputs]
+        copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
+        ops = copies + self.plan.forward_ops
+        values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
+        checks = list(self.scope.asserts)
+        live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
+        plain = [i for i, h in enumerate(self.plan.heads) if not h.requires_grad]
+
+        def closing(w: Writer, items: list[str]) -> list[str]:
+            n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
+            lines = []
+            if self.full.reads:
+                lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
+            if self.full.symbols:
+                lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
+            if plain:
+                lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
+            lines.append("ctx.set_materialize_grads(False)")
+            return [*lines, f"return {tuple_text(items[:n])}"]
+
+        return Writer(f"{self.name}_forward", self.scope, inputs, values, live, checks, leading=("ctx",), closing=closing).finish(True)
+
+    # around the node ------------------------------------------------------------------
+    def write_around(self, apply: Callable) -> Executable:
+        """`region(*slots) -> outputs`: call the node, write rebased inputs back, replay the views."""
+
+        def preamble(w: Writer) -> list[str]:
+            w.globals["_apply"] = apply
+            w.globals["_no_grad"] = torch.no_grad
+            results = [f"r{i}" for i in range(len(self.plan.heads))] + [e.name for e in self.plan.exports]
+            w.known.update(e.name for e in self.plan.exports)
+            lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(w.params)})"]
+            for i, h in enumerate(self.plan.heads):
+                if h.vid in self.plan.rebased_vids:
+                    lines.append(f"{w.names[h.vid]}.copy_(r{i})")
+                else:
+                    w.names[h.vid] = f"r{i}"
+            return lines
+
+        def context(op: Any) -> str:
+            return "_no_grad()" if views.hides_gradient(op) else ""
+
+        plan = self.plan
+        return Writer(self.name, self.scope, plan.inputs, plan.outputs, plan.replay, [], preamble=preamble, context=context).finish(False)
+
+
+def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:
+    """A copy of `x` with these strides."""
+    return torch.empty_strided(sizes, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def with_grad(fn: Callable) -> Callable:
+    """The region turns gradients on itself, and is entered with them off."""
+
+    def run(*slots: Any) -> tuple:
+        with torch.enable_grad():
+            return fn(*slots)
+
+    return run

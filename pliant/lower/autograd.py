@@ -1,0 +1,163 @@
+"""The training plan of a captured region: what is forward, what is backward, and what is kept between them.
+
+The backward operations are recorded by running PyTorch's autograd engine over the tape that it built during capture. The split is
+plain: the forward part also keeps what the backward part reads. `codegen/region.py` makes the differentiable node of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.graph.record import Op
+from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.lower import liveness, views
+
+aten = torch.ops.aten
+AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+
+def needs_node(trace: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    """Do gradients flow out of this region: through an output, or through an input that it writes?"""
+    return any(t.requires_grad for t in liveness.tensors(outputs)) or any(rebased(trace, t) for t in liveness.tensors(inputs))
+
+
+def rebased(trace: Any, t: TracedTensor) -> bool:
+    """Was this input written in place with gradients flowing into it?"""
+    fn = t.grad_fn
+    return fn is not None and (t.vid not in trace.leaves or fn.name() != "CarryBackward")
+
+
+@dataclass(slots=True)
+class Backward:
+    """The backward part for one set of heads that received a gradient: a program over tangents, saved tensors and sizes."""
+
+    ops: list[Any]
+    tangents: list[TracedTensor]
+    grads: list[Any]
+    reads: list[TracedTensor]  # from the forward part
+    symbols: list[Any]  # from the forward part
+
+
+class Plan:
+    """How a training region is divided.
+
+    | field          | holds                                                                                       |
+    |----------------|---------------------------------------------------------------------------------------------|
+    | slots          | the tensors among `inputs`, once each                                                        |
+    | rebased        | slots that are written with gradients flowing: the node works on copies of them              |
+    | heads          | what the node returns: final values of `rebased`, and every output that is not (a view of) a |
+    |                | slot, views by their roots                                                                   |
+    | differentiable | the heads that have gradients                                                                |
+    | wanted         | the slots that get gradients                                                                 |
+    | exports        | symbols known only when the forward part has run, for what is around the node                |
+    | replay         | view operations that make the outputs from slots and heads                                   |
+    | forward_ops    | the forward part                                                                             |
+    """
+
+    def __init__(self, trace: Any, inputs: list[Any], outputs: list[Any], name: str) -> None:
+        self.trace = trace
+        self.name = name
+        self.inputs = inputs
+        self.outputs = outputs
+        self.slots = list({t.vid: t for t in inputs if isinstance(t, TracedTensor)}.values())
+        self.slot_vids = {t.vid for t in self.slots}
+        self.program = trace.ops[: trace.n_forward]
+        self.steps = views.view_steps(self.program)
+        self.rebased = [t for t in self.slots if rebased(trace, t)]
+        self.rebased_vids = {t.vid for t in self.rebased}
+        self.refuse_overlap()
+        roots = [views.root(t, self.steps) for t in liveness.tensors(outputs)]
+        heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
+        self.heads = list({t.vid: t for t in heads}.values())
+        self.differentiable = [h for h in self.heads if h.requires_grad]
+        self.wanted = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad]
+        if self.differentiable and not self.wanted:
+            raise Untraceable(name, "an output has gradients that do not come from any input")
+        stop = self.slot_vids | {h.vid for h in self.heads}
+        self.replay = views.chain(liveness.tensors(outputs), self.steps, stop, self.program)
+        self.exports = self.run_time_symbols()
+        self.same = views.Same()
+        self.forward_ops = views.without_needless(self.program, self.heads, self.same)
+        self.forward_steps = views.view_steps(self.forward_ops)
+
+    def leaf(self, t: TracedTensor) -> TracedTensor:
+        return self.trace.leaves.get(t.vid, t)
+
+    def refuse_overlap(self) -> None:
+        for t in self.rebased:
+            if any(o is not t and o.storage_id == t.storage_id for o in self.slots):
+                raise Untraceable(self.name, "writes with gradients to an input that shares memory with another input")
+
+    def run_time_symbols(self) -> list[Any]:
+        """Symbols bound by the forward part that the outputs or the replayed views mention."""
+        bound = {name for names in liveness.binders(self.program).values() for name in names}
+        found: dict[str, Any] = {}
+        for value in liveness.leaves([[op.args, op.kwargs] for op in self.replay] + self.outputs):
+            e = liveness.number(value)
+            if e is not None:
+                found.update((s.name, s) for s in self.trace.scope.simplify(e).symbols() if s.name in bound)
+        return list(found.values())
+
+    # the backward part --------------------------------------------------------------
+    def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
+        """Run the autograd engine on the tape of the capture, for the differentiable heads in `mask`."""
+        trace = self.trace
+        start = len(trace.ops)
+        heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
+        with trace.recording(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):  # eager's backward usually runs outside of autocast
+            tangents = [trace.tangent(h) for h in heads]
+            targets = [self.leaf(t) for t in self.wanted]
+            grads: list[Any] = list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+        if trace.n_forward is None:
+            trace.n_forward = start
+        same = self.same.copy()
+        ops = views.without_needless(trace.ops[start:], [], same)
+        grads = [views.swap(g, same.tensors) for g in grads]
+        return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
+
+    def with_reads(self, b: Backward) -> Backward:
+        """Fill in what the backward part reads. A view of something that is kept anyway is not kept, but made again."""
+        made = {t.vid for op in b.ops for t in liveness.tensors(op.outs)} | {t.vid for t in b.tangents}
+        reads = {t.vid: t for t in (*(t for op in b.ops for t in liveness.op_inputs(op)), *liveness.tensors(b.grads)) if t.vid not in made}
+        reads = {vid: t for vid, t in reads.items() if t.constant is None}
+        kept = {t.vid for t in (*self.heads, *self.slots)} | {vid for vid in reads if vid not in self.forward_steps}
+        again = [t for t in reads.values() if t.vid not in kept and self.base_in(t, kept) is not None]
+        for t in again:
+            del reads[t.vid]
+            base = self.base_in(t, kept)
+            reads[base.vid] = base
+        b.ops = views.chain(again, self.forward_steps, kept, self.forward_ops) + b.ops
+        b.reads = list(reads.values())
+        found: dict[str, Any] = {}
+        own = {name for names in liveness.binders(b.ops).values() for name in names}
+        shapes = [(t.sizes, t.strides) for t in b.tangents]
+        for value in liveness.leaves([[op.args, op.kwargs] for op in b.ops] + b.grads + shapes):
+            e = liveness.number(value)
+            if e is not None:
+                found.update((s.name, s) for s in self.trace.scope.simplify(e).symbols() if s.name not in own)
+        b.symbols = list(found.values())
+        return b
+
+    def base_in(self, t: TracedTensor, kept: set[int]) -> TracedTensor | None:
+        """The nearest tensor below the view `t` that is in `kept`."""
+        while t.vid in self.forward_steps:
+            t = self.forward_steps[t.vid].base
+            if t.vid in kept:
+                return t
+        return None
+
+
+def stand_in(t: TracedTensor) -> TracedTensor:
+    """A stand-in with the metadata of `t`."""
+    return make(t.trace, t.sizes, t.strides, t.dtype, t.offset, None, t.device, t.dense)
+
+
+def copy_of(result: TracedTensor, source: TracedTensor) -> list[Op]:
+    """Operations that make `result` a copy of `source` with the same strides."""
+    options = {"dtype": source.dtype, "device": source.device}
+    alloc = Op(aten.empty_strided.default, (result.sizes, result.strides), options, [result], None, None, -1)
+    fill = Op(aten.copy_.default, (result, source), {}, [result], None, None, -1)
+    return [alloc, fill]

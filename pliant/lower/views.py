@@ -1,0 +1,165 @@
+"""Views: which tensors are made from which without copying, and which of them are needless.
+
+Autograd must see views as views: an output of a training region that is a view is made outside of the differentiable node, by
+replaying the view operations that the program used. Then `_base`, in-place writes, version counters and gradients are those of
+eager, because they *are* eager's. Inside a graph, views that lead back to where they came from are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from pliant.graph.dispatch import same as same_size
+from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+
+COPY_CONSTANT = torch.ops.aten.lift_fresh_copy.default
+IDENTITIES = frozenset(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift"))
+"""Operators that only give their operand a new tensor object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """`op` made a view of `base`."""
+
+    op: Any
+    base: TracedTensor
+
+
+def view_base(op: Any, i: int = 0) -> TracedTensor | None:
+    """The argument that result `i` is a view of, according to the operator's schema; None if it is no view."""
+    info = op_info(op.target)
+    if not info.returns or op.target._schema.name in UNDECLARED_VIEWS:
+        return None
+    alias = info.returns[min(i, len(info.returns) - 1)]
+    if alias is None or alias[1]:
+        return None
+    base = argument(info, op.args, op.kwargs or {}, alias[0])
+    return base if isinstance(base, TracedTensor) and base is not op.outs[i] else None
+
+
+def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
+    """For each traced tensor (by vid) that is a view, how it was made."""
+    steps: dict[int, ViewStep] = {}
+    for op in ops:
+        for i, out in enumerate(op.outs):
+            base = view_base(op, i) if isinstance(out, TracedTensor) else None
+            if base is not None:
+                steps.setdefault(out.vid, ViewStep(op, base))
+    return steps
+
+
+def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:
+    """The tensor at the bottom of a chain of views."""
+    while t.vid in steps:
+        t = steps[t.vid].base
+    return t
+
+
+def chain(tensors: Iterable[TracedTensor], steps: dict[int, ViewStep], stop: set[int], ops: list[Any]) -> list[Any]:
+    """The view operations that make `tensors` out of their roots (or out of tensors whose vid is in `stop`), in program order."""
+    needed: set[int] = set()
+    for t in tensors:
+        while t.vid in steps and t.vid not in stop:
+            step = steps[t.vid]
+            needed.add(id(step.op))
+            t = step.base
+    return [op for op in ops if id(op) in needed]
+
+
+def hides_gradient(op: Any) -> bool:
+    """Was this view made under `no_grad`? (Its base has gradients, the view has none, and it is not `detach`.)"""
+    if op.target._schema.name == "aten::detach":
+        return False
+    return any(t.requires_grad for t in liveness.op_inputs(op)) and not any(t.requires_grad for t in liveness.tensors(op.outs))
+
+
+# needless views ------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Same:
+    """What `without_needless` found: `tensors` maps the vid of a dropped view to the tensor that it equals."""
+
+    tensors: dict[int, TracedTensor] = field(default_factory=dict)
+    bases: dict[int, TracedTensor] = field(default_factory=dict)
+
+    def copy(self) -> Same:
+        return Same(dict(self.tensors), dict(self.bases))
+
+
+def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None = None) -> list[Any]:
+    """The operations without the views that equal what they are (perhaps indirectly) views of: `x.t().t()`, `x.detach()`, ...
+
+    `outputs` keep theirs: they are told apart by identity. Nothing is dropped if some operation changes the metadata of tensor
+    objects. The copy of a constant is dropped where nobody writes to it or gets to see its memory. `same` carries over what
+    earlier operations (the forward part) found.
+    """
+    same = Same() if same is None else same
+    if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
+        return ops
+    outputs = list(liveness.tensors(list(outputs)))
+    seen = {t.vid for t in outputs}
+    exposed = {t.storage_id for t in outputs} | {t.storage_id for op in ops for t in liveness.written(op)}
+    out: list[Any] = []
+    for op in ops:
+        op = substitute(op, same.tensors)
+        result = op.outs[0] if len(op.outs) == 1 and op.out_spec is None else None
+        if isinstance(result, TracedTensor):
+            twin = equal_tensor(op, result, same, exposed)
+            if twin is not None and result.vid not in seen:
+                same.tensors[result.vid] = twin
+                continue
+        out.append(op)
+    return out
+
+
+def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -> TracedTensor | None:
+    """The existing tensor with the memory and the metadata of `result`."""
+    if op.target is COPY_CONSTANT:
+        return op.args[0] if result.storage_id not in exposed else None
+    base = view_base(op)
+    if base is None:
+        return op.args[0] if op.target in IDENTITIES and isinstance(op.args[0], TracedTensor) and op.args[0] is not result else None
+    same.bases[result.vid] = base
+    if op.target in IDENTITIES:
+        return base
+    t: TracedTensor | None = base
+    while t is not None:
+        if same_layout(t, result):
+            return t
+        t = same.bases.get(t.vid)
+    return None
+
+
+def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
+    """Sizes, strides, offset, dtype and lazy bits are the same, structurally."""
+    return (
+        len(a.sizes) == len(b.sizes)
+        and a.dtype is b.dtype
+        and same_size(a.offset, b.offset)
+        and all(map(same_size, a.sizes, b.sizes))
+        and all(map(same_size, a.strides, b.strides))
+        and a.is_conj() == b.is_conj()
+        and a.is_neg() == b.is_neg()
+    )
+
+
+def substitute(op: Any, same: dict[int, TracedTensor]) -> Any:
+    """`op` with the tensors in `same` (by vid) replaced among its arguments."""
+    if not same or not any(t.vid in same for t in liveness.op_inputs(op)):
+        return op
+    return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same))
+
+
+def swap(value: Any, same: dict[int, TracedTensor]) -> Any:
+    if isinstance(value, TracedTensor):
+        return same.get(value.vid, value)
+    if isinstance(value, (list, tuple)):
+        return tuple(swap(v, same) for v in value)
+    if isinstance(value, dict):
+        return {k: swap(v, same) for k, v in value.items()}
+    return value

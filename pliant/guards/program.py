@@ -68,6 +68,10 @@ class Compiler:
         self.cross: list[tuple[int, Guard]] = []
         self.state: list[tuple[int, Guard]] = []
         self.asked: list[tuple[int, Guard]] = []  # PREDICATE guards
+        self.waiting: dict[Source, list[int]] = {}  # relations over a source, and how many of their sources are not yet bound
+        self.missing: list[int] = []
+        self.late: list[int] = []  # relations that Python evaluates
+        self.boxed: set[Source] = set()  # floats and bools: their symbols are objects for Python, no 64-bit variables
 
     # ---- the tree ----
 
@@ -92,6 +96,8 @@ class Compiler:
                 self.asked.append((index, guard))
             else:
                 n.checks.append((index, guard))
+                if guard.kind in ("FLOAT", "BOOL"):
+                    self.boxed.add(guard.source)
                 if guard.kind == "TENSOR_MATCH":
                     n.tensor = fast_tensor(guard.value)
         for source in self.symbols.values():
@@ -110,7 +116,7 @@ class Compiler:
         self.read(n, base)
         for index, guard in sorted(n.checks, key=lambda c: ORDER.get(c[1].kind, 3)):
             self.check(n, index, guard)
-        if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and not is_boxed(n):
+        if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and n.source not in self.boxed:
             self.bind_object(n, ("read", len(self.code)))
         # Metadata before anything else below a tensor: most misses are seen there.
         for child in sorted(n.children, key=lambda c: c.source.op not in INT_SOURCES):
@@ -170,6 +176,8 @@ class Compiler:
             self.check_tensor(n, value, why)
         elif kind == "LENGTH":
             self.emit("LENGTH", -1, reg, value, None, why)
+        elif kind == "TYPE_ATTRS":
+            self.emit(kind, -1, reg, 0, {name: (absence(n.source, name, v), v) for name, v in value.items()}, why)
         elif kind in SIMPLE:
             op, convert = SIMPLE[kind]
             self.emit(op, -1, reg, 0, convert(value), why)
@@ -230,10 +238,6 @@ class Compiler:
     # ---- relations ----
 
     def prepare_relations(self) -> None:
-        index: dict[str, int] = {}  # symbol name -> variable; filled while emitting
-        self.waiting: dict[Source, list[int]] = {}
-        self.missing: list[int] = []
-        self.index = index
         for r, expr in enumerate(self.relations):
             names = tuple(s.name for s in expr.symbols())
             self.relation_vars.append(names)
@@ -241,6 +245,7 @@ class Compiler:
             self.missing.append(len(sources))
             for s in sources:
                 self.waiting.setdefault(s, []).append(r)
+            self.boxed.update(self.symbols[s.name] for s in expr.symbols() if s.kind is not int)
 
     def relation(self, r: int) -> None:
         names = self.relation_vars[r]
@@ -272,7 +277,6 @@ class Compiler:
         return len(self.out) - 1
 
     def build(self) -> native.Guard:
-        self.late: list[int] = []
         self.prepare_relations()
         self.collect()
         for index, guard in self.state:
@@ -313,9 +317,17 @@ SIMPLE = {
     "DICT_KEYS": ("KEYS", tuple),
     "DICT_CONTAINS": ("CONTAINS", tuple),
     "SET_EQUALS": ("SET_EQ", lambda v: v),
-    "TYPE_ATTRS": ("TYPE_ATTRS", dict),
     "FUNCTION": ("FUNCTION", tuple),
 }
+
+
+def absence(source: Source, name: str, value: Any) -> int:
+    """0: the class attribute is `value`; 1: there is none. Both are written as None: the class itself tells, if it is known."""
+    if value is not None:
+        return 0
+    if source.op != "const":
+        return 2
+    return 0 if any(name in c.__dict__ for c in source.arg.obj.__mro__) else 1
 
 
 def others(guard: Guard) -> tuple[Source, ...]:
@@ -327,59 +339,91 @@ def others(guard: Guard) -> tuple[Source, ...]:
     return tuple(guard.value)
 
 
-def is_boxed(n: Node) -> bool:
-    """A float or bool: its symbol is an object for Python relations, no 64-bit variable."""
-    return any(g.kind in ("FLOAT", "BOOL") for _, g in n.checks)
-
-
 def fast_tensor(spec: TensorSpec) -> bool:
     t = spec.example
     return native.plain_tensor(t) and t.dtype is spec.dtype and t.device == spec.device and t.ndim == spec.ndim
 
 
 class Describe:
-    """Why a program failed, in words: called by `Guard.explain` with the failing instruction, the value seen, the variables."""
+    """Why a program failed, in words: called by `Guard.explain` with the failing instruction, the value seen, the variables.
+
+    Texts are made when somebody asks, and nothing here keeps alive what the guard holds weakly.
+    """
 
     def __init__(self, c: Compiler) -> None:
-        self.texts = tuple((g.source, g.kind, short_value(g)) for g in c.guards)
-        self.relations = tuple(str(r) for r in c.relations)
+        self.expected = [(label(g.source), g.kind, expectation(g)) for g in c.guards]
+        self.relations = tuple(c.relations)
         self.relation_vars = c.relation_vars
         self.vars = {name: c.nodes[s].var for name, s in c.symbols.items()}
-        self.var_of = {i: c.nodes[c.guards[w[1]].source].var for i, w in enumerate(c.why) if w[0] == "guard"}
+        self.int_vars = {i: c.nodes[g.source].var for i, g in enumerate(c.guards) if g.source.op in INT_SOURCES}
         self.why = c.why
         self.predicate_why = c.predicate_why
-        self.readers = c.reader
-        self.guard_at = {g.source: i for i, g in reversed(list(enumerate(c.guards)))}
+        first: dict[Source, int] = {}  # the first guard at or below a source
+        for i, g in enumerate(c.guards):
+            step: Source | None = g.source
+            while step is not None and step not in first:
+                first[step] = i
+                step = step.base
+        self.readers = {i: (label(s), s.op in ROOTS, first.get(s)) for i, s in c.reader.items()}
 
     def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
-        late = instruction - len(self.why) - 1
+        late = instruction - len(self.why) - 1  # the program ends with one instruction of its own
         what, index = self.why[instruction] if late < 0 else self.predicate_why[late]
         if what == "relation":
-            values = ", ".join(f"{n} = {variables[self.vars[n]]}" for n in self.relation_vars[index] if self.vars[n] >= 0)
-            if late >= 0 and not values:
-                values = ", ".join(f"{n} = {v!r}" for n, v in zip(self.relation_vars[index], seen, strict=True))
-            return None, index, f"{self.relations[index]} is false: {values}"
+            names = self.relation_vars[index]
+            values = seen if late >= 0 else [variables[self.vars[n]] for n in names]
+            shown = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
+            return None, index, f"{self.relations[index]} is false: {shown}"
         if what == "read":
-            source = self.readers.get(instruction)
-            if source is None:
-                return None, None, "an integer was expected"
-            return self.below(source), None, f"{source.name} cannot be read: {unreadable(source, seen)}"
-        source, kind, value = self.texts[index]
-        if kind in ("NOT_ALIAS", "STORAGE_OVERLAP", "GLOBAL_STATE"):
+            if index not in self.readers:
+                return None, None, f"a 64-bit int was expected, saw {short(seen, 'INT')}"
+            source, is_root, guard = self.readers[index]
+            before = "it is gone" if is_root else f"the {type_text(type(seen))} before it has none"
+            return guard, None, f"{name_of(source)} cannot be read: {before}"
+        source, kind, value = self.expected[index]
+        if kind in MESSAGES:
             return index, None, f"{kind} failed: {MESSAGES[kind]}"
-        var = self.var_of.get(instruction, -1)
-        now = str(variables[var]) if source.op in INT_SOURCES and var >= 0 else short(seen, kind)
-        return index, None, f"{source.name}: {kind} expected {value}, saw {now}"
+        var = self.int_vars.get(index)
+        now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
+        return index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
 
-    def below(self, source: Source) -> int | None:
-        """The first guard at or below a source that could not be read."""
-        for s, i in self.guard_at.items():
-            step: Source | None = s
-            while step is not None:
-                if step is source:
-                    return i
-                step = step.base
-        return None
+
+ROOTS = {"local", "global", "const", "func"}
+
+
+def label(source: Source) -> Source | str:
+    """The source, to be named when asked; its name already now where the path holds an object."""
+    return source.name if source.root.op == "const" else source
+
+
+def name_of(source: Source | str) -> str:
+    return source if isinstance(source, str) else source.name
+
+
+def expectation(guard: Guard) -> Any:
+    """What is needed to say later what the guard wanted, without holding on to objects."""
+    v = guard.value
+    if guard.kind == "TENSOR_MATCH":
+        return v.pytype.__name__, v.dtype, v.device, v.requires_grad, v.sizes, v.strides
+    if guard.kind == "TYPE_MATCH":
+        return type_text(v)
+    if guard.kind == "ID_MATCH":
+        return object_text(v)
+    if guard.kind == "ALIAS":
+        return f"the object at {v.name}"
+    if guard.kind == "TYPE_ATTRS":
+        return f"the same class attributes {', '.join(v)}"
+    if guard.kind in FIXED:
+        return FIXED[guard.kind]
+    if guard.kind in ("EQ_MATCH", "LENGTH") and type(v) in ATOMS:
+        return v
+    return clip(repr_of(v))
+
+
+def text_of(kind: str, value: Any) -> str:
+    if kind == "TENSOR_MATCH":
+        return tensor_text(*value)
+    return repr(value) if kind in ("EQ_MATCH", "LENGTH") and type(value) is not str else str(value)
 
 
 MESSAGES = {
@@ -389,34 +433,23 @@ MESSAGES = {
 }
 
 
-def unreadable(source: Source, seen: Any) -> str:
-    if source.op in ("local", "global", "const", "func"):
-        return "it is gone"
-    return f"the {type(seen).__name__} before it has none"
-
-
-def short_value(guard: Guard) -> str:
-    v = guard.value
-    if guard.kind == "TENSOR_MATCH":
-        return tensor_text(v.pytype, v.dtype, v.device, v.requires_grad, v.sizes, v.strides)
-    if guard.kind == "TYPE_MATCH":
-        return type_text(v)
-    if guard.kind == "ID_MATCH":
-        return object_text(v)
-    if guard.kind == "INT":
-        return "a 64-bit int"
-    if guard.kind == "ALIAS":
-        return f"the object at {v.name}"
-    if guard.kind == "TYPE_ATTRS":
-        return f"the same class attributes {', '.join(v)}"
-    return {"FLOAT": "a float", "BOOL": "a bool", "PREDICATE": "a value that satisfies it"}.get(guard.kind) or clip(repr_of(v))
+FIXED = {
+    "INT": "a 64-bit int",
+    "FLOAT": "a float",
+    "BOOL": "a bool",
+    "PREDICATE": "a value that satisfies it",
+    "FUNCTION": "the same code and defaults",
+    "NOT_ALIAS": "",
+    "STORAGE_OVERLAP": "",
+    "GLOBAL_STATE": "",
+}
 
 
 def short(seen: Any, kind: str) -> str:
     if isinstance(seen, native.torch.Tensor) and kind == "TENSOR_MATCH":
         with native.torch._C.DisableTorchFunctionSubclass():
             strides = seen.stride() if seen.layout is native.torch.strided else ()
-            return tensor_text(type(seen), seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
+            return tensor_text(type(seen).__name__, seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
     if kind in ("TYPE_MATCH", "FLOAT", "BOOL"):
         return type_text(type(seen))
     if kind == "ID_MATCH":
@@ -428,16 +461,17 @@ def short(seen: Any, kind: str) -> str:
     return clip(repr_of(seen))
 
 
-def tensor_text(pytype: type, dtype: Any, device: Any, grad: bool, sizes: tuple, strides: tuple) -> str:
+def tensor_text(pytype: str, dtype: Any, device: Any, grad: bool, sizes: tuple, strides: tuple) -> str:
     show = lambda t: "[" + ", ".join("*" if x is None else str(x) for x in t) + "]"
-    return f"{pytype.__name__}({dtype}, {device}, requires_grad={grad}, sizes={show(sizes)}, strides={show(strides)})"
+    return f"{pytype}({dtype}, {device}, requires_grad={grad}, sizes={show(sizes)}, strides={show(strides)})"
 
 
 def type_text(t: type) -> str:
     return f"{t.__module__}.{t.__qualname__}" if t.__module__ != "builtins" else t.__qualname__
 
 
-PRINTABLE = (int, float, complex, str, bytes, bool, type(None), list, tuple, dict, set, frozenset)
+ATOMS = (int, float, complex, bytes, bool, type(None))
+PRINTABLE = (*ATOMS, str, list, tuple, dict, set, frozenset)
 
 
 def repr_of(v: Any) -> str:

@@ -202,6 +202,8 @@ static PyObject *entries(PyObject *, PyObject *code) {
     PlCodeState *s = state_arg(code, ok);
     PyObject *list = ok ? PyList_New(0) : nullptr;
     if (!list || !s) return list;
+    for (size_t i = s->entries.size(); i-- > 0;) // those that can never hold again are gone
+        if (i < s->entries.size() && guard_dead(s->entries[i]->guard)) s->remove(s->entries[i]);
     for (auto *e : s->entries)
         if (PyList_Append(list, reinterpret_cast<PyObject *>(e)) < 0) {
             Py_DECREF(list);

@@ -59,6 +59,7 @@ bool parse_tensor(PyObject *arg, Operand &x) {
     return to_ints(sizes, x.tensor->sizes) && to_ints(strides, x.tensor->strides);
 }
 
+// {name: (how, object)}; `how` as in TypeAttrs::absent
 bool parse_attrs(PyObject *arg, Operand &x) {
     x.attrs = std::make_unique<TypeAttrs>();
     PyObject *k, *v;
@@ -66,10 +67,10 @@ bool parse_attrs(PyObject *arg, Operand &x) {
     while (PyDict_Next(arg, &pos, &k, &v)) {
         PyObject *name = Py_NewRef(k);
         PyUnicode_InternInPlace(&name);
-        x.attrs->names.emplace_back(name, Held(v));
-        x.attrs->absent.push_back(v == Py_None);
+        x.attrs->absent.push_back(static_cast<uint8_t>(PyLong_AsLong(PyTuple_GET_ITEM(v, 0))));
+        x.attrs->names.emplace_back(name, Held(PyTuple_GET_ITEM(v, 1)));
     }
-    return true;
+    return !PyErr_Occurred();
 }
 
 bool parse_operand(Op op, PyObject *arg, Operand &x) {

@@ -41,7 +41,7 @@ struct TensorSpec {
 
 struct TypeAttrs { // the class's version tag when all names were last looked up: unchanged, nothing below it changed
     std::vector<std::pair<PyObject *, Held>> names;
-    std::vector<bool> absent;
+    std::vector<uint8_t> absent; // 0: that object; 1: nothing; 2: nothing or None
     PyTypeObject *seen = nullptr;
     unsigned version = 0;
     ~TypeAttrs() {

@@ -46,7 +46,8 @@ bool type_attrs_match(PyObject *o, TypeAttrs &a) {
     if (a.seen == t && a.version && class_version(t) == a.version) return true;
     for (size_t i = 0; i < a.names.size(); i++) {
         PyObject *v = _PyType_Lookup(t, a.names[i].first);
-        if (a.absent[i] ? v != nullptr : !v || !a.names[i].second.is(v)) return false;
+        const bool ok = a.absent[i] ? !v || (a.absent[i] == 2 && v == Py_None) : v && a.names[i].second.is(v);
+        if (!ok) return false;
     }
     a.seen = t;
     a.version = class_version(t);

@@ -127,7 +127,7 @@ bool eq_const(PyObject *a, PyObject *b) {
 }
 
 bool set_equals(PyObject *a, PyObject *b) {
-    if (Py_TYPE(a) != Py_TYPE(b) || !PyAnySet_CheckExact(a) || PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+    if (!PyAnySet_CheckExact(a) || !PyAnySet_CheckExact(b) || PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
     Py_ssize_t i = 0, j;
     PyObject *x, *y;
     Py_hash_t hx, hy;

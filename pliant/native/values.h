@@ -36,7 +36,7 @@ bool values_init();
 
 // type(a) is type(b) and a == b, item by item; floats bit by bit. False for types whose == is Python code (unless identical).
 bool eq_const(PyObject *a, PyObject *b);
-bool set_equals(PyObject *a, PyObject *b);
+bool set_equals(PyObject *a, PyObject *b); // of exact sets and frozensets, either beside the other
 bool immutable_const(PyObject *o); // equality with it cannot change while the object stays the same
 
 // getattr(o, name) through C code only. New reference, or NULL with no exception set. `pure` is set when the result is

@@ -68,7 +68,7 @@ def check(trace: Any, func: Any, values: Any) -> None:
 def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     """Append the operation `func(*args, **kwargs) -> out` to the trace."""
     t = type(out)
-    if t is TracedTensor or out is None:
+    if t is TracedTensor or out is None or t in SYMS:
         outs, spec = [out], None
     elif (t is tuple or t is list) and not any(type(o) in (tuple, list) for o in out):
         outs, spec = list(out), "flat"

@@ -19,7 +19,7 @@ from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
-from pliant.interpret.world import CONTAINERS, WRITTEN, Opaque
+from pliant.interpret.world import CONTAINERS, NAMESPACES, WRITTEN, Opaque
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 BuiltinType = types.BuiltinFunctionType
@@ -241,9 +241,6 @@ def hashable(fn: Any) -> bool:
     o = fn.__self__
     return o is None or type(o) in NAMESPACES or isinstance(o, type)
 
-
-# what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
-NAMESPACES = {ModuleType, type(torch._C._get_tracing_state.__self__)}
 
 
 def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:

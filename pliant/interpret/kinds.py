@@ -257,7 +257,7 @@ TORCH_C_NATIVE = {
     "_len_torch_dispatch_stack", "_get_cudnn_enabled", "_get_mkldnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled",
     "_get_mem_efficient_sdp_enabled", "_get_cudnn_sdp_enabled", "_has_storage", "_is_alias_of", "get_num_threads", "_jit_get_profiling_mode",
     "is_autocast_available", "_is_autocast_available", "_get_default_device", "_autograd_init", "_will_engine_execute_node",
-    "_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic", "_are_functorch_transforms_active",
+    "_get_privateuse1_backend_name", "_get_accelerator", "_has_torch_function", "_has_torch_function_unary", "_has_torch_function_variadic", "_are_functorch_transforms_active",
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from pliant.interpret.state import Break, vm
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SPECIALIZED_INTS = (0, 1)
+# what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
+NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 
@@ -238,7 +240,17 @@ class World:
         return r
 
     def floating(self, v: float, source: Source) -> Any:
-        return self.constant(v, source)
+        """A constant until it changes; then symbolic, if it is an ordinary number."""
+        h = self.history
+        if h is None or self.dynamic is False or v != v or v in (float("inf"), float("-inf")) or not h.is_dynamic(source) or h.is_opaque(source):
+            return self.constant(v, source)
+        seen = self.reads.get((source, "float"), UNSET)
+        if seen is not UNSET:
+            return seen
+        name = self.new_symbol(source, "f")
+        self.guard(source, "FLOAT")
+        r = self.reads[(source, "float")] = to_sym(self.scope, self.scope.backed(name, hint=v, kind=float, source=source))
+        return r
 
     def new_symbol(self, source: Source, prefix: str = "s") -> str:
         name = f"{prefix}{self.n_symbols}"
@@ -281,7 +293,7 @@ class World:
 
     def locate_builtin(self, v: Any, source: Source) -> Any:
         owner = v.__self__
-        if owner is None or type(owner) is ModuleType or isinstance(owner, type):
+        if owner is None or type(owner) in NAMESPACES or isinstance(owner, type):
             return self.identity(v, source)
         self.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
         self.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)

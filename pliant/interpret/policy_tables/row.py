@@ -1,0 +1,71 @@
+"""What a row of the call policy says, and how the names in it are found.
+
+A row names functions by *where they live* (`space`: a module, a class, or an object such as `torch._C._VariableFunctions`) and
+gives all of them one kind. Names that this Python or torch does not have are passed over, so one table serves several versions.
+A module that was never imported is not imported for the table's sake: its rows wait until it is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+KINDS = {
+    "graph": "a torch function: run on traced tensors and recorded at Torch level",
+    "native": "CPython runs it on the real objects: pure on what it is given; a symbolic int that it needs as an int is specialized",
+    "symint": "native, and made for symbolic ints as well: it only calls their operators, or only holds them",
+    "inline": "its Python code is interpreted",
+    "native_python": "Python code that CPython runs: plumbing whose answer depends on its arguments alone",
+    "constant": "its answer does not change while the process runs, or is guarded with torch's global state: called once, now",
+    "skip": "it acts on the world, or nobody vouched for it: the graph breaks at the call",
+}
+
+
+class Row(NamedTuple):
+    """`names` is a list of names separated by blanks; `*` stands for every callable of the space that no other row names."""
+
+    space: str
+    kind: str
+    names: str
+    code: str = ""  # graph-break code of a skip
+    why: str = ""  # what the break says; empty: the title of its code
+    returns: str = "new"  # "new", or "outside": the result belongs to the world before the capture and is looked up there
+
+
+class Policy(NamedTuple):
+    """How to call something. `explicit` is False where no table names it and a default decided."""
+
+    kind: str
+    returns: str = "new"
+    code: str = ""
+    why: str = ""
+    explicit: bool = True
+
+
+def find_space(path: str) -> Any:
+    """The module, class or object that a row's `space` means; None while its module is not imported or has no such part."""
+    parts = path.split(".")
+    for n in range(len(parts), 0, -1):
+        obj: Any = sys.modules.get(".".join(parts[:n]))
+        if obj is not None:
+            for name in parts[n:]:
+                obj = getattr(obj, name, None)
+                if obj is None:
+                    return None
+            return obj
+    return None
+
+
+def policy_of(row: Row) -> Policy:
+    """The policy that a row gives to its names."""
+    return Policy(row.kind, row.returns, row.code, row.why)
+
+
+def skips(code: str, why: str, rows: dict[str, str]) -> list[Row]:
+    """Rows `{space: names}` that break with one code and one sentence."""
+    return [Row(space, "skip", names, code, why) for space, names in rows.items()]
+
+
+def rows(kind: str, table: dict[str, str], returns: str = "new") -> list[Row]:
+    """Rows `{space: names}` of one kind."""
+    return [Row(space, kind, names, returns=returns) for space, names in table.items()]

@@ -73,9 +73,9 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
-@handler("equal")
+@handler("equal", "allclose")
 def equal(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """`torch.equal`: a truth value from data."""
+    """`torch.equal`, `torch.allclose`: a truth value from data."""
     check(trace, func, args)
     need_unbacked(trace, func)
     symbol = trace.unbacked(bool)
@@ -128,7 +128,8 @@ def nonzero(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
     check(trace, func, args)
     x = args[0]
     u = new_size(trace, func, numel(trace, x.sizes))
-    out = fresh(trace, (to_sym(trace.scope, u), len(x.sizes)), torch.int64, x)
+    n = to_sym(trace.scope, u)
+    out = fresh(trace, (n, len(x.sizes)), torch.int64, x, (1, n))  # column by column
     return bound(trace, func, args, kwargs, out, Bind(u, 0, 0))
 
 

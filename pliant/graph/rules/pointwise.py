@@ -1,0 +1,227 @@
+"""Pointwise operators: TensorIterator's result shape and strides, and a rule for the dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.rules.shape import category, expandable, float_type, iterated, result_device, result_type, row_major
+from pliant.graph.rules.table import add
+from pliant.graph.traced import TracedTensor, make
+
+Dtype = Callable[..., Any]
+
+
+def lay_out(trace: Any, tensors: list[TracedTensor], numbers: bool, dtype: torch.dtype) -> Any:
+    found = iterated(trace, tensors, numbers)
+    if found is None:
+        return NotImplemented
+    sizes, strides, dense = found
+    return make(trace, sizes, strides, dtype, 0, None, result_device(tensors), dense)
+
+
+def unary(dtype_of: Dtype) -> Callable[..., Any]:
+    """One tensor, and options that change neither shape nor dtype."""
+
+    def rule(trace: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        dtype = dtype_of(x.dtype)
+        return lay_out(trace, [x], False, dtype) if dtype is not None else NotImplemented
+
+    return rule
+
+
+def pointwise(arity: int, dtype_of: Dtype) -> Callable[..., Any]:
+    """The first `arity` arguments are tensors or numbers; what follows are options."""
+
+    def rule(trace: Any, *args: Any, **kwargs: Any) -> Any:
+        operands = args[:arity]
+        tensors = [o for o in operands if type(o) is TracedTensor]
+        if len(operands) < arity or not tensors:
+            return NotImplemented
+        dtype = dtype_of(result_type(*operands))
+        return lay_out(trace, tensors, len(tensors) < arity, dtype) if dtype is not None else NotImplemented
+
+    return rule
+
+
+def in_place(arity: int, dtype_of: Dtype) -> Callable[..., Any]:
+    """The same, written into the first argument."""
+
+    def rule(trace: Any, *args: Any, **kwargs: Any) -> Any:
+        x = args[0]
+        operands = args[:arity]
+        dtype = dtype_of(result_type(*operands))
+        if dtype is None or category(dtype) > category(x.dtype):
+            return NotImplemented
+        for o in operands[1:]:
+            if type(o) is TracedTensor and o.sizes is not x.sizes and not expandable(trace, o.sizes, x.sizes):
+                return NotImplemented
+        return x
+
+    return rule
+
+
+# dtypes of results; None leaves the case (mostly an error) to PyTorch -----------------------------------
+def same_number(dtype: torch.dtype) -> Any:
+    return dtype if 1 <= category(dtype) <= 2 else None
+
+
+def same_float(dtype: torch.dtype) -> Any:
+    return dtype if category(dtype) == 2 else None
+
+
+def same_integral(dtype: torch.dtype) -> Any:
+    return dtype if category(dtype) < 2 else None
+
+
+def any_type(dtype: torch.dtype) -> Any:
+    return dtype
+
+
+def no_complex(dtype: torch.dtype) -> Any:
+    return dtype if category(dtype) < 3 else None
+
+
+def to_float(dtype: torch.dtype) -> Any:
+    return float_type(dtype)
+
+
+def truth(dtype: torch.dtype) -> Any:
+    return torch.bool
+
+
+UNARY: dict[Dtype, str] = {
+    same_number: "abs neg relu sign floor ceil round trunc",
+    same_float: "silu gelu hardtanh hardswish hardsigmoid leaky_relu elu mish softplus frac",
+    same_integral: "bitwise_not",
+    to_float: (
+        "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
+        " erf erfc erfinv sigmoid reciprocal lgamma digamma"
+    ),
+    truth: "logical_not isinf isnan signbit",
+}
+
+BINARY: dict[Dtype, str] = {
+    any_type: "add.Tensor mul.Tensor",
+    same_number: "sub.Tensor rsub.Tensor remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
+    no_complex: "maximum minimum fmax fmin",
+    same_integral: " ".join(
+        f"bitwise_{n}.{o}" for n in ("and", "or", "xor", "left_shift", "right_shift") for o in ("Tensor", "Tensor_Scalar", "Scalar")
+    ),
+    to_float: "div.Tensor atan2 xlogy.Tensor true_divide.Tensor",
+    truth: " ".join(
+        [*(f"{n}.{o}" for n in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), "logical_and logical_or logical_xor"]
+    ),
+    same_float: (
+        "gelu_backward silu_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward hardswish_backward"
+        " hardsigmoid_backward softplus_backward mish_backward logaddexp"
+    ),
+}
+
+TERNARY: dict[Dtype, str] = {
+    any_type: "addcmul addcdiv",
+    same_float: "lerp.Tensor",
+}
+
+#: In-place forms, by the number of operands.
+IN_PLACE: dict[tuple[int, Dtype], str] = {
+    (1, same_number): "abs_ neg_ relu_ sign_ floor_ ceil_ round_ trunc_",
+    (1, same_float): (
+        "silu_ gelu_ hardtanh_ hardswish_ hardsigmoid_ leaky_relu_ elu_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ reciprocal_ erf_"
+    ),
+    (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to clamp_ clamp_min_ clamp_max_",
+    (2, any_type): "add_.Tensor mul_.Tensor",
+    (2, same_number): "sub_.Tensor remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
+    (2, to_float): "div_.Tensor",
+    (2, same_integral): "bitwise_and_.Tensor bitwise_or_.Tensor bitwise_xor_.Tensor",
+    (3, any_type): "addcmul_ addcdiv_",
+}
+
+for _dtype, _names in UNARY.items():
+    add(unary(_dtype), *_names.split())
+for _dtype, _names in BINARY.items():
+    add(pointwise(2, _dtype), *_names.split())
+for _dtype, _names in TERNARY.items():
+    add(pointwise(3, _dtype), *_names.split())
+for (_arity, _dtype), _names in IN_PLACE.items():
+    add(in_place(_arity, _dtype), *_names.split())
+
+
+# those with a turn of their own ------------------------------------------------------------------------
+def where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
+    tensors = [cond, a, b]
+    return lay_out(trace, tensors, False, result_type(a, b)) if cond.dtype is torch.bool else NotImplemented
+
+
+def threshold_backward(trace: Any, grad: Any, x: Any, threshold: Any) -> Any:
+    return lay_out(trace, [grad, x], False, result_type(grad, x)) if category(x.dtype) == 2 else NotImplemented
+
+
+def clamp(trace: Any, x: Any, lo: Any = None, hi: Any = None) -> Any:
+    """Limits are numbers, or tensors (then they broadcast)."""
+    bounds = [b for b in (lo, hi) if b is not None]
+    if not bounds or category(x.dtype) == 3:
+        return NotImplemented
+    dtype = result_type(x, *bounds)
+    return lay_out(trace, [x, *(b for b in bounds if type(b) is TracedTensor)], False, dtype)
+
+
+def div_mode(trace: Any, a: Any, b: Any, *, rounding_mode: Any) -> Any:
+    return DIV_TRUE(trace, a, b) if rounding_mode is None else DIV_ROUND(trace, a, b)
+
+
+DIV_TRUE = pointwise(2, to_float)
+DIV_ROUND = pointwise(2, same_number)
+
+
+def power(trace: Any, a: Any, b: Any) -> Any:
+    dtype = result_type(a, b)
+    if category(dtype) not in (1, 2):
+        return NotImplemented
+    tensors = [o for o in (a, b) if type(o) is TracedTensor]
+    return lay_out(trace, tensors, len(tensors) < 2 and type(a) is not TracedTensor, dtype)
+
+
+def lerp_scalar(trace: Any, a: Any, b: Any, weight: Any) -> Any:
+    return lay_out(trace, [a, b], False, a.dtype) if a.dtype is b.dtype and category(a.dtype) == 2 else NotImplemented
+
+
+def rsub_scalar(trace: Any, x: Any, other: Any, alpha: Any = 1) -> Any:
+    return SUB(trace, other, x)
+
+
+SUB = pointwise(2, same_number)
+
+
+def masked_fill(trace: Any, x: Any, mask: Any, value: Any) -> Any:
+    """A row-major copy of the broadcast, filled."""
+    found = iterated(trace, [x, mask])
+    if found is None or mask.dtype is not torch.bool:
+        return NotImplemented
+    return masked_copy(trace, x, found[0])
+
+
+def masked_copy(trace: Any, x: Any, sizes: tuple) -> Any:
+    return make(trace, sizes, x.strides if x.dense and sizes is x.sizes else row_major(trace, sizes), x.dtype, 0, None, x.device, True)
+
+
+def into_first(trace: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """In-place operators whose other tensors broadcast to the first."""
+    for o in args:
+        if type(o) is TracedTensor and not expandable(trace, o.sizes, x.sizes):
+            return NotImplemented
+    return x
+
+
+add(where, "where.self")
+add(threshold_backward, "threshold_backward")
+add(clamp, "clamp", "clamp.Tensor", "clamp_max.Tensor", "clamp_min", "clamp_min.Tensor")
+add(lambda trace, x, hi: clamp(trace, x, None, hi), "clamp_max")
+add(div_mode, "div.Tensor_mode", "div.Scalar_mode")
+add(power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+add(lerp_scalar, "lerp.Scalar")
+add(rsub_scalar, "rsub.Scalar")
+add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
+add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")

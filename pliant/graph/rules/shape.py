@@ -1,0 +1,328 @@
+"""Tools for rules: comparing and broadcasting sizes, result types, and the strides that PyTorch's TensorIterator gives its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph import symnode
+from pliant.graph.layout import ask, contiguous_strides, is_non_overlapping_and_dense
+from pliant.graph.symnode import expr_of, to_sym
+from pliant.graph.traced import TracedTensor, make
+from pliant.symbolic import ops
+
+SymInt = torch.SymInt
+
+
+# new tensors --------------------------------------------------------------------------------------
+def key(s: Any) -> Any:
+    return s if type(s) is int else s.node.expr
+
+
+def row_major(trace: Any, sizes: tuple) -> tuple:
+    """Strides of a new tensor; remembered per trace, since products of symbols are the costly part."""
+    if all([type(s) is int for s in sizes]):
+        return contiguous_strides(sizes)
+    k = tuple([s if type(s) is int else s.node.expr.serial + 0.5 for s in sizes])
+    strides = trace.strides_memo.get(k)
+    if strides is None:
+        strides = trace.strides_memo[k] = contiguous_strides(sizes)
+    return strides
+
+
+def new(trace: Any, sizes: tuple, dtype: torch.dtype, device: Any) -> TracedTensor:
+    """A row-major tensor with memory of its own."""
+    return make(trace, sizes, row_major(trace, sizes), dtype, 0, None, device, True)
+
+
+def strided(trace: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, device: Any) -> TracedTensor:
+    """A tensor with memory of its own and these strides."""
+    dense = all(same(a, b) for a, b in zip(strides, row_major(trace, sizes)))
+    return make(trace, sizes, strides, dtype, 0, None, device, dense)
+
+
+def view_of(x: TracedTensor, sizes: tuple, strides: tuple, offset: Any, dtype: torch.dtype | None = None) -> TracedTensor:
+    """A tensor that shares the memory of `x`."""
+    dense = all([same(a, b) for a, b in zip(strides, row_major(x.trace, sizes))])
+    return make(x.trace, sizes, strides, dtype or x.dtype, offset, x.storage_id, x.device, dense)
+
+
+# questions about sizes -------------------------------------------------------------------------------
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are one expression. Asks nobody."""
+    if a is b:
+        return True
+    if type(a) is int or type(b) is int:
+        return type(a) is type(b) and a == b
+    return a.node.expr is b.node.expr
+
+
+def equal(trace: Any, a: Any, b: Any) -> bool:
+    """Whether two sizes are equal: proved, or decided under a guard; False where only the run could tell."""
+    if same(a, b):
+        return True
+    if type(a) is int and type(b) is int:
+        return False
+    return ask(trace.scope, ops.eq(key(a), key(b)), symnode.site_hook())
+
+
+def less(trace: Any, a: Any, b: Any) -> bool:
+    if type(a) is int and type(b) is int:
+        return a < b
+    return False if same(a, b) else ask(trace.scope, ops.lt(key(a), key(b)), symnode.site_hook())
+
+
+def require_equal(trace: Any, a: Any, b: Any) -> bool:
+    """As `equal`, for sizes that eager demands to be equal: where only the run could tell it becomes an assertion."""
+    if same(a, b):
+        return True
+    if type(a) is int and type(b) is int:
+        return False
+    cond = ops.eq(key(a), key(b))
+    if not isinstance(cond, bool) and cond.const is None and cond.backed:
+        return trace.scope.decide(cond, symnode.site_hook())
+    return trace.scope.assume(cond, symnode.site_hook())
+
+
+def numel(sizes: tuple) -> Any:
+    n: Any = 1
+    for s in sizes:
+        n = s if type(n) is int and n == 1 else n * s
+    return n
+
+
+def wrap(dim: int, ndim: int) -> int | None:
+    """`dim` counted from the front, None if out of range."""
+    if -ndim <= dim < ndim:
+        return dim % ndim
+    return 0 if ndim == 0 and dim in (-1, 0) else None
+
+
+def sym(trace: Any, expr: Any) -> Any:
+    return expr if isinstance(expr, int) else to_sym(trace.scope, expr)
+
+
+def expr(trace: Any, value: Any) -> Any:
+    return expr_of(value, trace.scope)
+
+
+# broadcasting ------------------------------------------------------------------------------------------
+def broadcast(trace: Any, a: tuple, b: tuple) -> tuple | None:
+    """The common shape of `a` and `b`; None if there is none."""
+    if a is b:
+        return a
+    if len(a) < len(b):
+        a, b = b, a
+    skip = len(a) - len(b)
+    out = list(a)
+    for i, q in enumerate(b):
+        p = out[skip + i]
+        if p is q:
+            continue
+        tp, tq = type(p), type(q)
+        if tq is int and tp is int:
+            if p == q or q == 1:
+                continue
+            if p != 1:
+                return None
+            out[skip + i] = q
+        elif tp is not int and tq is not int and p.node.expr is q.node.expr:
+            continue
+        elif tq is int and q == 1:
+            continue
+        elif tp is int and p == 1:
+            out[skip + i] = q
+        else:
+            r = common_size(trace, p, q)
+            if r is None:
+                return None
+            out[skip + i] = r
+    return tuple(out)
+
+
+def common_size(trace: Any, p: Any, q: Any) -> Any:
+    """Two different size expressions that meet in broadcasting, at least one symbolic."""
+    if equal(trace, p, q):
+        return q if type(q) is int else p
+    if equal(trace, p, 1):
+        return q
+    if equal(trace, q, 1):
+        return p
+    # Sizes known only at run time: the general case is that nothing is stretched, and then they must agree.
+    return p if require_equal(trace, p, q) else None
+
+
+def expandable(trace: Any, small: tuple, to: tuple) -> bool:
+    """Whether `small` broadcasts to exactly `to`."""
+    skip = len(to) - len(small)
+    return skip >= 0 and all(
+        [same(s, to[skip + i]) or equal(trace, s, 1) or require_equal(trace, s, to[skip + i]) for i, s in enumerate(small)]
+    )
+
+
+# TensorIterator -----------------------------------------------------------------------------------------
+def channels_last_strides(sizes: tuple) -> tuple:
+    n, c, h, w = sizes
+    return (numel((h, w, c)), 1, numel((w, c)), c)
+
+
+def iterated(trace: Any, tensors: list[TracedTensor], numbers: bool = False) -> tuple[tuple, tuple, bool] | None:
+    """(sizes, strides, dense) of the result of a pointwise operator, as TensorIterator lays it out; None: the shapes do not fit.
+
+    `tensors` are in the order in which the operator adds its inputs; `numbers` tells that there are numbers among the operands.
+    """
+    x = tensors[0]
+    shape = x.sizes
+    dense = x.dense
+    for t in tensors[1:]:
+        dense = dense and t.dense
+        if t.sizes is not shape:
+            s = broadcast(trace, shape, t.sizes)
+            if s is None:
+                return None
+            shape = s
+    if dense and 0 not in [s for s in shape if type(s) is int]:
+        return shape, (x.strides if shape is x.sizes else row_major(trace, shape)), True
+    uniform = not (numbers and shape) and all([len(t.sizes) == len(shape) and all(map(same, t.sizes, shape)) for t in tensors])
+    if uniform:
+        if all([t.dense or t.is_contiguous() for t in tensors]):
+            return shape, row_major(trace, shape), True
+        if len(shape) == 4 and all([t.is_contiguous(memory_format=torch.channels_last) for t in tensors]):
+            return shape, channels_last_strides(shape), False
+        if all([all(map(same, t.strides, x.strides)) for t in tensors]) and is_dense_in_some_order(x):
+            return shape, x.strides, False
+    strides = permuted_strides(trace, shape, [(t.sizes, t.strides) for t in tensors])
+    return shape, strides, all(map(same, strides, row_major(trace, shape)))
+
+
+def is_dense_in_some_order(x: TracedTensor) -> bool:
+    if x.dense:
+        return True
+    sizes, strides = list(map(key, x.sizes)), list(map(key, x.strides))
+    return is_non_overlapping_and_dense(x.trace.scope, sizes, strides, symnode.site_hook())
+
+
+def permuted_strides(trace: Any, shape: tuple, operands: list[tuple[tuple, tuple]]) -> tuple:
+    """Strides of a new tensor whose dims are ordered as those of the operands: TensorIteratorBase::reorder_dimensions."""
+    n = len(shape)
+    if n < 2:
+        return row_major(trace, shape)
+    aligned = []
+    for sizes, strides in operands:
+        skip = n - len(sizes)
+        row = [0] * skip
+        for d, (s, t) in enumerate(zip(sizes, strides)):
+            stretched = not same(s, shape[skip + d]) and type(s) is int and s == 1
+            row.append(0 if stretched else t)
+        aligned.append(row)
+
+    def order(d0: int, d1: int) -> int:
+        """1: d0 and d1 must be swapped; -1: they must not; 0: cannot tell."""
+        for row in aligned:
+            a, b = row[d0], row[d1]
+            if (type(a) is int and a == 0) or (type(b) is int and b == 0):
+                continue
+            if less(trace, a, b):
+                return -1
+            if less(trace, b, a):
+                return 1
+            if less(trace, shape[d1], shape[d0]):
+                return 1
+        return 0
+
+    perm = list(range(n - 1, -1, -1))
+    for i in range(1, n):
+        d1 = i
+        for d0 in range(i - 1, -1, -1):
+            c = order(perm[d0], perm[d1])
+            if c > 0:
+                perm[d0], perm[d1] = perm[d1], perm[d0]
+                d1 = d0
+            elif c < 0:
+                break
+    if perm == list(range(n - 1, -1, -1)):
+        return row_major(trace, shape)
+    strides: list[Any] = [0] * n
+    step: Any = 1
+    for d in perm:
+        strides[d] = step
+        step = step * shape[d]
+    return tuple(strides)
+
+
+def preserved_strides(trace: Any, x: TracedTensor) -> tuple:
+    """Strides of `empty_like(x)` and `clone(x)` with the default memory format."""
+    if x.dense:
+        return x.strides
+    if is_dense_in_some_order(x):
+        return x.strides
+    return permuted_strides(trace, x.sizes, [(x.sizes, x.strides)])
+
+
+# result types ---------------------------------------------------------------------------------------------
+INTEGRAL = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+NUMBER_TYPES = (int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def category(dtype: torch.dtype) -> int:
+    """0 bool, 1 int, 2 float, 3 complex."""
+    return 0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
+
+
+def number_dtype(value: Any) -> torch.dtype:
+    t = type(value)
+    if t is bool or t is torch.SymBool:
+        return torch.bool
+    if t is int or t is torch.SymInt:
+        return torch.int64
+    if t is complex:
+        return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+    return torch.get_default_dtype()
+
+
+def result_type(*operands: Any) -> torch.dtype:
+    """PyTorch's type promotion: tensors with dims first, then 0-dim tensors, then numbers."""
+    dim: torch.dtype | None = None
+    zero: torch.dtype | None = None
+    num: torch.dtype | None = None
+    for o in operands:
+        if type(o) is TracedTensor:
+            if o.sizes:
+                dim = promote(dim, o.dtype)
+            else:
+                zero = promote(zero, o.dtype)
+        elif o is not None:
+            num = promote(num, number_dtype(o))
+    return combine(dim, combine(zero, num))  # type: ignore[return-value]
+
+
+def promote(a: torch.dtype | None, b: torch.dtype | None) -> torch.dtype | None:
+    if a is None or a is b:
+        return b
+    return a if b is None else torch.promote_types(a, b)
+
+
+def combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype | None:
+    if high is None or low is None:
+        return low if high is None else high
+    h, w = category(high), category(low)
+    if h == 3 or (h == 2 and w < 3):
+        return high
+    if h == 2:
+        return torch.promote_types(high, torch.complex32)
+    return torch.promote_types(high, low) if h == 0 or w >= 2 else high
+
+
+def float_type(dtype: torch.dtype) -> torch.dtype:
+    """Of the operators that turn ints into floats."""
+    return torch.get_default_dtype() if category(dtype) < 2 else dtype
+
+
+def result_device(tensors: list[TracedTensor]) -> Any:
+    """A 0-dim CPU tensor goes along with the others."""
+    for t in tensors:
+        if t.sizes:
+            return t.device
+    return tensors[0].device

@@ -1,0 +1,315 @@
+"""Views: new sizes, strides and offset over the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph import symnode
+from pliant.graph.rules.shape import equal, expr, key, less, numel, require_equal, row_major, same, sym, view_of, wrap
+from pliant.graph.rules.table import rule
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
+
+
+@rule("alias", "detach", "view_as_alias")
+def alias(trace: Any, x: TracedTensor) -> Any:
+    return view_of(x, x.sizes, x.strides, x.offset)
+
+
+@rule("t")
+def t(trace: Any, x: TracedTensor) -> Any:
+    if len(x.sizes) > 2:
+        return NotImplemented
+    return view_of(x, x.sizes[::-1], x.strides[::-1], x.offset)
+
+
+@rule("transpose.int")
+def transpose(trace: Any, x: TracedTensor, dim0: int, dim1: int) -> Any:
+    a, b = wrap(dim0, len(x.sizes)), wrap(dim1, len(x.sizes))
+    if a is None or b is None:
+        return NotImplemented
+    if not x.sizes:
+        return alias(trace, x)
+    sizes, strides = list(x.sizes), list(x.strides)
+    sizes[a], sizes[b] = sizes[b], sizes[a]
+    strides[a], strides[b] = strides[b], strides[a]
+    return view_of(x, tuple(sizes), tuple(strides), x.offset)
+
+
+@rule("permute")
+def permute(trace: Any, x: TracedTensor, dims: list[int]) -> Any:
+    n = len(x.sizes)
+    order = [wrap(d, n) for d in dims]
+    if len(order) != n or None in order or len(set(order)) != n:
+        return NotImplemented
+    return view_of(x, tuple([x.sizes[d] for d in order]), tuple([x.strides[d] for d in order]), x.offset)
+
+
+@rule("unsqueeze")
+def unsqueeze(trace: Any, x: TracedTensor, dim: int) -> Any:
+    n = len(x.sizes)
+    d = wrap(dim, n + 1)
+    if d is None:
+        return NotImplemented
+    stride = x.sizes[d] * x.strides[d] if d < n else 1
+    return view_of(x, (*x.sizes[:d], 1, *x.sizes[d:]), (*x.strides[:d], stride, *x.strides[d:]), x.offset)
+
+
+@rule("squeeze", "squeeze.dim", "squeeze.dims")
+def squeeze(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
+    """A dim goes only if it is known to be 1 for every run."""
+    n = len(x.sizes)
+    wanted = range(n) if dims is None else [wrap(d, n) for d in ([dims] if isinstance(dims, int) else dims)]
+    if None in wanted:
+        return NotImplemented
+    keep = [d for d in range(n) if d not in wanted or not equal(trace, x.sizes[d], 1)]
+    return view_of(x, tuple([x.sizes[d] for d in keep]), tuple([x.strides[d] for d in keep]), x.offset)
+
+
+@rule("expand")
+def expand(trace: Any, x: TracedTensor, size: list, implicit: bool = False) -> Any:
+    skip = len(size) - len(x.sizes)
+    if skip < 0:
+        return NotImplemented
+    sizes, strides = list(size), [0] * len(size)
+    for i in range(len(size) - 1, -1, -1):
+        want = size[i]
+        if i >= skip:
+            have, stride = x.sizes[i - skip], x.strides[i - skip]
+        else:
+            have, stride = 1, sizes[i + 1] * strides[i + 1] if x.sizes and i + 1 < len(size) else 0 if not x.sizes else 1
+        if type(want) is int and want < 0:
+            if want != -1 or i < skip:
+                return NotImplemented
+            want = have
+        if not same(want, have) and not equal(trace, want, have):
+            if equal(trace, have, 1):
+                stride = 0
+            elif not require_equal(trace, want, have):
+                return NotImplemented
+        sizes[i], strides[i] = want, stride
+    return view_of(x, tuple(sizes), tuple(strides), x.offset)
+
+
+# view ------------------------------------------------------------------------------------------------
+def infer_size(trace: Any, size: Any, have: tuple) -> tuple | None:
+    """`size` with its -1 filled in, checked against the number of elements of `have`; None if it cannot fit."""
+    total = numel(have)
+    holes = [i for i, s in enumerate(size) if type(s) is int and s < 0]
+    if len(holes) > 1 or any(size[i] != -1 for i in holes):
+        return None
+    given = numel(tuple([s for i, s in enumerate(size) if i not in holes]))
+    if not holes:
+        return tuple(size) if require_equal(trace, given, total) else None
+    if type(given) is int and type(total) is int:
+        if given == 0 or total % given:
+            return None
+        hole: Any = total // given
+    else:
+        n, g = expr(trace, total), expr(trace, given)
+        scope, site = trace.scope, symnode.site_hook()
+        if not (scope.assume(ops.ne(g, 0), site) and scope.assume(ops.eq(ops.mod(n, g), 0), site)):
+            return None
+        hole = sym(trace, ops.floordiv(n, g))
+    return tuple([hole if i in holes else s for i, s in enumerate(size)])
+
+
+@rule("view", "_unsafe_view")
+def view(trace: Any, x: TracedTensor, size: Any) -> Any:
+    sizes = infer_size(trace, size, x.sizes)
+    if sizes is None:
+        return NotImplemented
+    strides = row_major(trace, sizes) if x.dense else regrouped_strides(trace, x.sizes, x.strides, sizes)
+    return view_of(x, sizes, strides, x.offset) if strides is not None else NotImplemented
+
+
+@rule("_reshape_alias")
+def reshape_alias(trace: Any, x: TracedTensor, size: Any, stride: Any) -> Any:
+    return view_of(x, tuple(size), tuple(stride), x.offset)
+
+
+def regrouped_strides(trace: Any, sizes: tuple, strides: tuple, new: tuple) -> tuple | None:
+    """Strides that show the elements of (sizes, strides) under the sizes `new`; None if no strides can. (at::detail::computeStride)"""
+    if not sizes:
+        return (1,) * len(new)
+    if 0 in [s for s in (*sizes, *new) if type(s) is int]:
+        return strides if len(sizes) == len(new) and all(map(same, sizes, new)) else row_major(trace, new)
+    out: list[Any] = [0] * len(new)
+    d = len(new) - 1
+    base, chunk, seen = strides[-1], 1, 1
+    for i in range(len(sizes) - 1, -1, -1):
+        chunk = chunk * sizes[i]
+        if i == 0 or not (equal(trace, sizes[i - 1], 1) or equal(trace, strides[i - 1], chunk * base)):
+            while d >= 0 and (less(trace, seen, chunk) or equal(trace, new[d], 1)):
+                out[d] = seen * base
+                seen = seen * new[d]
+                d -= 1
+            if not equal(trace, seen, chunk):
+                return None
+            if i:
+                base, chunk, seen = strides[i - 1], 1, 1
+    return tuple(out) if d == -1 else None
+
+
+@rule("as_strided")
+def as_strided(trace: Any, x: TracedTensor, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    return view_of(x, tuple(size), tuple(stride), x.offset if storage_offset is None else storage_offset)
+
+
+# parts -------------------------------------------------------------------------------------------------
+def clip(trace: Any, at: Any, size: Any, default: Any) -> Any:
+    """A slice bound as an index from 0 to size: Python's rules."""
+    if at is None:
+        return default
+    if type(at) is int and type(size) is int:
+        return min(max(at + size if at < 0 else at, 0), size)
+    if type(at) is int and (at == 0 or at == 2**63 - 1):
+        return size if at else 0
+    scope, site = trace.scope, symnode.site_hook()
+    a, n = expr(trace, at), expr(trace, size)
+    if not a.backed or not n.backed:
+        # Only the run can tell: the bound as an expression, unless facts settle the cases.
+        if scope.known_true(ops.lt(a, 0)):
+            a = ops.add(a, n)
+        elif not scope.known_true(ops.ge(a, 0)):
+            a = ops.where(ops.lt(a, 0), ops.add(a, n), a)
+        if not scope.known_true(ops.ge(a, 0)):
+            a = ops.max_(a, 0)
+        return sym(trace, a if scope.known_true(ops.le(a, n)) else ops.min_(a, n))
+    if scope.decide(ops.lt(a, 0), site):
+        a = ops.add(a, n)
+        if scope.decide(ops.lt(a, 0), site):
+            return 0
+    return sym(trace, n if scope.decide(ops.gt(a, n), site) else a)
+
+
+@rule("slice.Tensor")
+def slice_(trace: Any, x: TracedTensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or type(step) is not int or step < 1:
+        return NotImplemented
+    size, stride = x.sizes[d], x.strides[d]
+    first, last = clip(trace, start, size, 0), clip(trace, end, size, size)
+    if type(first) is int and type(last) is int:
+        length: Any = max(last - first, 0)
+    elif type(first) is int and first == 0:
+        length = last
+    else:
+        a, b = expr(trace, first), expr(trace, last)
+        n = ops.sub(b, a)
+        if n.const is None and not n.backed:
+            length = sym(trace, n if trace.scope.known_true(ops.ge(n, 0)) else ops.max_(n, 0))
+        else:
+            length = sym(trace, n) if trace.scope.decide(ops.ge(n, 0), symnode.site_hook()) else 0
+    if step != 1:
+        length = (length + (step - 1)) // step
+        stride = stride * step
+    offset = x.offset if type(first) is int and first == 0 else x.offset + first * x.strides[d]
+    return view_of(x, (*x.sizes[:d], length, *x.sizes[d + 1 :]), (*x.strides[:d], stride, *x.strides[d + 1 :]), offset)
+
+
+@rule("select.int")
+def select(trace: Any, x: TracedTensor, dim: int, index: Any) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes:
+        return NotImplemented
+    size = x.sizes[d]
+    if type(index) is int and type(size) is int:
+        if not -size <= index < size:
+            raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.sizes)} at dimension {d}")
+        at: Any = index + size if index < 0 else index
+    else:
+        scope, site = trace.scope, symnode.site_hook()
+        i, n = expr(trace, index), expr(trace, size)
+        if not (scope.assume(ops.lt(i, n), site) and scope.assume(ops.le(ops.neg(n), i), site)):
+            raise IndexError(f"select(): index {i} out of range for a dimension of size {n}")
+        if i.backed:
+            negative: Any = scope.decide(ops.lt(i, 0), site)
+            at = sym(trace, ops.add(i, n) if negative else i)
+        else:
+            known = scope.known_true(ops.ge(i, 0))
+            at = sym(trace, i if known else ops.where(ops.lt(i, 0), ops.add(i, n), i))
+    offset = x.offset if type(at) is int and at == 0 else x.offset + at * x.strides[d]
+    return view_of(x, (*x.sizes[:d], *x.sizes[d + 1 :]), (*x.strides[:d], *x.strides[d + 1 :]), offset)
+
+
+@rule("unbind.int")
+def unbind(trace: Any, x: TracedTensor, dim: int = 0) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes:
+        return NotImplemented
+    n = symnode.concrete(x.sizes[d])  # the number of results is Python's: the size is pinned
+    return [select(trace, x, d, i) for i in range(n)]
+
+
+def pieces(x: TracedTensor, d: int, lengths: list) -> list:
+    out, at = [], 0
+    for n in lengths:
+        offset = x.offset if type(at) is int and at == 0 else x.offset + at * x.strides[d]
+        out.append(view_of(x, (*x.sizes[:d], n, *x.sizes[d + 1 :]), x.strides, offset))
+        at = at + n
+    return out
+
+
+@rule("split.Tensor")
+def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes:
+        return NotImplemented
+    size = x.sizes[d]
+    if type(split_size) is int and split_size < 0:
+        return NotImplemented
+    if equal(trace, split_size, 0):
+        return pieces(x, d, [size]) if equal(trace, size, 0) else NotImplemented
+    count = symnode.concrete((size + (split_size - 1)) // split_size)  # only the number of pieces is pinned
+    count = max(count, 1)
+    last = size - split_size * (count - 1)
+    return pieces(x, d, [split_size] * (count - 1) + [last])
+
+
+@rule("split_with_sizes")
+def split_with_sizes(trace: Any, x: TracedTensor, sizes: list, dim: int = 0) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or any(type(s) is int and s < 0 for s in sizes):
+        return NotImplemented
+    total = sym(trace, ops.sum_([expr(trace, s) for s in sizes])) if sizes else 0
+    scope, site = trace.scope, symnode.site_hook()
+    for s in sizes:
+        if type(s) is not int and not scope.assume(ops.ge(key(s), 0), site):
+            return NotImplemented
+    return pieces(x, d, list(sizes)) if require_equal(trace, total, x.sizes[d]) else NotImplemented
+
+
+@rule("diagonal")
+def diagonal(trace: Any, x: TracedTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    n = len(x.sizes)
+    a, b = wrap(dim1, n), wrap(dim2, n)
+    if a is None or b is None or a == b or n < 2 or type(x.sizes[a]) is not int or type(x.sizes[b]) is not int or type(offset) is not int:
+        return NotImplemented
+    length = max(min(x.sizes[a], x.sizes[b] - offset) if offset >= 0 else min(x.sizes[a] + offset, x.sizes[b]), 0)
+    start = x.offset
+    if length:
+        start = start + (offset * x.strides[b] if offset >= 0 else -offset * x.strides[a])
+    rest = [d for d in range(n) if d not in (a, b)]
+    sizes = (*[x.sizes[d] for d in rest], length)
+    return view_of(x, sizes, (*[x.strides[d] for d in rest], x.strides[a] + x.strides[b]), start)
+
+
+@rule("unfold")
+def unfold(trace: Any, x: TracedTensor, dim: int, size: int, step: int) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or type(size) is not int or type(step) is not int or type(x.sizes[d]) is not int:
+        return NotImplemented
+    if not 0 <= size <= x.sizes[d] or step < 1:
+        return NotImplemented
+    count = (x.sizes[d] - size) // step + 1
+    sizes = (*x.sizes[:d], count, *x.sizes[d + 1 :], size)
+    strides = (*x.strides[:d], x.strides[d] * step, *x.strides[d + 1 :], x.strides[d])
+    return view_of(x, sizes, strides, x.offset)
+
+
+@rule("view.dtype")
+def view_dtype(trace: Any, x: TracedTensor, dtype: torch.dtype) -> Any:
+    return view_of(x, x.sizes, x.strides, x.offset, dtype) if dtype.itemsize == x.dtype.itemsize else NotImplemented

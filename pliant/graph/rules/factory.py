@@ -1,0 +1,132 @@
+"""Operators that make tensors: from sizes, or in the likeness of another tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.rules.shape import category, new, number_dtype, preserved_strides, row_major, strided
+from pliant.graph.rules.table import rule
+from pliant.graph.traced import TracedTensor
+
+
+def default_device(device: Any) -> Any:
+    return device if device is not None else torch.get_default_device()
+
+
+def unusual(layout: Any, memory_format: Any = None) -> bool:
+    return layout not in (None, torch.strided) or memory_format not in (None, torch.contiguous_format, torch.preserve_format)
+
+
+@rule("empty.memory_format", "zeros", "ones", "rand", "randn")
+def from_size(
+    trace: Any, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Any:
+    if unusual(layout, memory_format) or pin_memory or any([type(s) is int and s < 0 for s in size]):
+        return NotImplemented
+    return new(trace, tuple(size), dtype or torch.get_default_dtype(), default_device(device))
+
+
+@rule("full")
+def full(trace: Any, size: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    if unusual(layout) or pin_memory or any([type(s) is int and s < 0 for s in size]):
+        return NotImplemented
+    return new(trace, tuple(size), dtype or number_dtype(value), default_device(device))
+
+
+@rule("scalar_tensor")
+def scalar_tensor(trace: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    if unusual(layout) or pin_memory:
+        return NotImplemented
+    return new(trace, (), dtype or torch.get_default_dtype(), default_device(device))
+
+
+@rule("empty_strided")
+def empty_strided(
+    trace: Any, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    if unusual(layout) or pin_memory:
+        return NotImplemented
+    return strided(trace, tuple(size), tuple(stride), dtype or torch.get_default_dtype(), default_device(device))
+
+
+@rule("randint", "randint.low")
+def randint(trace: Any, *args: Any, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    return from_size(trace, args[-1], dtype=dtype or torch.int64, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rule("arange", "arange.start", "arange.start_step")
+def arange(trace: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    """Of ints with step 1: `end - start` elements. Everything else is left to PyTorch."""
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (args[0], args[1], args[2] if len(args) > 2 else 1)
+    if unusual(layout) or pin_memory or type(start) is not int or type(step) is not int or step != 1:
+        return NotImplemented
+    if type(end) is int:
+        if end < start:
+            return NotImplemented
+    elif type(end) is not torch.SymInt or start != 0 or not end.node.scope.known_true(end.node.expr >= 0):
+        return NotImplemented
+    return new(trace, (end - start,), dtype or torch.int64, default_device(device))
+
+
+# in the likeness of a tensor --------------------------------------------------------------------------------
+@rule("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randint_like", "randint_like.low_dtype")
+def like(
+    trace: Any, x: TracedTensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    if unusual(layout, memory_format) or pin_memory:
+        return NotImplemented
+    strides = row_major(trace, x.sizes) if memory_format is torch.contiguous_format else preserved_strides(trace, x)
+    return strided(trace, x.sizes, strides, dtype or x.dtype, device or x.device)
+
+
+@rule("new_empty", "new_zeros", "new_ones", "new_full")
+def new_like(
+    trace: Any, x: TracedTensor, size: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    if unusual(layout) or pin_memory or any([type(s) is int and s < 0 for s in size]):
+        return NotImplemented
+    return new(trace, tuple(size), dtype or x.dtype, device or x.device)
+
+
+@rule("new_empty_strided")
+def new_strided(
+    trace: Any, x: TracedTensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    if unusual(layout) or pin_memory:
+        return NotImplemented
+    return strided(trace, tuple(size), tuple(stride), dtype or x.dtype, device or x.device)
+
+
+@rule("clone")
+def clone(trace: Any, x: TracedTensor, *, memory_format: Any = None) -> Any:
+    return like(trace, x, memory_format=memory_format)
+
+
+@rule("_to_copy")
+def to_copy(
+    trace: Any, x: TracedTensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+    non_blocking: bool = False, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    return like(trace, x, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
+
+
+@rule("bernoulli", "bernoulli.p")
+def bernoulli(trace: Any, x: TracedTensor, *args: Any, generator: Any = None) -> Any:
+    return like(trace, x)
+
+
+@rule("native_dropout")
+def native_dropout(trace: Any, x: TracedTensor, p: float, train: Any) -> Any:
+    if category(x.dtype) != 2:
+        return NotImplemented
+    return like(trace, x), like(trace, x, dtype=torch.bool)
+
+
+@rule("multinomial")
+def multinomial(trace: Any, x: TracedTensor, num_samples: Any, replacement: bool = False, *, generator: Any = None) -> Any:
+    if len(x.sizes) not in (1, 2) or type(num_samples) is not int or num_samples < 1:
+        return NotImplemented
+    return new(trace, (*x.sizes[:-1], num_samples), torch.int64, x.device)

@@ -1,0 +1,147 @@
+"""Gathering, scattering, joining and rearranging elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.rules.shape import broadcast, equal, new, preserved_strides, require_equal, strided, wrap
+from pliant.graph.rules.table import add, rule
+from pliant.graph.traced import TracedTensor
+
+INDEX_TYPES = (torch.int64, torch.int32)
+
+
+@rule("embedding")
+def embedding(
+    trace: Any, weight: TracedTensor, indices: TracedTensor, padding_idx: Any = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
+    if len(weight.sizes) != 2 or indices.dtype not in INDEX_TYPES:
+        return NotImplemented
+    return new(trace, (*indices.sizes, weight.sizes[1]), weight.dtype, weight.device)
+
+
+@rule("embedding_dense_backward")
+def embedding_dense_backward(trace: Any, grad: TracedTensor, indices: TracedTensor, num_weights: Any, *args: Any) -> Any:
+    return new(trace, (num_weights, grad.sizes[-1]), grad.dtype, grad.device)
+
+
+@rule("index_select")
+def index_select(trace: Any, x: TracedTensor, dim: int, index: TracedTensor) -> Any:
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or len(index.sizes) != 1 or index.dtype not in INDEX_TYPES:
+        return NotImplemented
+    return new(trace, (*x.sizes[:d], index.sizes[0], *x.sizes[d + 1 :]), x.dtype, x.device)
+
+
+@rule("index.Tensor")
+def index(trace: Any, x: TracedTensor, indices: list) -> Any:
+    """Integer indices over row-major data: the broadcast of the indices stands where they stood together, else in front."""
+    at = [d for d, i in enumerate(indices) if i is not None]
+    tensors = [indices[d] for d in at]
+    if not at or not x.dense or len(indices) > len(x.sizes) or not all([t.dense and t.dtype in INDEX_TYPES for t in tensors]):
+        return NotImplemented
+    shape: Any = tensors[0].sizes
+    for t in tensors[1:]:
+        shape = broadcast(trace, shape, t.sizes)
+        if shape is None:
+            return NotImplemented
+    front = at[0] if at[-1] - at[0] == len(at) - 1 else 0
+    rest = [s for d, s in enumerate(x.sizes) if d not in at]
+    sizes = (*rest[:front], *shape, *rest[front:])
+    if any([type(s) is int and s < 2 for s in sizes]):
+        return NotImplemented  # dims of size 1 may be laid out in several ways
+    return new(trace, sizes, x.dtype, x.device)
+
+
+@rule("gather")
+def gather(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *, sparse_grad: bool = False) -> Any:
+    if wrap(dim, len(x.sizes)) is None or len(index.sizes) != len(x.sizes) or index.dtype is not torch.int64:
+        return NotImplemented
+    return new(trace, index.sizes, x.dtype, x.device)
+
+
+def scatter(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    if wrap(dim, len(x.sizes)) is None or len(index.sizes) != len(x.sizes) or index.dtype is not torch.int64:
+        return NotImplemented
+    return new(trace, x.sizes, x.dtype, x.device)
+
+
+def first(trace: Any, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    """In-place operators that leave every size alone."""
+    return x
+
+
+def as_first(trace: Any, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    """The first argument, copied and changed."""
+    return strided(trace, x.sizes, preserved_strides(trace, x), x.dtype, x.device)
+
+
+add(scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
+add(
+    first,
+    *"scatter_.src scatter_.value scatter_add_ scatter_reduce_.two index_put_ _index_put_impl_ index_add_ index_copy_".split(),
+    *"index_fill_.int_Scalar index_fill_.int_Tensor masked_scatter_".split(),
+)
+add(as_first, "index_put", "flip", "index_fill.int_Scalar", "select_scatter", "slice_scatter", "index_copy")
+
+
+@rule("index_add")
+def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *, alpha: Any = 1) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device) if x.dense and x.dtype is source.dtype else NotImplemented
+
+
+@rule("cat")
+def cat(trace: Any, tensors: list, dim: int = 0) -> Any:
+    """Row-major parts. The size along `dim` is the sum; the other sizes must agree."""
+    parts = [t for t in tensors if not (len(t.sizes) == 1 and type(t.sizes[0]) is int and t.sizes[0] == 0)]
+    if not parts or len(parts) != len(tensors):
+        return NotImplemented
+    x = parts[0]
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or not all([t.dense and t.dtype is x.dtype and len(t.sizes) == len(x.sizes) for t in parts]):
+        return NotImplemented
+    for t in parts[1:]:
+        if len(t.sizes) == 1 and type(t.sizes[0]) is not int and equal(trace, t.sizes[0], 0):
+            return NotImplemented
+        if not all([i == d or require_equal(trace, a, b) for i, (a, b) in enumerate(zip(t.sizes, x.sizes))]):
+            return NotImplemented
+    n = torch.sym_sum([t.sizes[d] for t in parts]) if len(parts) > 2 else x.sizes[d] + parts[-1].sizes[d] if len(parts) > 1 else x.sizes[d]
+    return new(trace, (*x.sizes[:d], n, *x.sizes[d + 1 :]), x.dtype, x.device)
+
+
+@rule("stack")
+def stack(trace: Any, tensors: list, dim: int = 0) -> Any:
+    x = tensors[0]
+    d = wrap(dim, len(x.sizes) + 1)
+    if d is None or not all([t.dtype is x.dtype and t.dense and len(t.sizes) == len(x.sizes) for t in tensors]):
+        return NotImplemented
+    if not all([require_equal(trace, a, b) for t in tensors[1:] for a, b in zip(t.sizes, x.sizes)]):
+        return NotImplemented
+    return new(trace, (*x.sizes[:d], len(tensors), *x.sizes[d:]), x.dtype, x.device)
+
+
+@rule("repeat")
+def repeat(trace: Any, x: TracedTensor, repeats: list) -> Any:
+    skip = len(repeats) - len(x.sizes)
+    if skip < 0 or any([type(r) is int and r < 0 for r in repeats]):
+        return NotImplemented
+    sizes = tuple([r if i < skip else r * x.sizes[i - skip] for i, r in enumerate(repeats)])
+    return new(trace, sizes, x.dtype, x.device)
+
+
+@rule("roll")
+def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device) if x.dense and dims else NotImplemented
+
+
+@rule("constant_pad_nd")
+def constant_pad(trace: Any, x: TracedTensor, pad: list, value: Any = 0) -> Any:
+    n = len(x.sizes)
+    if not x.dense or len(pad) % 2 or len(pad) > 2 * n or any([type(p) is not int or p < 0 for p in pad]):
+        return NotImplemented
+    sizes = list(x.sizes)
+    for i in range(len(pad) // 2):
+        sizes[n - 1 - i] = sizes[n - 1 - i] + (pad[2 * i] + pad[2 * i + 1])
+    return new(trace, tuple(sizes), x.dtype, x.device)

@@ -1,0 +1,90 @@
+"""Matrix products and attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.rules.shape import category, expandable, new, preserved_strides, require_equal, strided
+from pliant.graph.rules.table import rule
+from pliant.graph.traced import TracedTensor
+
+
+def fits(trace: Any, *pairs: tuple[Any, Any]) -> bool:
+    return all([require_equal(trace, a, b) for a, b in pairs])
+
+
+@rule("mm")
+def mm(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
+    if len(a.sizes) != 2 or len(b.sizes) != 2 or a.dtype is not b.dtype or not fits(trace, (a.sizes[1], b.sizes[0])):
+        return NotImplemented
+    return new(trace, (a.sizes[0], b.sizes[1]), a.dtype, a.device)
+
+
+@rule("addmm")
+def addmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if len(a.sizes) != 2 or len(b.sizes) != 2 or not (a.dtype is b.dtype is bias.dtype) or not fits(trace, (a.sizes[1], b.sizes[0])):
+        return NotImplemented
+    sizes = (a.sizes[0], b.sizes[1])
+    return new(trace, sizes, a.dtype, a.device) if expandable(trace, bias.sizes, sizes) else NotImplemented
+
+
+@rule("bmm")
+def bmm(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
+    if len(a.sizes) != 3 or len(b.sizes) != 3 or a.dtype is not b.dtype:
+        return NotImplemented
+    if not fits(trace, (a.sizes[0], b.sizes[0]), (a.sizes[2], b.sizes[1])):
+        return NotImplemented
+    return new(trace, (a.sizes[0], a.sizes[1], b.sizes[2]), a.dtype, a.device)
+
+
+@rule("baddbmm")
+def baddbmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    out = bmm(trace, a, b)
+    if out is NotImplemented or bias.dtype is not a.dtype or not expandable(trace, bias.sizes, out.sizes):
+        return NotImplemented
+    return out
+
+
+@rule("mv")
+def mv(trace: Any, a: TracedTensor, x: TracedTensor) -> Any:
+    if len(a.sizes) != 2 or len(x.sizes) != 1 or a.dtype is not x.dtype or not fits(trace, (a.sizes[1], x.sizes[0])):
+        return NotImplemented
+    return new(trace, (a.sizes[0],), a.dtype, a.device)
+
+
+@rule("dot")
+def dot(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
+    if len(a.sizes) != 1 or len(b.sizes) != 1 or a.dtype is not b.dtype or not fits(trace, (a.sizes[0], b.sizes[0])):
+        return NotImplemented
+    return new(trace, (), a.dtype, a.device)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention(trace: Any, q: TracedTensor, k: TracedTensor, v: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    """(output like the query, log of the sums of exponentials, laid out as [batch, length, head])."""
+    if len(q.sizes) != 4 or len(v.sizes) != 4:
+        return NotImplemented
+    b, h, n, _ = q.sizes
+    stats = torch.float64 if q.dtype is torch.float64 else torch.float32
+    return (
+        strided(trace, q.sizes, preserved_strides(trace, q), q.dtype, q.device),
+        strided(trace, (b, h, n), (h * n, 1, h), stats, q.device),
+    )
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
+def flash_attention_backward(trace: Any, grad: TracedTensor, q: TracedTensor, k: TracedTensor, v: TracedTensor, *args: Any, **kw: Any) -> Any:
+    """Gradients of query, key and value, each laid out as [batch, length, head, channel]."""
+    return tuple(strided(trace, t.sizes, by_length(t.sizes), t.dtype, t.device) for t in (q, k, v))
+
+
+def by_length(sizes: tuple) -> tuple:
+    b, h, n, d = sizes
+    return (h * d * n, d, h * d, 1)
+
+
+@rule("tril", "triu")
+def triangle(trace: Any, x: TracedTensor, diagonal: int = 0) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device) if len(x.sizes) >= 2 and category(x.dtype) < 3 else NotImplemented

@@ -1,0 +1,156 @@
+"""Layers: normalization, convolution, pooling, losses, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.rules.shape import category, new, require_equal
+from pliant.graph.rules.table import rule
+from pliant.graph.traced import TracedTensor
+
+WHOLE_FLOATS = (torch.float32, torch.float64)
+
+
+@rule("native_layer_norm")
+def layer_norm(trace: Any, x: TracedTensor, normalized_shape: list, weight: Any, bias: Any, eps: float) -> Any:
+    n = len(x.sizes) - len(normalized_shape)
+    if n < 0 or x.dtype not in WHOLE_FLOATS or any([t is not None and t.dtype is not x.dtype for t in (weight, bias)]):
+        return NotImplemented
+    if not all([require_equal(trace, a, b) for a, b in zip(x.sizes[n:], normalized_shape)]):
+        return NotImplemented
+    stat = (*x.sizes[:n], *(1,) * len(normalized_shape))
+    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
+
+
+@rule("native_layer_norm_backward")
+def layer_norm_backward(
+    trace: Any, grad: TracedTensor, x: TracedTensor, normalized_shape: list, mean: Any, rstd: Any, weight: Any, bias: Any, mask: list
+) -> Any:
+    if x.dtype not in WHOLE_FLOATS:
+        return NotImplemented
+    shape = tuple(normalized_shape)
+    return (
+        new(trace, x.sizes, x.dtype, x.device) if mask[0] else None,
+        new(trace, shape, weight.dtype, x.device) if mask[1] and weight is not None else None,
+        new(trace, shape, bias.dtype, x.device) if mask[2] and bias is not None else None,
+    )
+
+
+@rule("native_group_norm")
+def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> Any:
+    if not x.dense or x.dtype not in WHOLE_FLOATS or any([t is not None and t.dtype is not x.dtype for t in (weight, bias)]):
+        return NotImplemented
+    stat = (n, group)
+    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
+
+
+def batch_norm(trace: Any, x: TracedTensor, training: bool, stats_dtype: torch.dtype) -> Any:
+    """(output, mean, 1/std); the last two are empty unless training."""
+    if len(x.sizes) < 2 or not x.dense or category(x.dtype) != 2:
+        return NotImplemented
+    stat = (x.sizes[1],) if training else (0,)
+    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, stats_dtype, x.device), new(trace, stat, stats_dtype, x.device)
+
+
+def plain_floats(x: TracedTensor, *others: Any) -> bool:
+    return x.dtype in WHOLE_FLOATS and all([t is None or t.dtype is x.dtype for t in others])
+
+
+@rule("native_batch_norm", "_native_batch_norm_legit")
+def native_batch_norm(
+    trace: Any, x: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: float
+) -> Any:
+    return batch_norm(trace, x, training, x.dtype) if plain_floats(x, weight, bias, mean, var) else NotImplemented
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def batch_norm_without_stats(trace: Any, x: TracedTensor, weight: Any, bias: Any, training: bool, momentum: Any, eps: float) -> Any:
+    return batch_norm(trace, x, training, x.dtype) if plain_floats(x, weight, bias) else NotImplemented
+
+
+# convolution and pooling -------------------------------------------------------------------------------------
+def at(values: list, i: int) -> Any:
+    return values[i] if len(values) > 1 else values[0]
+
+
+@rule("convolution")
+def convolution(
+    trace: Any, x: TracedTensor, weight: TracedTensor, bias: Any, stride: list, padding: list, dilation: list, transposed: bool,
+    output_padding: list, groups: int,
+) -> Any:  # fmt: skip
+    n = len(x.sizes) - 2
+    if n < 1 or len(weight.sizes) != n + 2 or not (x.dense and weight.dense) or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS:
+        return NotImplemented
+    if not all([type(v) is int for v in (*stride, *padding, *dilation, *output_padding, *weight.sizes)]):
+        return NotImplemented
+    channels = weight.sizes[0] if transposed else weight.sizes[1] * groups
+    if not require_equal(trace, x.sizes[1], channels) or any([type(s) is int and s == 0 for s in x.sizes]):
+        return NotImplemented
+    space = []
+    for i in range(n):
+        s, k, st, p, d = x.sizes[2 + i], weight.sizes[2 + i], at(stride, i), at(padding, i), at(dilation, i)
+        if transposed:
+            out = (s - 1) * st - 2 * p + d * (k - 1) + at(output_padding, i) + 1
+        else:
+            out = (s + (2 * p - d * (k - 1) - 1)) // st + 1
+        if type(out) is int and out < 1:
+            return NotImplemented
+        if type(out) is not int and not trace.scope.assume(out.node.expr >= 1):
+            return NotImplemented
+        space.append(out)
+    features = weight.sizes[1] * groups if transposed else weight.sizes[0]
+    return new(trace, (x.sizes[0], features, *space), x.dtype, x.device)
+
+
+def pooled(s: Any, k: int, st: int, p: int, d: int = 1) -> Any:
+    return (s + (2 * p - d * (k - 1) - 1)) // st + 1
+
+
+def pool_sizes(trace: Any, x: TracedTensor, kernel: list, stride: list, padding: list, dilation: list) -> tuple | None:
+    if len(x.sizes) not in (3, 4) or not x.dense or any([type(s) is int and s == 0 for s in x.sizes]):
+        return None
+    space = []
+    for i in range(2):
+        k = at(kernel, i)
+        out = pooled(x.sizes[-2 + i], k, at(stride, i) if stride else k, at(padding, i), at(dilation, i))
+        if type(out) is int and out < 1:
+            return None
+        if type(out) is not int and not trace.scope.assume(out.node.expr >= 1):
+            return None
+        space.append(out)
+    return (*x.sizes[:-2], *space)
+
+
+@rule("max_pool2d_with_indices")
+def max_pool2d(
+    trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
+) -> Any:
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), list(dilation)) if not ceil_mode else None
+    if sizes is None:
+        return NotImplemented
+    return new(trace, sizes, x.dtype, x.device), new(trace, sizes, torch.int64, x.device)
+
+
+@rule("avg_pool2d")
+def avg_pool2d(
+    trace: Any, x: TracedTensor, kernel_size: list, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: Any = None,
+) -> Any:  # fmt: skip
+    sizes = pool_sizes(trace, x, kernel_size, list(stride), list(padding), [1]) if not ceil_mode else None
+    return new(trace, sizes, x.dtype, x.device) if sizes is not None else NotImplemented
+
+
+# losses ------------------------------------------------------------------------------------------------------------
+@rule("nll_loss_forward")
+def nll_loss(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any, reduction: int, ignore_index: int) -> Any:
+    if len(x.sizes) != 2 or len(target.sizes) != 1 or not require_equal(trace, x.sizes[0], target.sizes[0]):
+        return NotImplemented
+    sizes = (x.sizes[0],) if reduction == 0 else ()
+    return new(trace, sizes, x.dtype, x.device), new(trace, (), x.dtype, x.device)
+
+
+@rule("nll_loss_backward")
+def nll_loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any) -> Any:
+    return new(trace, x.sizes, x.dtype, x.device) if len(x.sizes) == 2 else NotImplemented

@@ -497,4 +497,5 @@ def compile_guards(
     `slots` lists what a successful check hands out, in order: a `Source` (the object there, or the int of a size) or the name of a symbol.
     Raises `ValueError` for a guard that no program can express, `KeyError` for a relation over a symbol without source.
     """
-    return Compiler(guards, symbols or {}, relations, slots).build()
+    with native.torch._C.DisableTorchFunctionSubclass():  # looking at example tensors runs no user code
+        return Compiler(guards, symbols or {}, relations, slots).build()

@@ -55,7 +55,7 @@ from pliant.native._core import (
     set_mode,
     set_run_callback,
 )
-from pliant.native.probe import LIBC10, LIBTORCH, probe
+from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
     "CAPTURE", "OFF", "OPS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
@@ -172,7 +172,7 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return lo_a < hi_b and lo_b < hi_a
 
 
-FAST_TENSORS: bool = probe()
+FAST_TENSORS: bool = install_layout()
 FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state)
 _core.set_tensor_readers(match_slowly, tensor_number)
 _core.set_tensor_type(torch.Tensor, (torch.Tensor.__dict__["__torch_function__"], torch.nn.Parameter.__dict__["__torch_function__"]))

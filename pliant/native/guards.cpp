@@ -353,7 +353,8 @@ PyObject *guard_explain(PyObject *self, PyObject *args) {
     auto *g = reinterpret_cast<GuardObject *>(self);
     if (!g->program) Py_RETURN_NONE;
     Program &p = *g->program;
-    if (PyTuple_GET_SIZE(frame_args) < p.nargs) Py_RETURN_NONE;
+    if (PyTuple_GET_SIZE(frame_args) < p.nargs)
+        return PyErr_Format(PyExc_ValueError, "the guard reads %d frame arguments, %zd were given", p.nargs, PyTuple_GET_SIZE(frame_args));
     Scratch scratch(p, reinterpret_cast<PyTupleObject *>(frame_args)->ob_item, PyTuple_GET_SIZE(frame_args), func);
     if (!scratch.ok()) return PyErr_NoMemory();
     int failed = run(p, p.code, scratch.frame);

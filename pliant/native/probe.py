@@ -123,7 +123,7 @@ def agrees(t: torch.Tensor) -> bool:
     )  # fmt: skip
 
 
-def probe() -> bool:
+def install_layout() -> bool:
     """Set the layout of the native core. True when the fast path may be used."""
     try:
         if not _core.set_layout(find(), LIBC10):

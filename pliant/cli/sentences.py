@@ -16,7 +16,7 @@ MODULES = (
     "hashlib heapq hmac html http imaplib inspect io ipaddress itertools json linecache locale logging lzma mailbox math mimetypes "
     "multiprocessing netrc numbers operator os pathlib pickle pickletools platform plistlib pprint profile queue random re sched "
     "secrets selectors shelve shlex shutil signal smtplib socket socketserver sqlite3 ssl statistics string struct subprocess "
-    "tarfile tempfile textwrap threading timeit token tokenize trace traceback types typing unittest urllib.request uuid warnings "
+    "tarfile tempfile textwrap threading timeit token tokenize trace traceback types unittest urllib.request uuid warnings "
     "wave weakref xml.dom zipfile zoneinfo"
 ).split()
 

@@ -414,7 +414,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
             if r is not None:
                 raise TypeError(f"__init__() should return None, not {type(r).__name__!r}")
         elif init is object.__init__:
-            if (args or kwargs) and not python_new:
+            if (args or kwargs) and new is object.__new__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
         else:
             native(init, (obj, *args), kwargs)

@@ -331,7 +331,7 @@ def _choose(target: Any, args: list, kwargs: dict) -> Call:
 
 def _spell(name: str, value: Any) -> str:
     """A probe argument as text: lists item by item and None as itself, as generated code spells them."""
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         items = [_spell(f"{name}[{i}]", v) for i, v in enumerate(value)]
         return "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
     return "None" if value is None else name

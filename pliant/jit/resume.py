@@ -72,7 +72,7 @@ class Plan:
 
 
 _counter = itertools.count()
-_by_origin: WeakIdDict[dict[Layout, ResumeCode]] = WeakIdDict()
+Cache = WeakIdDict[dict[Layout, ResumeCode]]
 _infos: WeakIdDict[weakref.ref] = WeakIdDict()  # resume code -> its ResumeCode
 _marks: WeakIdDict[dict[int, str]] = WeakIdDict()
 
@@ -130,11 +130,13 @@ def plan(
     mode: str = CALL,
     loops: tuple[int, ...] | None = None,
     lasti: Callable[[Any], int] | None = None,
+    cache: Cache | None = None,
 ) -> Plan:
     """How to go on with `frame` at byte `offset` (default: its own) with `stack` (default: its own).
 
     `loops` are loop headers in the offsets of the *original* code (default: those of the frame's own resume code). `lasti` turns
-    what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. Raises CannotResume.
+    what the stack holds for RERAISE into an instruction index (`offset // 2`) of `frame.code`. `cache` keeps the codes that were made.
+    Raises CannotResume.
     """
     code, shift = origin_of(frame.code)
     if code.co_flags & FUNCTION_FLAGS != FUNCTION_FLAGS:
@@ -176,7 +178,7 @@ def plan(
         items.append(frame.exc_info)
     items.extend(reversed(kept))
     layout = Layout(at, tuple(slots), tuple(shape), mode, loops)
-    return Plan(resume_code(code, layout), items)
+    return Plan(resume_code(code, layout, cache), items)
 
 
 def _enter(frame: FrameState, code: CodeType, at: int, mode: str) -> tuple[list, int]:
@@ -214,14 +216,15 @@ def _marks_of(code: CodeType) -> dict[int, str]:
     return found
 
 
-def resume_code(code: CodeType, layout: Layout) -> ResumeCode:
-    """The resume code of `code` for `layout`, made once."""
-    cache = _by_origin.get(code)
-    if cache is None:
-        cache = _by_origin[code] = {}
-    found = cache.get(layout)
+def resume_code(code: CodeType, layout: Layout, cache: Cache | None = None) -> ResumeCode:
+    """The resume code of `code` for `layout`, made once per `cache`."""
+    made = cache.get(code) if cache is not None else {}
+    if made is None:
+        assert cache is not None
+        made = cache[code] = {}
+    found = made.get(layout)
     if found is None:
-        found = cache[layout] = _build(code, layout)
+        found = made[layout] = _build(code, layout)
         _infos[found.code] = weakref.ref(found)
     return found
 

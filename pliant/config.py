@@ -1,0 +1,38 @@
+"""The settings of one `pliant.compile(...)`. A setting exists only where two users would want it differently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+ENTRY_LIMIT = 64
+"""Compiled versions of one code object. The policy converges long before; beyond this the versions there are stay in use and
+calls that fit none of them run in eager PyTorch."""
+
+BACKOFF = 2
+"""How often a decision may turn out differently before both sides are compiled."""
+
+
+def env_flag(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What `pliant.compile` was told.
+
+    dynamic: None (sizes and ints are symbolic until the program specializes them), True (also ints held by objects), False (all static).
+    fullgraph: a graph break is an error.
+    backend: "aten", another registered name, or a callable `(GraphModule, example_inputs) -> callable`.
+    strict: internal errors are raised instead of falling back to eager PyTorch (default: the environment variable PLIANT_STRICT).
+    """
+
+    backend: str | Callable = "aten"
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    strict: bool = False
+    mode: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    entry_limit: int = ENTRY_LIMIT

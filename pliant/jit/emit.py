@@ -1,0 +1,450 @@
+"""From a capture to a Python function: call the graph, replay the effects, return or go on in resume functions.
+
+The function is printed as source text and compiled by CPython, so its bytecode is right on every version and people can read it:
+
+    def __compiled_fn_0(x, n, _s0):
+        _g0, = _graph(x, _s0)
+        _r = _print(_g0)
+        return _resume_at_34_1((x, n, _g0, _r))
+
+It is called with the frame's arguments and the slots that the guard filled. In tracebacks it looks like the user's frame: same
+file, same name, the line where the graph broke.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.decode import decode
+from pliant.interpret.execute import suspend
+from pliant.jit import loops, resume, support
+from pliant.jit.assemble import line_at
+from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
+from pliant.jit.resume import Cache
+from pliant.lower import liveness
+
+_serial = itertools.count()
+PAD = "    "
+METADATA = ("size", "stride", "offset")
+
+
+@dataclass(slots=True)
+class Emitted:
+    """An emitted function. `slots` lists what the guard must hand over: sources and names of symbols, in order."""
+
+    fn: FunctionType
+    source: str
+    slots: list[Any]
+    executable: Any  # codegen's, or None if there is nothing to compute
+
+
+@dataclass(slots=True)
+class Context:
+    """What emission needs from its region: where resume codes are kept, what their entry points call, how graphs are compiled."""
+
+    cache: Cache
+    miss: Callable
+    build: Callable[[Capture, list[Any], list[Any], str], Any]  # (capture, inputs, outputs, name) -> Executable
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
+    """Print and compile the function for `capture`, a capture of `fn`. Raises CannotReconstruct and CannotResume."""
+    return Emitter(capture, fn, context, start).finish()
+
+
+class Emitter:
+    """One use: prints one function."""
+
+    def __init__(self, capture: Capture, fn: Any, context: Context, start: Start | None) -> None:
+        self.capture = capture
+        self.fn = fn
+        self.context = context
+        self.start = start
+        self.code: CodeType = fn.__code__
+        self.params = parameter_names(self.code)
+        self.builder = Builder(capture.world, capture.trace.scope, self.params, start is not None, self.generator)
+        self.tail: list[str] = []  # effects and exit, behind the values
+        self.name = f"__compiled_fn_{next(_serial)}"
+
+    # -- the whole ------------------------------------------------------------------------------------------------------
+    def finish(self) -> Emitted:
+        b, capture = self.builder, self.capture
+        for effect in capture.effects:
+            EFFECTS[effect.kind](self, effect)
+        line = self.code.co_firstlineno
+        exit_ = capture.exit
+        if isinstance(exit_, Return):
+            self.tail.append(f"return {b.ref(exit_.value)}")
+        elif isinstance(exit_, LoopBack):
+            self.loop_back(exit_.frame)
+        else:
+            line = line_of(exit_.frames[0]) or line
+            self.break_(exit_)
+        head, executable = self.graph()
+        body = [*head, *b.lines, *self.tail]
+        text = f"def {self.name}({', '.join([*self.params, *b.slots.values()])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
+        return Emitted(self.compile(text, line), text, list(b.slots), executable)
+
+    def graph(self) -> tuple[list[str], Any]:
+        """The call of the graph; its inputs become slots."""
+        b, capture = self.builder, self.capture
+        trace = capture.trace
+        outputs = [value for value, _ in b.outputs.values()]
+        if not trace.ops and not outputs and not trace.scope.asserts:
+            return [], None
+        tensors, symbols = self.needed(outputs)
+        inputs: list[Any] = [*tensors, *symbols]
+        texts = [b.outside(t.source) for t in tensors] + [b.slot(name) for name in symbols]
+        executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
+        if not outputs and not executable.n_ops and not trace.scope.asserts:
+            return [], executable
+        call = f"{b.constant(executable.fn, 'graph')}({', '.join(texts)})"
+        names = [name for _, name in b.outputs.values()]
+        return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call], executable
+
+    def needed(self, outputs: list[Any]) -> tuple[list[Any], list[str]]:
+        """The traced inputs that the graph reads or writes, and the symbols that it cannot read off their metadata."""
+        trace, world = self.capture.trace, self.capture.world
+        wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
+        live = liveness.live_ops(trace.ops, wanted, trace.inputs)
+        vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
+        tensors = [t for t in trace.inputs if t.vid in vids]
+        read = {t.source for t in tensors}
+        mentioned: set[str] = set()
+        made = [t.sizes for op in trace.ops for t in liveness.tensors(op.outs)]  # a backward part may need these
+        for value in liveness.leaves([wanted, [(op.args, op.kwargs) for op in live], made]):
+            e = liveness.number(value)
+            if e is not None:
+                mentioned.update(s.name for x in (e, trace.scope.simplify(e)) for s in x.symbols())
+        symbols = [
+            name for name, source in world.symbols.items()
+            if name in mentioned and not (source.op in METADATA and source.base in read)
+        ]  # fmt: skip
+        return tensors, symbols
+
+    def compile(self, text: str, line: int) -> FunctionType:
+        code = self.code
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if hasattr(node, "lineno"):
+                node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
+                node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+        namespace = dict(self.builder.env, __builtins__={})
+        exec(compile(tree, code.co_filename, "exec"), namespace)
+        made: FunctionType = namespace.pop(self.name)
+        name = code.co_name if self.start is None else self.start.code.co_name
+        made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
+        made.__name__ = made.__qualname__ = self.name
+        made.__module__ = "pliant.compiled"
+        return made
+
+    # -- effects --------------------------------------------------------------------------------------------------------
+    def target(self, obj: Any) -> str:
+        source = self.capture.world.source_of(obj)
+        if source is not None:
+            return self.builder.outside(source)
+        return self.builder.ref(obj)
+
+    # -- exits ----------------------------------------------------------------------------------------------------------
+    def own_loops(self, depth: int) -> tuple[int, ...]:
+        """Region loops that frame number `depth` (0: the compiled one) is in."""
+        return self.start.loops if depth == 0 and self.start is not None else ()
+
+    def plan(self, frame: FrameState, depth: int, offset: int | None = None, stack: list | None = None) -> tuple[str, str]:
+        """The call that goes on with `frame`: `_resume_at_…((state…))`, as (function, arguments)."""
+        p = resume.plan(
+            frame, offset=offset, stack=stack, loops=self.own_loops(depth), lasti=instruction_index(frame.code), cache=self.context.cache
+        )
+        entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
+        return self.builder.constant(entry, p.resume.code.co_name.strip("_")), self.builder.tuple(p.items)
+
+    def loop_back(self, frame: FrameState) -> None:
+        b = self.builder
+        loop, items = loops.loop_of(frame, self.own_loops(0), self.context.cache, self.context.miss, instruction_index(frame.code))
+        self.tail.append(f"return {b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {b.tuple(items)})")
+
+    def break_(self, exit_: Break) -> None:
+        BreakWriter(self, exit_).write()
+
+    # -- generators -----------------------------------------------------------------------------------------------------
+    def generator(self, b: Builder, g: Any) -> str:
+        """A generator in whatever state it is in."""
+        f = g.frame
+        name = f.code.co_name
+        if g.done:
+            return f"{b.constant(support.exhausted)}({name!r})"
+        if g.running:
+            raise CannotReconstruct(f"the running generator {f.code.co_qualname}")
+        frame = suspend(f, 0, f.decoded.offsets[f.pc])
+        mode = resume.YIELD if g.started else resume.START
+        p = resume.plan(frame, mode=mode, loops=(), lasti=instruction_index(f.code), cache=self.context.cache)
+        make = p.resume.functions.get(id(frame.globals))
+        if make is None:
+            make = p.resume.functions[id(frame.globals)] = resume.make_function(p.resume, frame.globals, name)
+        text = f"{b.constant(make, f'generator_{name}')}({b.tuple(p.items)})"
+        return f"{b.constant(support.prime)}({text})" if g.started else text
+
+
+Choices = list[tuple[str, int | None, list]]  # (condition or "", offset, stack) of each way to go on; the last has no condition
+
+
+class BreakWriter:
+    """Prints the end of a function whose graph breaks: the action, then every suspended frame from the innermost outwards.
+
+    Without handlers this is straight-line code. Where some frame's instruction is covered by a `try`, the exception goes to `_x`, and
+    that frame is resumed at its handler instead.
+    """
+
+    def __init__(self, emitter: Emitter, exit_: Break) -> None:
+        self.emitter = emitter
+        self.b = emitter.builder
+        self.exit = exit_
+        self.frames = exit_.frames
+        self.out = emitter.tail
+
+    def write(self) -> None:
+        depth = len(self.frames) - 1
+        innermost, action = self.frames[depth], self.exit.action
+        if action[0] == "loop":  # the driver runs the rest of this frame, so only the frames outside of it are resumed here
+            call = self.loop(innermost, depth)
+            if depth == 0:
+                self.out.append(f"return {call}")
+                return
+            self.guarded([f"_r = {call}"], self.handled(depth))
+        else:
+            lines, choices = ACTIONS[action[0]](self, innermost, action)
+            self.guarded(lines, self.handled(depth + 1))
+            self.step(innermost, depth, choices)
+        for d in range(depth - 1, -1, -1):
+            self.step(self.frames[d], d, [("", None, [*self.frames[d].stack, Name("_r")])])
+
+    def handled(self, depth: int) -> bool:
+        """Is there a handler in a frame outside of frame number `depth`?"""
+        return any(f.handler is not None for f in self.frames[:depth])
+
+    def guarded(self, lines: list[str], catching: bool) -> None:
+        if catching:
+            self.out += ["_x = None", *self.caught(lines)]
+        else:
+            self.out += lines
+
+    def caught(self, lines: list[str]) -> list[str]:
+        return ["try:", *(PAD + x for x in lines or ["pass"]), f"except {self.b.constant(BaseException)} as _e:", f"{PAD}_x = _e"]
+
+    def step(self, frame: FrameState, depth: int, choices: Choices) -> None:
+        """Resume one frame: at its handler if `_x` holds an exception, else at one of `choices`."""
+        lines = self.normal(frame, depth, choices)
+        if frame.handler is not None:
+            at_handler = [f"{PAD}try:", f"{PAD * 2}{self.handler(frame, depth)}", f"{PAD}finally:", f"{PAD * 2}_x = None"]
+            lines = ["if _x is not None:", *at_handler, "else:", *(PAD + x for x in lines)]
+        elif self.handled(depth):
+            lines = ["if _x is None:", *(PAD + x for x in lines)]
+        self.out += self.caught(lines) if self.handled(depth) else lines
+
+    def leaving(self, depth: int) -> str:
+        return "return" if depth == 0 else "_r ="
+
+    def normal(self, frame: FrameState, depth: int, choices: Choices) -> list[str]:
+        calls = []
+        for condition, offset, stack in choices:
+            fn, state = self.emitter.plan(frame, depth, offset, stack)
+            calls.append((condition, f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}"))
+        if len(calls) == 1:
+            return [calls[0][1]]
+        return [f"if {calls[0][0]}:", PAD + calls[0][1], "else:", PAD + calls[1][1]]
+
+    def handler(self, frame: FrameState, depth: int) -> str:
+        assert frame.handler is not None
+        target, keep, lasti = frame.handler
+        stack = frame.stack[:keep] + ([LastI(frame.lasti)] if lasti else []) + [Name("_x")]
+        fn, state = self.emitter.plan(frame, depth, target, stack)
+        return f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}"
+
+    def call(self, depth: int, fn: str, args: str, kwargs: str = "") -> str:
+        """`fn(args)` called from frame `depth`: with that frame's exception being handled, and with the inlined frames in the traceback."""
+        if not args and kwargs == "":
+            plain = f"{fn}()"
+        else:
+            plain = f"{fn}({', '.join(x for x in (args, kwargs) if x)})"
+        handled = next((f.exc_info for f in reversed(self.frames[: depth + 1]) if f.exc_info is not None), None)
+        hops = [self.hop(f) for f in self.frames[1 : depth + 1]]
+        if handled is None and not hops:
+            return plain
+        chain = [*hops, fn]
+        inner = ", ".join([*chain[1:], *([args] if args else [])])
+        if handled is None:
+            return f"{chain[0]}({', '.join(x for x in (inner, kwargs) if x)})"
+        keywords = f"{self.b.constant(dict)}({kwargs})" if kwargs else "{}"
+        return f"{self.b.constant(support.handling)}({self.b.ref(handled)}, {chain[0]}, ({inner}{',' if inner else ''}), {keywords})"
+
+    def hop(self, frame: FrameState) -> str:
+        code, _ = resume.origin_of(frame.code)
+        return self.b.constant(support.hop(code, line_of(frame) or code.co_firstlineno), f"frame_{code.co_name}")
+
+    def loop(self, frame: FrameState, depth: int) -> str:
+        header = self.exit.action[1]
+        within = (*self.emitter.own_loops(depth), header)
+        context = self.emitter.context
+        frame = at_offset(frame, header)
+        loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code))
+        state = self.b.tuple(items)
+        return self.call(depth, self.b.constant(loops.run_loop), f"{self.b.constant(loop, f'loop_{header}')}, {state}")
+
+
+
+def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, fn, args, kwargs = action
+    b = w.b
+    if all(type(k) is str and identifier(k) for k in kwargs):
+        keywords = ", ".join(f"{k}={b.ref(v)}" for k, v in kwargs.items())
+    else:
+        keywords = f"**{{{b.pairs(kwargs)}}}"
+    call = w.call(len(w.frames) - 1, b.ref(fn), b.refs(args), keywords)
+    if w.exit.pushes:
+        return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r")])]
+    return [call], [("", None, frame.stack)]
+
+
+def action_branch(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, value, yes, no, stack_yes, stack_no = action
+    call = w.call(len(w.frames) - 1, w.b.constant(bool), w.b.ref(value))
+    return [f"_r = {call}"], [("_r", yes, stack_yes), ("", no, stack_no)]
+
+
+def action_branch_none(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, value, yes, no, stack_yes, stack_no = action
+    return [f"_r = {w.b.ref(value)} is None"], [("_r", yes, stack_yes), ("", no, stack_no)]
+
+
+def action_next(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, iterator, body, exhausted, stack_exhausted = action
+    end = w.b.constant(loops.END, "end")
+    call = w.call(len(w.frames) - 1, w.b.constant(next), f"{w.b.ref(iterator)}, {end}")
+    return [f"_r = {call}"], [(f"_r is {end}", exhausted, stack_exhausted), ("", body, [*frame.stack, Name("_r")])]
+
+
+def unpacked(n: int) -> tuple[str, list]:
+    names = [f"_u{i}" for i in range(n)]
+    return f"[{', '.join(names)}]", [Name(x) for x in reversed(names)]
+
+
+def action_unpack(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, value, n = action
+    targets, pushed = unpacked(n)
+    return [f"{targets} = {w.b.ref(value)}"], [("", None, [*frame.stack, *pushed])]
+
+
+def action_unpack_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    _, fn, args, n = action
+    targets, pushed = unpacked(n)
+    return [f"{targets} = {w.call(len(w.frames) - 1, w.b.ref(fn), w.b.refs(args))}"], [("", None, [*frame.stack, *pushed])]
+
+
+def action_enter(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    call = w.call(len(w.frames) - 1, w.b.constant(support.enter), w.b.ref(action[1]))
+    return [f"_u0, _r = {call}"], [("", None, [*frame.stack, Name("_u0"), Name("_r")])]
+
+
+def action_none(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
+    return [], [("", None, [*frame.stack, *([None] if w.exit.pushes else [])])]
+
+
+ACTIONS: dict[str, Callable[[BreakWriter, FrameState, tuple], tuple[list[str], Choices]]] = {
+    "call": action_call,
+    "branch": action_branch,
+    "branch_none": action_branch_none,
+    "next": action_next,
+    "unpack": action_unpack,
+    "unpack_call": action_unpack_call,
+    "enter": action_enter,
+    "none": action_none,
+}
+
+
+# -- effects ---------------------------------------------------------------------------------------------------------------
+def effect_call(text: Callable[[Emitter, Effect], str]) -> Callable[[Emitter, Effect], None]:
+    def write(e: Emitter, effect: Effect) -> None:
+        e.tail.append(text(e, effect))
+
+    return write
+
+
+def helper(fn: Any) -> Callable[[Emitter, Effect], None]:
+    return effect_call(lambda e, x: f"{e.builder.constant(fn, fn.__name__)}({e.target(x.target)}, {e.builder.refs(x.args)})")
+
+
+def effect_setattr(e: Emitter, x: Effect) -> None:
+    put = e.builder.constant(support.raw_setattr(x.target), f"setattr_{type(x.target).__name__}")
+    e.tail.append(f"{put}({e.target(x.target)}, {e.builder.refs(x.args)})")
+
+
+def effect_delattr(e: Emitter, x: Effect) -> None:
+    drop = e.builder.constant(support.raw_delattr(x.target), f"delattr_{type(x.target).__name__}")
+    e.tail.append(f"{drop}({e.target(x.target)}, {e.builder.refs(x.args)})")
+
+
+def effect_real_call(e: Emitter, x: Effect) -> None:
+    b = e.builder
+    args, kwargs = x.args
+    keywords = f", **{{{b.pairs(kwargs)}}}" if kwargs else ""
+    e.tail.append(f"{b.ref(x.target)}(*{b.tuple(args)}{keywords})")
+
+
+def effect_global(e: Emitter, x: Effect) -> str:
+    return e.builder.constant(x.target, "globals")
+
+
+EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
+    "setattr": effect_setattr,
+    "delattr": effect_delattr,
+    "dict_set": effect_call(lambda e, x: f"{e.target(x.target)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
+    "dict_del": effect_call(lambda e, x: f"del {e.target(x.target)}[{e.builder.ref(x.args[0])}]"),
+    "dict_replace": effect_call(
+        lambda e, x: (
+            f"{e.builder.constant(support.dict_replace)}({e.target(x.target)}, {e.builder.tuple([tuple(p) for p in x.args[0]])})"
+        )
+    ),
+    "list_replace": helper(support.list_replace),
+    "list_extend": helper(list.extend),
+    "set_replace": helper(support.set_replace),
+    "deque_replace": helper(support.deque_replace),
+    "global_set": effect_call(lambda e, x: f"{effect_global(e, x)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
+    "global_del": effect_call(lambda e, x: f"del {effect_global(e, x)}[{e.builder.ref(x.args[0])}]"),
+    "cell_set": effect_call(lambda e, x: f"{e.target(x.target)}.cell_contents = {e.builder.ref(x.args[0])}"),
+    "cell_del": effect_call(lambda e, x: f"{e.builder.constant(support.cell_del)}({e.target(x.target)})"),
+    "call": effect_real_call,
+    "global_state": effect_call(lambda e, x: f"{e.builder.constant(x.target)}({e.builder.refs(x.args)})"),
+}
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------------
+def parameter_names(code: CodeType) -> list[str]:
+    """Names for the frame's arguments that are valid and do not meet the emitter's own (which begin with `_`)."""
+    n = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return [x if identifier(x) and re.match(r"[A-Za-z]", x) and x.isascii() else f"a{i}_" for i, x in enumerate(code.co_varnames[:n])]
+
+
+def instruction_index(code: CodeType) -> Callable[[Any], int]:
+    """The interpreter's stack holds indexes of decoded instructions where CPython's holds code units."""
+    return lambda v: decode(code).offsets[v] // 2
+
+
+def line_of(frame: FrameState) -> int | None:
+    return line_at(frame.code, frame.lasti * 2) if frame.lasti >= 0 else None
+
+
+def at_offset(frame: FrameState, offset: int) -> FrameState:
+    return FrameState(
+        frame.code, frame.globals, frame.function, frame.fast, frame.stack, offset, frame.exc_info, frame.handler, frame.lasti, frame.loop
+    )
+
+
+__all__ = ["NULL", "Context", "Emitted", "emit"]

@@ -1,0 +1,132 @@
+"""Region loops: a loop that stays in Python, its body compiled on its own. Also the entry points of resume functions."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+from pliant import native
+from pliant.interpret.capture import FrameState
+from pliant.jit import resume
+from pliant.jit.assemble import VALUE, exception_table, handler_at
+from pliant.jit.resume import Layout, Plan, ResumeCode
+
+Miss = Callable[[Any, Any, tuple], tuple]
+END = object()
+
+
+def entry_point(code: ResumeCode, globals_: dict, miss: Miss) -> Any:
+    """The entry point of a resume function; one for each globals dict."""
+    found = code.functions.get(id(globals_))
+    if found is None:
+        fn = resume.make_function(code, globals_)
+        found = code.functions[id(globals_)] = native.EntryPoint(fn, miss)
+    return found
+
+
+class LoopState:
+    """What the body of a region loop returns when it is back at the header. Never seen by user code."""
+
+    __slots__ = ("items", "loop")
+
+    def __init__(self, loop: Loop, items: tuple) -> None:
+        self.loop = loop
+        self.items = items
+
+
+class Loop:
+    """A region loop entered with one layout of locals and stack (those at the header).
+
+    `items` are the state: `prefix` slots, then the stack, top first (a `for` loop's iterator is `items[prefix]`).
+    """
+
+    __slots__ = ("after", "body", "code", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
+
+    def __init__(self, at_header: Plan, globals_: dict, cache: resume.Cache, miss: Miss) -> None:
+        layout = at_header.resume.layout
+        code = at_header.resume.origin()
+        assert code is not None
+        self.code = at_header.resume.origin
+        self.header = layout.offset
+        self.prefix = at_header.prefix
+        instruction, following = instruction_at(code, layout.offset)
+        self.is_for = instruction.opname == "FOR_ITER"
+        outer = layout.loops[:-1]
+
+        def entry(to: Layout) -> Any:
+            return entry_point(resume.resume_code(code, to, cache), globals_, miss)
+
+        self.handler = self.after = None
+        self.keeps = self.handler_prefix = 0
+        if not self.is_for:
+            self.body = entry(layout)
+            return
+        self.body = entry(replace(layout, offset=following, stack=(*layout.stack, VALUE)))
+        self.after = entry(replace(layout, offset=instruction.argval, stack=layout.stack[:-1], loops=outer))
+        covering = handler_at(exception_table(code), layout.offset)
+        if covering is not None:
+            _, _, target, depth, lasti = covering
+            mark = (layout.offset // 2,) if lasti else ()
+            self.handler = entry(replace(layout, offset=target, stack=(*layout.stack[:depth], *mark, VALUE), loops=outer))
+            self.keeps = sum(type(m) is str and m != resume.NULL_ITEM for m in layout.stack[:depth])
+            self.handler_prefix = len(layout.slots) + (resume.PREVIOUS in layout.stack[:depth])
+
+    def same_loop(self, other: Loop) -> bool:
+        return self is other or (self.header == other.header and self.code() is other.code())
+
+
+def instruction_at(code: CodeType, offset: int) -> tuple[dis.Instruction, int]:
+    """The instruction at `offset` (behind EXTENDED_ARG prefixes) and the offset of the one after it."""
+    instructions = dis.get_instructions(code)
+    for i in instructions:
+        if i.offset >= offset and i.opname != "EXTENDED_ARG":
+            following = next(instructions, None)
+            return i, following.offset if following is not None else len(code.co_code)
+    raise IndexError(offset)
+
+
+def run_loop(loop: Loop, items: tuple) -> Any:
+    """Drive a region loop: the iterator is advanced here, every turn of the body is a compiled call.
+
+    Returns what the function returns, or the `LoopState` of a loop further out.
+    """
+    while True:
+        if loop.is_for:
+            p = loop.prefix
+            try:
+                item = next(items[p], END)
+            except BaseException as e:
+                if loop.handler is None:
+                    raise
+                error = e
+            else:
+                if item is END:
+                    return loop.after(items[:p] + items[p + 1 :])
+                error = None
+            if error is not None:
+                try:
+                    return loop.handler(items[: loop.handler_prefix] + (error,) + items[len(items) - loop.keeps :])
+                finally:
+                    error = None
+            r = loop.body(items[:p] + (item,) + items[p:])
+        else:
+            r = loop.body(items)
+        if type(r) is not LoopState or not loop.same_loop(r.loop):
+            return r
+        loop, items = r.loop, r.items
+
+
+def loop_of(frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any) -> tuple[Loop, list]:
+    """The loop whose header `frame` stands at (`frame.offset`), and its state."""
+    at_header = resume.plan(frame, loops=loops, lasti=lasti, cache=cache)
+    key = ~id(frame.globals)
+    loop = at_header.resume.functions.get(key)
+    if loop is None:
+        loop = at_header.resume.functions[key] = Loop(at_header, frame.globals, cache, miss)
+    return loop, at_header.items
+
+
+__all__ = ["Loop", "LoopState", "entry_point", "loop_of", "run_loop"]

@@ -152,7 +152,7 @@ TORCH_C: list[Row] = [
     Row("torch._C", "native", STATE_WRITERS),
     Row("torch._C", "symint", PREDICATES),
     Row("torch", "constant", "init_num_threads"),
-    *skips("PL0037", "it changes a setting of the whole process", {"torch._C": "*"}),
+    *skips("PL0004", "an internal function of torch that nobody has vouched for", {"torch._C": "*"}),
     *skips("PL0030", "a function transform captures by itself", {"torch._C._functorch": "*"}),
     Row("torch._C._autograd", "constant", "_profiler_enabled _profiler_type"),
     *skips("PL0033", "a profiler or a part of the autograd engine", {"torch._C._autograd": "*", "torch._C._profiler": "*"}),

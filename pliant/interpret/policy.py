@@ -1,0 +1,397 @@
+"""The call policy: what happens when the program calls something that is not simply interpreted.
+
+The knowledge is in `policy_tables/`: rows for functions, classes and methods, and rules for the modules of Python functions. This
+file reads them and answers. Most specific first: the user's doors, then a row for the very object, then the rule of its module,
+then the default. The default of a Python function is `inline`, of a C function or class `skip`: nobody vouched for it.
+
+Kinds are described in `policy_tables.row.KINDS`. Lookasides of the interpreter win over all of this.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import sys
+import types
+from typing import Any
+
+import torch
+
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.policy_tables import modules, python, stdlib, torch_ops, torch_python
+from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, policy_of
+
+ROWS: list[Row] = python.ROWS + stdlib.ROWS + torch_ops.ROWS + torch_python.ROWS
+HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
+ASYNC_FLAGS = 0x80 | 0x200  # coroutines, async generators
+BuiltinType = types.BuiltinFunctionType
+
+INLINE = Policy("inline")
+NATIVE = Policy("native")
+ASYNC = Policy("skip", "new", "PL0040", "a coroutine or async generator")
+UNKNOWN = Policy("skip", "new", "PL0004", explicit=False)
+UNKNOWN_METHOD = Policy("skip", "new", "PL0004", "a method that nobody has vouched for", explicit=False)
+OUTSIDE_METHOD = Policy("skip", "new", "PL0007", "it reads or changes an outside object in a way that cannot be guarded")
+TENSOR_CLASS = Policy("skip", "new", "PL0011", "a tensor is made through a class")
+SCRIPT = Policy("skip", "new", "PL0038", "TorchScript runs by itself")
+BY_USER = {
+    "inline": INLINE,
+    "graph": Policy("graph"),
+    "skip": Policy("skip", "new", "PL0021", "you excluded it from compilation"),
+    "native": NATIVE,
+}
+
+# -- the tables, keyed by the objects they name ---------------------------------------------------------------------------------
+_objects: dict[int, tuple[Any, Policy]] = {}  # id -> (the object, kept alive, so the id stays its own)
+_methods: dict[tuple[type, str], Policy] = {}  # (class, name or "*")
+_by_user: dict[int, tuple[Any, Policy]] = {}
+_by_module: dict[str | None, Policy] = {}
+_bound: dict[tuple[type, str, bool], Policy] = {}
+_pending: list[Row] = list(ROWS)
+_modules_seen = -1
+
+
+def _member(space: Any, name: str) -> Any:
+    """The object that a row names in its space; None where this version has none."""
+    if isinstance(space, type):
+        found = next((c.__dict__[name] for c in space.__mro__ if name in c.__dict__), None)
+        return found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+    return getattr(space, name, None)
+
+
+def _is_c(obj: Any) -> bool:
+    """C functions, and classes that no class statement made."""
+    if isinstance(obj, type):
+        return not (obj.__flags__ & HEAPTYPE and "__module__" in obj.__dict__) and not issubclass(obj, BaseException)
+    return isinstance(obj, BuiltinType)
+
+
+def _enter(space: Any, row: Row) -> None:
+    policy = policy_of(row)
+    for name in row.names.split():
+        if isinstance(space, type):
+            _methods.setdefault((space, name), policy)
+        if name == "*":
+            if not isinstance(space, type):
+                for n in dir(space):
+                    obj = getattr(space, n, None)
+                    if _is_c(obj) and not n.startswith("__"):
+                        _objects.setdefault(id(obj), (obj, policy))
+            continue
+        obj = _member(space, name)
+        if obj is not None:
+            _objects.setdefault(id(obj), (obj, policy))
+
+
+def load() -> None:
+    """Enter the rows whose modules have been imported by now. Names win over `*`, earlier rows over later ones."""
+    global _pending, _modules_seen
+    if _modules_seen == len(sys.modules):
+        return
+    _modules_seen = len(sys.modules)
+    found, waiting = [], []
+    for row in _pending:
+        space = find_space(row.space)
+        (waiting if space is None else found).append((space, row))
+    for star in (False, True):
+        for space, row in found:
+            if ("*" in row.names.split()) is star:
+                _enter(space, row)
+    _pending = [row for _, row in waiting]
+
+
+# -- the user's doors ---------------------------------------------------------------------------------------------------------------
+def set_kind(fn: Any, kind: str) -> None:
+    """`pliant.skip`, `pliant.inline`, `pliant.allow_in_graph`, `pliant.disable`: the user's word wins over every table."""
+    if kind not in BY_USER:
+        raise ValueError(f"kind {kind!r} is not one of {sorted(BY_USER)}")
+    for key in (fn, getattr(fn, "__func__", None), getattr(fn, "__code__", None)):
+        if key is not None:
+            _by_user[id(key)] = (key, BY_USER[kind])
+    runs_natively.cache_clear()
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Run `fn` as one torch operation on traced tensors. It must depend on its arguments alone. Usable as a decorator."""
+    set_kind(fn, "graph")
+    return fn
+
+
+def skip(fn: Any) -> Any:
+    """Break the graph at every call of `fn`; `fn` itself runs in CPython. Usable as a decorator."""
+    set_kind(fn, "skip")
+    return fn
+
+
+def inline(fn: Any) -> Any:
+    """Interpret `fn` even where a table says otherwise. Usable as a decorator."""
+    set_kind(fn, "inline")
+    return fn
+
+
+def forget_user_kinds() -> None:
+    """Drop what `set_kind` was told: `pliant.reset()` and the tests call this."""
+    _by_user.clear()
+    runs_natively.cache_clear()
+
+
+def _user(fn: Any) -> Policy | None:
+    found = _by_user.get(id(fn))
+    return found[1] if found is not None else None
+
+
+def user_kind(fn: Any) -> str | None:
+    """The kind that the user gave to `fn`, if any."""
+    policy = _user(fn)
+    return policy.kind if policy is not None else None
+
+
+# -- Python functions ------------------------------------------------------------------------------------------------------------------
+def python_policy(fn: Any) -> Policy:
+    """The policy of a Python function: its own row, else the rule of the module whose globals it uses."""
+    code = fn.__code__
+    if _by_user:
+        policy = _user(fn) or _user(code)
+        if policy is not None:
+            return policy
+    found = _objects.get(id(fn))
+    if found is not None:
+        return found[1]
+    if code.co_flags & ASYNC_FLAGS:
+        return ASYNC
+    module = fn.__globals__.get("__name__")
+    rule = _by_module.get(module)
+    if rule is None:
+        load()  # a module met for the first time may have rows that were waiting for it
+        rule = _by_module[module] = modules.module_policy(module)
+        found = _objects.get(id(fn))
+        if found is not None:
+            return found[1]
+    return rule
+
+
+def python_kind(fn: Any) -> str:
+    """The kind of a Python function."""
+    return python_policy(fn).kind
+
+
+# -- C functions and their methods ----------------------------------------------------------------------------------------------------
+def c_policy(fn: Any) -> Policy:
+    """The policy of a C function of a module."""
+    if _by_user:
+        policy = _user(fn)
+        if policy is not None:
+            return policy
+    found = _objects.get(id(fn))
+    if found is None:
+        load()
+        found = _objects.get(id(fn))
+    return found[1] if found is not None else UNKNOWN
+
+
+def c_kind(fn: Any) -> str:
+    """The kind of a C function of a module."""
+    return c_policy(fn).kind
+
+
+def method_policy(t: type, name: str, outside: bool = False) -> Policy:
+    """The policy of method `name` of C type `t`; `outside`: its object existed before the capture."""
+    key = (t, name, outside)
+    policy = _bound.get(key)
+    if policy is None:
+        load()
+        policy = _bound[key] = _method_policy(t, name, outside)
+    return policy
+
+
+def _method_policy(t: type, name: str, outside: bool) -> Policy:
+    for c in t.__mro__:
+        policy = _methods.get((c, name))
+        if policy is None and c is not object:
+            policy = _methods.get((c, "*"))
+        if policy is None:
+            continue
+        if outside and policy.kind in ("native", "symint") and c not in UNCHANGING:
+            return OUTSIDE_METHOD
+        return policy
+    if t in IMMUTABLE:
+        return NATIVE
+    if isinstance(t, enum.EnumMeta) and not outside:
+        return NATIVE
+    return UNKNOWN_METHOD
+
+
+def method_kind(t: type, name: str, outside: bool = False) -> str:
+    """The kind of method `name` of C type `t`."""
+    return method_policy(t, name, outside).kind
+
+
+# Types whose methods may run on outside objects: immutable, shadowed by the world model, or reading nothing that changes.
+UNCHANGING: set[Any] = IMMUTABLE | {
+    find_space(path)
+    for path in (python.VALUE_TYPES + " " + python.CONTAINER_TYPES).split()
+    if find_space(path) is not None
+} | {torch._C.TensorBase, torch.Tensor, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, BaseException}  # fmt: skip
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------------------------
+def class_policy(cls: type) -> Policy | None:
+    """How to construct `cls`; None where nothing is known of a C type."""
+    if _by_user:
+        policy = _user(cls)
+        if policy is not None:
+            return policy
+    found = _objects.get(id(cls))
+    if found is None:
+        load()
+        found = _objects.get(id(cls))
+    if found is not None:
+        return found[1]
+    if isinstance(cls, enum.EnumMeta):
+        return NATIVE
+    if issubclass(cls, torch.Tensor):
+        return TENSOR_CLASS
+    rule = modules.module_policy(cls.__module__)
+    if rule.kind == "skip":
+        return rule
+    if "__dict__" in cls.__dict__ or "__module__" in cls.__dict__ and cls.__flags__ & HEAPTYPE and not _looks_like_c(cls):
+        return _python_class_policy(cls)
+    if cls in IMMUTABLE or issubclass(cls, (BaseException, tuple)):
+        return NATIVE  # exceptions, structseqs, torch.return_types: they hold what they are given
+    return None
+
+
+def _looks_like_c(cls: type) -> bool:
+    """A heap type of a C extension: none of its own attributes is Python code."""
+    return cls.__module__.startswith("torch._C") or not any(isinstance(v, types.FunctionType) for v in cls.__dict__.values())
+
+
+def _python_class_policy(cls: type) -> Policy | None:
+    """A Python class is constructed by interpreting its `__new__` and `__init__`, if each C base below it is known."""
+    for base in cls.__mro__:
+        if base is object or "__module__" in base.__dict__ and base.__flags__ & HEAPTYPE and not _looks_like_c(base):
+            continue
+        if issubclass(base, BaseException) or base in IMMUTABLE:
+            continue
+        found = _objects.get(id(base))
+        if found is None and base.__flags__ & HEAPTYPE:
+            continue  # a class statement without methods (a mixin, a Generic)
+        if found is None or found[1].kind == "skip":
+            return found[1] if found is not None else None
+    return INLINE
+
+
+def class_kind(cls: type) -> str | None:
+    """The kind of constructing `cls`: None where nothing is known of a C type."""
+    policy = class_policy(cls)
+    return policy.kind if policy is not None else None
+
+
+# -- everything else ------------------------------------------------------------------------------------------------------------------------
+def object_policy(o: Any) -> Policy | None:
+    """The policy of calling an instance that is neither function nor class; None: look at its class's `__call__`."""
+    if _by_user:
+        policy = _user(o)
+        if policy is not None:
+            return policy
+    if isinstance(o, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return BY_USER["graph"]
+    if isinstance(o, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
+        return SCRIPT
+    found = _objects.get(id(o))
+    return found[1] if found is not None else None
+
+
+def kind_of_object(o: Any) -> str | None:
+    """The kind of calling an instance that is neither function nor class."""
+    policy = object_policy(o)
+    return policy.kind if policy is not None else None
+
+
+def classify(fn: Any) -> Policy:
+    """The policy of any callable, as the interpreter would apply it (lookasides aside)."""
+    t = type(fn)
+    if t is types.FunctionType:
+        return python_policy(fn)
+    if t is types.MethodType:
+        return classify(fn.__func__)
+    if t is functools.partial:
+        return classify(fn.func)
+    if isinstance(fn, functools._lru_cache_wrapper):
+        return c_policy(fn) if id(fn) in _objects else classify(fn.__wrapped__)
+    if t is BuiltinType:
+        owner = fn.__self__
+        if owner is None or isinstance(owner, types.ModuleType) or id(fn) in _objects:
+            return c_policy(fn)
+        return method_policy(owner if isinstance(owner, type) else type(owner), fn.__name__)
+    if t in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
+        return method_policy(fn.__objclass__, fn.__name__)
+    if t is types.MethodWrapperType:
+        return method_policy(type(fn.__self__), fn.__name__)
+    if isinstance(fn, type):
+        return class_policy(fn) or UNKNOWN
+    policy = object_policy(fn)
+    if policy is not None:
+        return policy
+    call = getattr(t, "__call__", None)
+    return classify(call) if call is not None and call is not fn else UNKNOWN
+
+
+# -- what a break says ---------------------------------------------------------------------------------------------------------------------
+def full_name(fn: Any) -> str:
+    """`module.qualname`, as well as it can be told."""
+    name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
+    module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", None)
+    return f"{module}.{name}" if module and module != "builtins" else name
+
+
+def break_of(fn: Any) -> tuple[str, str]:
+    """Graph-break code and reason for calling a skipped function or class."""
+    policy = classify(fn)
+    code = policy.code or "PL0003"
+    return code, f"call of {full_name(fn)}" + (f": {policy.why}" if policy.why else "")
+
+
+def break_of_method(t: type, name: str) -> tuple[str, str]:
+    """Graph-break code and reason for a skipped method of a C type."""
+    policy = method_policy(t, name)
+    return policy.code or "PL0004", f"call of {t.__name__}.{name}" + (f": {policy.why}" if policy.why else "")
+
+
+# -- frames that C code starts -------------------------------------------------------------------------------------------------------------
+_PLIANT = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_ROOTS = sorted({os.path.dirname(os.__file__) + os.sep, os.path.dirname(os.path.dirname(torch.__file__)) + os.sep}, key=len, reverse=True)
+
+
+def module_of_file(path: str) -> str | None:
+    """The dotted module name of a source file of the standard library or of an installed package; None elsewhere."""
+    if path.startswith("<frozen ") and path.endswith(">"):
+        return path[8:-1]
+    for root in _ROOTS:
+        if path.startswith(root):
+            name = path[len(root) :].removesuffix(".py").replace(os.sep, ".")
+            return name.removesuffix(".__init__")
+    return None
+
+
+@functools.lru_cache(maxsize=None)
+def runs_natively(code: types.CodeType) -> bool:
+    """Whether a Python frame that C code starts during capture is left to CPython; otherwise it is interpreted (or breaks)."""
+    policy = _user(code)
+    if policy is not None:
+        return policy.kind in ("graph", "native")
+    path = code.co_filename
+    if path.startswith(_PLIANT):
+        return True
+    rule = modules.module_policy(module_of_file(path))
+    if path.startswith(_TORCH):
+        return rule.kind != "inline"  # the dispatcher runs torch's own kernels and tracers
+    return rule.kind in ("native_python", "graph")
+
+
+load()
+
+__all__ = ["KINDS", "ROWS", "Policy", "allow_in_graph", "break_of", "break_of_method", "c_kind", "class_kind", "classify", "inline"]
+__all__ += ["kind_of_object", "load", "method_kind", "python_kind", "runs_natively", "set_kind", "skip", "user_kind"]

@@ -18,7 +18,7 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.schema import argument, op_info
-from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
 
 SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
@@ -42,7 +42,12 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if info.composite:
         with trace.mode:
             return func._op_dk(torch.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-    out = through_meta(trace, func, args, kwargs)
+    try:
+        out = through_meta(trace, func, args, kwargs)
+    except RuntimeError as e:
+        if not is_limit(e):
+            raise
+        out = through_meta(trace, func, args, kwargs, pinned=True)  # its shape function wants integers
     record(trace, func, args, kwargs, out)
     return out
 
@@ -104,8 +109,17 @@ def meta_of(x: TracedTensor) -> torch.Tensor:
     return m
 
 
-def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-    """Metadata of the results from PyTorch's meta kernels and Python decompositions, sizes symbolic."""
+def pinned_twin(x: TracedTensor) -> torch.Tensor:
+    """A twin with every size a number, each guarded."""
+    sizes, strides = [[symnode.concrete(v) for v in vs] for vs in (x.sizes, x.strides)]
+    if type(x.offset) is int and not x.offset:
+        return torch.empty_strided(sizes, strides, dtype=x.dtype, device=META)
+    return torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(sizes, strides, symnode.concrete(x.offset))
+
+
+def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool = False) -> Any:
+    """Metadata of the results from PyTorch's meta kernels and Python decompositions, sizes symbolic (or `pinned`)."""
+    made: dict[int, torch.Tensor] = {}
     twins: dict[int, TracedTensor] = {}
     device = None
 
@@ -114,12 +128,14 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         if type(x) is TracedTensor:
             if device is None or (x.device.type != "cpu" and x.sizes):
                 device = x.device
-            m = meta_of(x)
-            twins[id(m)] = x
+            m = made.get(id(x))
+            if m is None:
+                m = made[id(x)] = pinned_twin(x) if pinned else meta_of(x)
+                twins[id(m)] = x
             return m
         if isinstance(x, torch.Generator):
             return None
-        return x
+        return symnode.concrete(x) if pinned else x
 
     margs = tree_map(lower, args)
     mkwargs = tree_map(lower, kwargs)
@@ -132,7 +148,6 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if mkwargs.get("pin_memory"):
         mkwargs["pin_memory"] = False
     info = op_info(func)
-    before = {id(m): m for m in (meta_of(t) for t in twins.values())}
     symnode.enter_library()
     try:
         with enable_python_dispatcher():
@@ -143,7 +158,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         raise Untraceable(func, f"PyTorch has no shape function for it ({str(e).splitlines()[0]})") from e
     finally:
         symnode.leave_library()
-    for m in before.values():
+    for m in made.values():
         refresh(trace, func, twins[id(m)], m)
 
     def lift(o: Any, alias: tuple[str, bool] | None) -> Any:
@@ -199,9 +214,15 @@ def same(a: Any, b: Any) -> bool:
     return a is b or a.node.expr is b.node.expr
 
 
+def agree(now: Any, before: Any) -> bool:
+    if same(now, before):
+        return True
+    return type(now) is int and type(before) is torch.SymInt and before.node.scope.simplify(before.node.expr).const == now
+
+
 def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
     """After an in-place operator: give `x` the metadata that its twin has now."""
-    if m.dim() == len(x.sizes) and all(map(same, plain(m.size()), x.sizes)) and all(map(same, plain(m.stride()), x.strides)):
+    if m.dim() == len(x.sizes) and all(map(agree, plain(m.size()), x.sizes)) and all(map(agree, plain(m.stride()), x.strides)):
         return
     if not op_info(func).inplace_view:
         raise Untraceable(func, "resizes a tensor in place")

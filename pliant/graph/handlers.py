@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -266,3 +267,39 @@ def refuse(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 handler(*REFUSED)(refuse)
+
+
+# metadata as plain integers -----------------------------------------------------------------------------------
+# C++ code that is not written for symbolic sizes asks for integers: each is pinned, with the guard on record.
+@handler("size")
+def size(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
+    return [symnode.concrete(s) for s in args[0].sizes]
+
+
+@handler("stride")
+def stride(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
+    return [symnode.concrete(s) for s in args[0].strides]
+
+
+@handler("numel")
+def number_of_elements(trace: Any, func: Any, args: tuple, kwargs: dict) -> int:
+    return math.prod(symnode.concrete(s) for s in args[0].sizes)
+
+
+@handler("storage_offset")
+def storage_offset(trace: Any, func: Any, args: tuple, kwargs: dict) -> int:
+    return symnode.concrete(args[0].offset)
+
+
+@handler("dim")
+def dim(trace: Any, func: Any, args: tuple, kwargs: dict) -> int:
+    return len(args[0].sizes)
+
+
+@handler("sym_size", "sym_stride", "sym_numel", "sym_storage_offset")
+def symbolic(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    x = args[0]
+    what = func._schema.name
+    if what == "aten::sym_numel":
+        return to_sym(trace.scope, trace.scope.ctx.lift(numel(trace, x.sizes)))
+    return {"aten::sym_size": x.sizes, "aten::sym_stride": x.strides, "aten::sym_storage_offset": x.offset}[what]

@@ -256,6 +256,10 @@ class SymNode:
         return SymNode(self.scope, op(number(self.expr), b))
 
 
+#: PyTorch's meta functions look for *their* unbacked symbols under this name; ours are found in other ways.
+Expr.free_symbols = property(lambda self: frozenset())  # type: ignore[attr-defined]
+
+
 def exprs(nodes: list[SymNode]) -> list[Expr]:
     return [n.expr for n in nodes]
 

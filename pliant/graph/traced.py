@@ -30,6 +30,22 @@ class Untraceable(PliantError):
         self.kind = kind
 
 
+#: What PyTorch's C++ code says when it wanted data, or plain integers, of a tensor that has none.
+LIMITS = (
+    "data is not allocated yet",
+    "with symbolic sizes/strides",
+    "expected to contain only concrete integers",
+    "dispatch_on_subclass called with NO overloaded args",
+    "Cannot access data pointer",
+    "Cannot access storage",
+)
+
+
+def is_limit(error: BaseException) -> bool:
+    """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
+    return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)
+
+
 def unhandled(func: Any, args: tuple, kwargs: dict) -> Any:
     raise Untraceable(func, "a traced tensor was used while nothing was recording")
 

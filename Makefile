@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := .venv/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check --no-input -q
+PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h)
 
 export HF_HUB_OFFLINE := 1
@@ -38,8 +38,9 @@ bench: setup
 
 # torch alone first: asked for by another package's range, pip might resolve a newer build with gigabytes of GPU libraries.
 .venv/.installed: requirements.lock .venv/.made
-	$(PIP) install --progress-bar off -c requirements.lock torch==2.13.0
-	$(PIP) install --progress-bar off --no-deps -r requirements.lock
+	@echo "installing the pinned packages into .venv, once: a minute or two"
+	$(PIP) install -c requirements.lock torch==2.13.0
+	$(PIP) install --no-deps -r requirements.lock
 	@touch $@
 
 # No build isolation: the extension needs Python's headers and a C++ compiler, nothing that an isolated environment would fetch.

@@ -1,4 +1,7 @@
-"""Functions: arguments, closures, generators, decorators, recursion, names."""
+"""Functions: arguments, closures, generators, decorators, recursion, names.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
 
 from __future__ import annotations
 

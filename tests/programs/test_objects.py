@@ -1,4 +1,7 @@
-"""Objects: classes of every flavour, made inside and passed in."""
+"""Objects: classes of every flavour, made inside and passed in.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
 
 from __future__ import annotations
 

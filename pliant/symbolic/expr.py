@@ -50,6 +50,10 @@ class Op:
     make: Callable[..., Expr]
     range: Callable[..., tuple | None] | None
     python: str
+    c: str
+    llvm: str
+    stablehlo: str
+    smt: str
 
 
 TABLE: dict[str, Op] = {}

@@ -3,12 +3,16 @@
 A row says all that pliant knows of an operator. Fields of `Op`:
 
 - `fn`: its value on Python numbers (Python's semantics: `//` floors, `%` has the divisor's sign);
-- `make`: the rewrite rules: builds the normal form from operands that are not all constant;
+- `make`: the rewrite rules: builds the normal form from operands that are not all constant (`rules.py`);
 - `range`: an interval that contains the result, from the operands' intervals (`intervals.py`);
-- `python`: the Python expression, `{0}`, `{1}`, ... the operands (also re-parsed by the tests).
+- `python`, `c`, `smt` (SMT-LIB): the expression with `{0}`, `{1}`, ... the operands; the
+  helpers that they call are in `machine.PRELUDE_C` and `validate.PRELUDE`;
+- `llvm`, `stablehlo`: statements `name = instruction; ...; instruction`, the last one, without a name, is the result; `{name}` refers to
+  an earlier one, `{T}` is the result's type. In StableHLO the dialect's prefix is left out and types are `@I`, `@F`, `@B` for scalar
+  tensors of i64, f64, i1; `@II>B` is a function type. Machine integers wrap: sizes are far from that.
 
-Rows in the first group are what programs call; `make` picks the int, float or bool form of it. The others are nodes that appear in
-expressions. How to add one: docs/symbolic.md.
+What programs call are the doors at the end; `make` picks the int, float or bool form. Rows that only dispatch (`truediv`, `ceildiv`,
+`pow`, `to_int`, ...) never appear in an expression and have no printers beyond Python's. How to add a row: docs/symbolic.md.
 """
 
 from __future__ import annotations
@@ -21,422 +25,202 @@ from typing import Any
 
 from pliant.symbolic import division
 from pliant.symbolic import intervals as iv
-from pliant.symbolic.expr import TABLE, Context, Expr, Op, apply, mono_mul, poly_add, poly_mul, poly_scale
-from pliant.symbolic.relation import MIRROR, OPPOSITE
-from pliant.symbolic.static import static_range
-
-# concrete semantics ------------------------------------------------------------------
-
-
-def where_value(c, a, b):
-    return a if c else b
-
-
-def ceildiv_value(a, b):
-    return -(-a // b)
-
-
-def variadic(fn):
-    return lambda *xs: reduce(fn, xs)
-
-
-def fpow_value(a: float, b: float) -> float:
-    r = a**b
-    if isinstance(r, complex):
-        raise ValueError(f"{a} ** {b} is complex")
-    return r
-
-
-def and_value(*xs):
-    return all(xs)
-
-
-def or_value(*xs):
-    return any(xs)
-
-
-# kinds --------------------------------------------------------------------------------
-
-
-def as_int(e: Expr) -> Expr:
-    """A bool as 0 or 1, as Python's arithmetic takes it."""
-    if e.kind is not bool:
-        return e
-    return e.ctx.lift(int(e.const)) if e.const is not None else e.ctx.node("bool_to_int", (e,), int)
-
-
-def as_float(e: Expr) -> Expr:
-    e = as_int(e)
-    if e.kind is float:
-        return e
-    return e.ctx.lift(float(e.const)) if e.const is not None else e.ctx.node("to_float", (e,), float)
-
-
-def as_bool(e: Expr) -> Expr:
-    """Python's truth of a number."""
-    return e if e.kind is bool else apply("ne", e, 0 if e.kind is int else 0.0)
-
-
-def numeric(int_rule: Callable, float_op: str) -> Callable:
-    """`make` of an arithmetic operator: ints go to `int_rule`, anything with a float becomes the node `float_op`."""
-
-    def make(ctx: Context, *args: Expr) -> Expr:
-        if any(a.kind is float for a in args):
-            return fold(ctx, float_op, tuple([as_float(a) for a in args]), float)
-        return int_rule(ctx, *[as_int(a) for a in args])
-
-    return make
-
-
-def fold(ctx: Context, op: str, args: tuple[Expr, ...], kind: type) -> Expr:
-    """The opaque node, or its value where all operands are constant."""
-    if all(a.const is not None for a in args):
-        return ctx.lift(TABLE[op].fn(*[a.const for a in args]))
-    return ctx.node(op, args, kind)
-
-
-def opaque(op: str, kind: type, convert: Callable[[Expr], Expr]) -> Callable:
-    """`make` of an operator without rewrite rules."""
-    return lambda ctx, *args: fold(ctx, op, tuple([convert(a) for a in args]), kind)
-
-
-# rewrite rules --------------------------------------------------------------------------
-
-
-def make_neg(ctx: Context, a: Expr) -> Expr:
-    return poly_scale(a, -1)
-
-
-def make_abs(ctx: Context, a: Expr) -> Expr:
-    if a.const is not None:
-        return ctx.lift(abs(a.const))
-    lo, hi = static_range(a)  # type: ignore[misc]
-    if lo >= 0:
-        return a
-    if hi <= 0:
-        return poly_scale(a, -1)
-    if a.terms[0][1] < 0:
-        a = poly_scale(a, -1)  # abs(-x) == abs(x)
-    return ctx.node("abs", (a,), int)
-
-
-def make_extremum(name: str) -> Callable:
-    """min and max: flattened, sorted, duplicates and statically beaten operands dropped."""
-    sign = 1 if name == "max" else -1
-
-    def make(ctx: Context, *args: Expr) -> Expr:
-        seen: dict[Expr, None] = {}
-        best: Expr | None = None
-        for a in args:
-            for x in a.args if a.op == name else (a,):
-                if x.const is not None:
-                    if best is None or sign * (x.const - best.const) > 0:  # type: ignore[operator]
-                        best = x
-                else:
-                    seen[x] = None
-        flat = list(seen)
-        if best is not None:
-            flat.append(best)
-        kept: list[Expr] = []
-        for i, x in enumerate(flat):
-            beaten = any(_wins(y, x, sign, strict=j > i) for j, y in enumerate(flat) if j != i) if len(flat) <= 8 else False
-            if not beaten:
-                kept.append(x)
-        if len(kept) == 1:
-            return kept[0]
-        kept.sort(key=lambda e: e.serial)
-        return ctx.node(name, tuple(kept), int)
-
-    return make
-
-
-def _wins(y: Expr, x: Expr, sign: int, strict: bool) -> bool:
-    """Whether y >= x (for max; <= for min) always holds; of two equal operands only the first is kept."""
-    d = static_range(poly_add(y, x, -1))
-    lo = d[0] if sign > 0 else -d[1]  # type: ignore[index]
-    return lo > 0 or (lo == 0 and (not strict or d != (0, 0)))
-
-
-def make_pow(ctx: Context, a: Expr, b: Expr) -> Expr:
-    if a.kind is float or b.kind is float:
-        return fold(ctx, "fpow", (as_float(a), as_float(b)), float)
-    a, b = as_int(a), as_int(b)
-    if b.const is not None and 0 <= b.const <= 16 and len(a.terms) ** b.const <= 64:
-        r = ctx.one
-        for _ in range(b.const):  # type: ignore[arg-type]
-            r = poly_mul(r, a)
-        return r
-    if b.const is not None and b.const < 0:
-        return fold(ctx, "fpow", (as_float(a), as_float(b)), float)  # Python: an int to a negative power is a float
-    if a.const == 1:
-        return a
-    if static_range(b)[0] < 0:  # type: ignore[index]
-        raise ValueError(f"the kind of `{a} ** {b}` depends on the exponent's sign: make sure that it is >= 0 first")
-    return ctx.node("int_pow", (a, b), int)
-
-
-def make_truediv(ctx: Context, a: Expr, b: Expr) -> Expr:
-    if b.const == 0:
-        raise ZeroDivisionError("division by zero")
-    if a.kind is float or b.kind is float:
-        return fold(ctx, "fdiv", (as_float(a), as_float(b)), float)
-    return fold(ctx, "int_truediv", (as_int(a), as_int(b)), float)
-
-
-def make_ceildiv(ctx: Context, a: Expr, b: Expr) -> Expr:
-    return apply("neg", apply("floordiv", apply("neg", a), b))
-
-
-def make_floordiv(ctx: Context, a: Expr, b: Expr) -> Expr:
-    return division.floordiv(ctx, a, b)
-
-
-def make_compare(op: str) -> Callable:
-    def make(ctx: Context, a: Expr, b: Expr) -> Expr:
-        if a.kind is bool and b.kind is bool and op in ("eq", "ne") and (a.const is not None or b.const is not None):
-            x, k = (b, a.const) if a.const is not None else (a, b.const)
-            return x if k == (op == "eq") else apply("not", x)
-        a, b = as_int(a), as_int(b)
-        if a.kind is int and b.kind is int:
-            return _compare_ints(ctx, op, a, b)
-        if a.kind is int and b.const is not None:
-            return _compare_int_float(ctx, op, a, b.const)
-        if b.kind is int and a.const is not None:
-            return _compare_int_float(ctx, MIRROR[op], b, a.const)
-        return fold(ctx, op, (a, b), bool)
-
-    return make
-
-
-def _compare_ints(ctx: Context, op: str, a: Expr, b: Expr) -> Expr:
-    if a is b:
-        return ctx.lift(op in ("eq", "le", "ge"))
-    if a.const is not None and b.const is not None:
-        return ctx.lift(TABLE[op].fn(a.const, b.const))
-    d = poly_add(a, b, -1)
-    if d.const is not None:
-        return ctx.lift(TABLE[op].fn(d.const, 0))
-    return ctx.node(op, (a, b), bool)
-
-
-def _compare_int_float(ctx: Context, op: str, a: Expr, v: Any) -> Expr:
-    """An int against a float constant, exactly, as a comparison of ints."""
-    if a.const is not None:
-        return ctx.lift(TABLE[op].fn(a.const, v))
-    if math.isnan(v) or (op in ("eq", "ne") and not float(v).is_integer()):
-        return ctx.lift(op == "ne")
-    if math.isinf(v):
-        return ctx.lift(op in (("lt", "le") if v > 0 else ("gt", "ge")))
-    k = int(v) if op in ("eq", "ne") else math.ceil(v) if op in ("lt", "ge") else math.floor(v)
-    return _compare_ints(ctx, op, a, ctx.lift(k))
-
-
-def make_not(ctx: Context, a: Expr) -> Expr:
-    a = as_bool(a)
-    if a.const is not None:
-        return ctx.lift(not a.const)
-    if a.op == "not":
-        return a.args[0]
-    if a.op in OPPOSITE and (a.op in ("eq", "ne") or all(x.kind is int for x in a.args)):  # nan: not (x < y) is not x >= y
-        return ctx.node(OPPOSITE[a.op], a.args, bool)
-    return ctx.node("not", (a,), bool)
-
-
-def make_junction(name: str) -> Callable:
-    """and / or: flattened, constants absorbed, duplicates dropped; the order of first appearance is kept."""
-    neutral = name == "and"
-
-    def make(ctx: Context, *args: Expr) -> Expr:
-        flat: dict[Expr, None] = {}
-        for a in args:
-            a = as_bool(a)
-            for x in a.args if a.op == name else (a,):
-                if x.const is not None:
-                    if x.const is not neutral:
-                        return x
-                else:
-                    flat[x] = None
-        if any(make_not(ctx, x) in flat for x in flat):
-            return ctx.lift(not neutral)
-        if not flat:
-            return ctx.lift(neutral)
-        xs = tuple(flat)
-        return xs[0] if len(xs) == 1 else ctx.node(name, xs, bool)
-
-    return make
-
-
-def make_where(ctx: Context, c: Expr, a: Expr, b: Expr) -> Expr:
-    c = as_bool(c)
-    if c.const is not None:
-        return a if c.const else b
-    if a.kind is not b.kind:
-        a, b = (as_float(a), as_float(b)) if float in (a.kind, b.kind) else (as_int(a), as_int(b))
-    if a is b:
-        return a
-    return ctx.node("where", (c, a, b), a.kind)
-
-
-def make_bit(name: str) -> Callable:
-    logical = {"bit_and": "and", "bit_or": "or"}.get(name)
-
-    def make(ctx: Context, a: Expr, b: Expr) -> Expr:
-        if a.kind is bool and b.kind is bool:
-            if logical:
-                return apply(logical, a, b)
-            return apply("ne", a, b)
-        a, b = as_int(a), as_int(b)
-        if a.const is not None and b.const is not None:
-            return ctx.lift(TABLE[name].fn(a.const, b.const))
-        if a is b:
-            return ctx.zero if name == "bit_xor" else a
-        x, k = (b, a.const) if a.const is not None else (a, b.const)
-        if k == 0:
-            return ctx.zero if name == "bit_and" else x
-        if k == -1 and name != "bit_xor":
-            return x if name == "bit_and" else ctx.lift(-1)
-        if k is not None and k > 0 and k & (k + 1) == 0 and name == "bit_and":
-            return apply("mod", x, k + 1)  # two's complement: the low bits
-        return ctx.node(name, (a, b) if a.serial < b.serial else (b, a), int)
-
-    return make
-
-
-def make_bit_not(ctx: Context, a: Expr) -> Expr:
-    return poly_add(poly_scale(as_int(a), -1), ctx.one, -1)
-
-
-def make_shift(name: str) -> Callable:
-    whole = "mul" if name == "lshift" else "floordiv"
-
-    def make(ctx: Context, a: Expr, b: Expr) -> Expr:
-        a, b = as_int(a), as_int(b)
-        if b.const is not None and 0 <= b.const <= 62:
-            return apply(whole, a, ctx.lift(1 << b.const))  # type: ignore[operator]
-        return fold(ctx, name, (a, b), int)
-
-    return make
-
-
-def make_to_int(ctx: Context, a: Expr) -> Expr:
-    return as_int(a) if a.kind is not float else fold(ctx, "trunc", (a,), int)
-
-
-def make_rounding(name: str) -> Callable:
-    """floor, ceil, trunc, round to an int: identity on ints."""
-
-    def make(ctx: Context, a: Expr) -> Expr:
-        if a.kind is not float:
-            return as_int(a)
-        if a.op == "to_float" and (r := static_range(a.args[0])) and -(2**53) <= r[0] and r[1] <= 2**53:
-            return a.args[0]  # exactly representable
-        return fold(ctx, name, (a,), int)
-
-    return make
-
-
-def make_float_negation(ctx: Context, a: Expr) -> Expr:
-    return a.args[0] if a.op == "fneg" else fold(ctx, "fneg", (a,), float)
-
-
-def int_only(rule: Callable) -> Callable:
-    return lambda ctx, *args: rule(ctx, *[as_int(a) for a in args])
-
-
-# range rules of comparisons -----------------------------------------------------------------
-
-
-def _compare_range(op: str) -> Callable:
-    def rule(x, y):
-        if op in ("gt", "ge"):
-            x, y = y, x
-        match op:
-            case "lt" | "gt":
-                return (1, 1) if x[1] < y[0] else (0, 0) if x[0] >= y[1] else iv.BOOL
-            case "le" | "ge":
-                return (1, 1) if x[1] <= y[0] else (0, 0) if x[0] > y[1] else iv.BOOL
-        apart = x[1] < y[0] or y[1] < x[0]
-        same = x[0] == x[1] == y[0] == y[1]
-        if apart:
-            return (0, 0) if op == "eq" else (1, 1)
-        return ((1, 1) if op == "eq" else (0, 0)) if same else iv.BOOL
-
-    return rule
-
-
-def _variadic_range(rule: Callable) -> Callable:
-    return lambda *xs: reduce(rule, xs)
-
-
-def _round_value(a: float) -> int:
-    return round(a)
-
-
-def _row(name: str, arity: int, fn: Callable, make: Callable, range: Callable | None, python: str) -> None:
-    TABLE[name] = Op(name, arity, fn, make, range, python)
-
-
-# The table. arity -1: any number of operands, at least two -----------------------------------------
-_row("add", 2, operator.add, numeric(lambda ctx, a, b: poly_add(a, b), "fadd"), iv.add, "{0} + {1}")
-_row("sub", 2, operator.sub, numeric(lambda ctx, a, b: poly_add(a, b, -1), "fsub"), iv.sub, "{0} - {1}")
-_row("mul", 2, operator.mul, numeric(lambda ctx, a, b: poly_mul(a, b), "fmul"), iv.mul, "{0} * {1}")
-_row("neg", 1, operator.neg, numeric(make_neg, "fneg"), iv.neg, "-{0}")
-_row("floordiv", 2, operator.floordiv, numeric(make_floordiv, "ffloordiv"), iv.floordiv, "{0} // {1}")
-_row("mod", 2, operator.mod, numeric(division.mod, "fmod"), iv.mod, "{0} % {1}")
-_row("abs", 1, abs, numeric(make_abs, "fabs"), iv.absolute, "abs({0})")
-_row("min", -1, min, numeric(make_extremum("min"), "fmin"), _variadic_range(iv.minimum), "min({*})")
-_row("max", -1, max, numeric(make_extremum("max"), "fmax"), _variadic_range(iv.maximum), "max({*})")
-_row("ceildiv", 2, ceildiv_value, make_ceildiv, lambda a, b: iv.neg(iv.floordiv(iv.neg(a), b)), "-(-{0} // {1})")
-_row("truediv", 2, operator.truediv, make_truediv, None, "{0} / {1}")
-_row("pow", 2, operator.pow, make_pow, None, "{0} ** {1}")
-_row("int_pow", 2, operator.pow, make_pow, iv.int_pow, "{0} ** {1}")
-
-_row("eq", 2, operator.eq, make_compare("eq"), _compare_range("eq"), "{0} == {1}")
-_row("ne", 2, operator.ne, make_compare("ne"), _compare_range("ne"), "{0} != {1}")
-_row("lt", 2, operator.lt, make_compare("lt"), _compare_range("lt"), "{0} < {1}")
-_row("le", 2, operator.le, make_compare("le"), _compare_range("le"), "{0} <= {1}")
-_row("gt", 2, operator.gt, make_compare("gt"), _compare_range("gt"), "{0} > {1}")
-_row("ge", 2, operator.ge, make_compare("ge"), _compare_range("ge"), "{0} >= {1}")
-_row("and", -1, and_value, make_junction("and"), _variadic_range(iv.minimum), "{* and *}")
-_row("or", -1, or_value, make_junction("or"), _variadic_range(iv.maximum), "{* or *}")
-_row("not", 1, operator.not_, make_not, lambda a: (1 - a[1], 1 - a[0]), "not {0}")
-_row("where", 3, where_value, make_where, iv.where, "{1} if {0} else {2}")
-
-_row("bit_and", 2, operator.and_, make_bit("bit_and"), iv.bit_and, "{0} & {1}")
-_row("bit_or", 2, operator.or_, make_bit("bit_or"), iv.bit_or, "{0} | {1}")
-_row("bit_xor", 2, operator.xor, make_bit("bit_xor"), iv.bit_xor, "{0} ^ {1}")
-_row("bit_not", 1, operator.invert, make_bit_not, iv.bit_not, "~{0}")
-_row("lshift", 2, operator.lshift, make_shift("lshift"), iv.lshift, "{0} << {1}")
-_row("rshift", 2, operator.rshift, make_shift("rshift"), iv.rshift, "{0} >> {1}")
-
-_row("bool_to_int", 1, int, int_only(lambda ctx, a: a), lambda a: a, "int({0})")
-_row("to_int", 1, int, make_to_int, None, "int({0})")
-_row("to_float", 1, float, lambda ctx, a: as_float(a), iv.to_float, "float({0})")
-_row("to_bool", 1, bool, lambda ctx, a: as_bool(a), None, "bool({0})")
-_row("int_truediv", 2, operator.truediv, make_truediv, iv.int_truediv, "{0} / {1}")
-_row("floor", 1, math.floor, make_rounding("floor"), iv.rounding(math.floor), "math.floor({0})")
-_row("ceil", 1, math.ceil, make_rounding("ceil"), iv.rounding(math.ceil), "math.ceil({0})")
-_row("trunc", 1, math.trunc, make_rounding("trunc"), iv.rounding(math.trunc), "math.trunc({0})")
-_row("round", 1, _round_value, make_rounding("round"), iv.rounding(round), "round({0})")
-
-_row("fadd", 2, operator.add, opaque("fadd", float, as_float), iv.fadd, "{0} + {1}")
-_row("fsub", 2, operator.sub, opaque("fsub", float, as_float), lambda a, b: iv.fadd(a, iv.neg(b)), "{0} - {1}")
-_row("fmul", 2, operator.mul, opaque("fmul", float, as_float), iv.fmul, "{0} * {1}")
-_row("fdiv", 2, operator.truediv, opaque("fdiv", float, as_float), iv.fdiv, "{0} / {1}")
-_row("ffloordiv", 2, operator.floordiv, opaque("ffloordiv", float, as_float), None, "{0} // {1}")
-_row("fmod", 2, operator.mod, opaque("fmod", float, as_float), None, "{0} % {1}")
-_row("fpow", 2, fpow_value, opaque("fpow", float, as_float), None, "{0} ** {1}")
-_row("fneg", 1, operator.neg, make_float_negation, iv.neg, "-{0}")
-_row("fabs", 1, abs, opaque("fabs", float, as_float), iv.absolute, "abs({0})")
-_row("copysign", 2, math.copysign, opaque("copysign", float, as_float), None, "math.copysign({0}, {1})")
-_row("fmin", 2, min, opaque("fmin", float, as_float), iv.minimum, "min({0}, {1})")
-_row("fmax", 2, max, opaque("fmax", float, as_float), iv.maximum, "max({0}, {1})")
-_row("sqrt", 1, math.sqrt, opaque("sqrt", float, as_float), iv.monotone(math.sqrt, 0.0), "math.sqrt({0})")
-_row("exp", 1, math.exp, opaque("exp", float, as_float), iv.monotone(math.exp), "math.exp({0})")
-_row("log", 1, math.log, opaque("log", float, as_float), iv.monotone(math.log, 5e-324), "math.log({0})")
-_row("log2", 1, math.log2, opaque("log2", float, as_float), iv.monotone(math.log2, 5e-324), "math.log2({0})")
-for _f in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"):
-    _row(_f, 1, getattr(math, _f), opaque(_f, float, as_float), None, f"math.{_f}({{0}})")
+from pliant.symbolic import rules as r
+from pliant.symbolic.expr import TABLE, Context, Expr, Op, apply, mono_mul
+
+
+def _row(name: str, arity: int, fn: Callable, make: Callable, range: Callable | None, python: str, *printers: str) -> None:
+    """`printers`: c, llvm, stablehlo, smt."""
+    TABLE[name] = Op(name, arity, fn, make, range, python, *(printers or ("", "", "", "")))
+
+
+# ints; arity -1 is any number of operands, at least two, printed as a chain ------------------------------------------------
+_row("add", 2, operator.add, r.numeric(r.make_add, "fadd"), iv.add, "{0} + {1}",
+     "({0} + {1})", "add i64 {0}, {1}", "add {0}, {1} @I", "(+ {0} {1})")
+_row("sub", 2, operator.sub, r.numeric(r.make_sub, "fsub"), iv.sub, "{0} - {1}",
+     "({0} - {1})", "sub i64 {0}, {1}", "subtract {0}, {1} @I", "(- {0} {1})")
+_row("mul", 2, operator.mul, r.numeric(r.make_mul, "fmul"), iv.mul, "{0} * {1}",
+     "({0} * {1})", "mul i64 {0}, {1}", "multiply {0}, {1} @I", "(* {0} {1})")
+_row("neg", 1, operator.neg, r.numeric(r.make_neg, "fneg"), iv.neg, "-{0}",
+     "(-{0})", "sub i64 0, {0}", "negate {0} @I", "(- {0})")
+_row("floordiv", 2, operator.floordiv, r.numeric(r.make_floordiv, "ffloordiv"), iv.floordiv, "{0} // {1}",
+     "pl_floordiv({0}, {1})",
+     "q = sdiv i64 {0}, {1}; m = srem i64 {0}, {1}; x = xor i64 {m}, {1}; s = icmp slt i64 {x}, 0; z = icmp ne i64 {m}, 0;"
+     " d = and i1 {s}, {z}; e = zext i1 {d} to i64; sub i64 {q}, {e}",
+     "z = constant dense<0> @I; o = constant dense<1> @I; q = divide {0}, {1} @I;"
+     " m = remainder {0}, {1} @I; x = xor {m}, {1} @I; s = compare LT, {x}, {z} @II>B; n = compare NE, {m}, {z} @II>B; d = and {s}, {n} @B;"
+     " e = select {d}, {o}, {z} @B,I; subtract {q}, {e} @I",
+     "(pl_floordiv {0} {1})")
+_row("mod", 2, operator.mod, r.numeric(division.mod, "fmod"), iv.mod, "{0} % {1}",
+     "pl_mod({0}, {1})",
+     "m = srem i64 {0}, {1}; x = xor i64 {m}, {1}; s = icmp slt i64 {x}, 0; z = icmp ne i64 {m}, 0; d = and i1 {s}, {z};"
+     " e = select i1 {d}, i64 {1}, i64 0; add i64 {m}, {e}",
+     "z = constant dense<0> @I; m = remainder {0}, {1} @I; x = xor {m}, {1} @I;"
+     " s = compare LT, {x}, {z} @II>B; n = compare NE, {m}, {z} @II>B; d = and {s}, {n} @B; e = select {d}, {1}, {z} @B,I;"
+     " add {m}, {e} @I",
+     "(pl_mod {0} {1})")
+_row("abs", 1, abs, r.numeric(r.make_abs, "fabs"), iv.absolute, "abs({0})",
+     "pl_abs({0})", "call i64 @llvm.abs.i64(i64 {0}, i1 false)", "abs {0} @I", "(abs {0})")
+_row("min", -1, min, r.numeric(r.make_extremum("min"), "fmin"), r.variadic_range(iv.minimum), "min({*})",
+     "pl_min({0}, {1})", "call i64 @llvm.smin.i64(i64 {0}, i64 {1})", "minimum {0}, {1} @I", "(pl_min {0} {1})")
+_row("max", -1, max, r.numeric(r.make_extremum("max"), "fmax"), r.variadic_range(iv.maximum), "max({*})",
+     "pl_max({0}, {1})", "call i64 @llvm.smax.i64(i64 {0}, i64 {1})", "maximum {0}, {1} @I", "(pl_max {0} {1})")
+_row("int_pow", 2, operator.pow, r.make_pow, iv.int_pow, "{0} ** {1}",
+     "pl_pow({0}, {1})", "call i64 @pl_pow(i64 {0}, i64 {1})", "power {0}, {1} @I", "(pl_pow {0} {1})")
+_row("bit_and", 2, operator.and_, r.make_bit("bit_and"), iv.bit_and, "{0} & {1}",
+     "({0} & {1})", "and i64 {0}, {1}", "and {0}, {1} @I", "(pl_signed (bvand ((_ int2bv 64) {0}) ((_ int2bv 64) {1})))")
+_row("bit_or", 2, operator.or_, r.make_bit("bit_or"), iv.bit_or, "{0} | {1}",
+     "({0} | {1})", "or i64 {0}, {1}", "or {0}, {1} @I", "(pl_signed (bvor ((_ int2bv 64) {0}) ((_ int2bv 64) {1})))")
+_row("bit_xor", 2, operator.xor, r.make_bit("bit_xor"), iv.bit_xor, "{0} ^ {1}",
+     "({0} ^ {1})", "xor i64 {0}, {1}", "xor {0}, {1} @I", "(pl_signed (bvxor ((_ int2bv 64) {0}) ((_ int2bv 64) {1})))")
+_row("lshift", 2, operator.lshift, r.make_shift("lshift"), iv.lshift, "{0} << {1}",
+     "({0} << {1})", "shl i64 {0}, {1}", "shift_left {0}, {1} @I", "(* {0} (pl_pow 2 {1}))")
+_row("rshift", 2, operator.rshift, r.make_shift("rshift"), iv.rshift, "{0} >> {1}",
+     "({0} >> {1})", "ashr i64 {0}, {1}", "shift_right_arithmetic {0}, {1} @I", "(pl_floordiv {0} (pl_pow 2 {1}))")
+
+
+# truth: comparisons of ints under their own name, with a float operand under "f" + name ---------------------------------------
+def _comparison(name: str, fn: Callable, sign: str, llvm_int: str, llvm_float: str, hlo: str, smt: str) -> None:
+    make, rule, python = r.make_compare(name), r.compare_range(name), f"{{0}} {sign} {{1}}"
+    for op, t, instruction in ((name, "I", f"icmp {llvm_int} i64"), ("f" + name, "F", f"fcmp {llvm_float} double")):
+        _row(op, 2, fn, make, rule, python, f"({{0}} {sign} {{1}})", f"{instruction} {{0}}, {{1}}",
+             f"compare {hlo}, {{0}}, {{1}} @{t}{t}>B", smt)
+
+
+_comparison("eq", operator.eq, "==", "eq", "oeq", "EQ", "(= {0} {1})")
+_comparison("ne", operator.ne, "!=", "ne", "une", "NE", "(not (= {0} {1}))")
+_comparison("lt", operator.lt, "<", "slt", "olt", "LT", "(< {0} {1})")
+_comparison("le", operator.le, "<=", "sle", "ole", "LE", "(<= {0} {1})")
+_comparison("gt", operator.gt, ">", "sgt", "ogt", "GT", "(> {0} {1})")
+_comparison("ge", operator.ge, ">=", "sge", "oge", "GE", "(>= {0} {1})")
+_row("and", -1, r.and_value, r.make_junction("and"), r.variadic_range(iv.minimum), "{* and *}",
+     "({0} && {1})", "and i1 {0}, {1}", "and {0}, {1} @B", "(and {0} {1})")
+_row("or", -1, r.or_value, r.make_junction("or"), r.variadic_range(iv.maximum), "{* or *}",
+     "({0} || {1})", "or i1 {0}, {1}", "or {0}, {1} @B", "(or {0} {1})")
+_row("not", 1, operator.not_, r.make_not, lambda a: (1 - a[1], 1 - a[0]), "not {0}",
+     "(!{0})", "xor i1 {0}, true", "not {0} @B", "(not {0})")
+_row("where", 3, r.where_value, r.make_where, iv.where, "{1} if {0} else {2}",
+     "({0} ? {1} : {2})", "select i1 {0}, {T} {1}, {T} {2}", "select {0}, {1}, {2} @B,{T}", "(ite {0} {1} {2})")
+
+# between the kinds ------------------------------------------------------------------------------------------------------------
+_row("bool_to_int", 1, int, r.int_only(lambda ctx, a: a), lambda a: a, "int({0})",
+     "((int64_t){0})", "zext i1 {0} to i64", "convert {0} @B>I", "(ite {0} 1 0)")
+_row("to_float", 1, float, lambda ctx, a: r.as_float(a), iv.to_float, "float({0})",
+     "((double){0})", "sitofp i64 {0} to double", "convert {0} @I>F", "(to_real {0})")
+_row("int_truediv", 2, operator.truediv, r.make_truediv, iv.int_truediv, "{0} / {1}",
+     "((double){0} / (double){1})", "a = sitofp i64 {0} to double; b = sitofp i64 {1} to double; fdiv double {a}, {b}",
+     "a = convert {0} @I>F; b = convert {1} @I>F;"
+     " divide {a}, {b} @F", "(/ (to_real {0}) (to_real {1}))")
+
+
+def _rounding(name: str, fn: Callable, c: str, llvm: str, hlo: str, smt: str) -> None:
+    """A float to an int."""
+    _row(name, 1, fn, r.make_rounding(name), iv.rounding(fn), f"{'' if name == 'round' else 'math.'}{name}({{0}})",
+         f"((int64_t){c}({{0}}))", f"x = call double @llvm.{llvm}.f64(double {{0}}); fptosi double {{x}} to i64",
+         f"{hlo}convert {{{'x' if hlo else '0'}}} @F>I", smt)
+
+
+_rounding("floor", math.floor, "floor", "floor", "x = floor {0} @F; ", "(to_int {0})")
+_rounding("ceil", math.ceil, "ceil", "ceil", "x = ceil {0} @F; ", "(- (to_int (- {0})))")
+_rounding("trunc", math.trunc, "trunc", "trunc", "", "(ite (>= {0} 0.0) (to_int {0}) (- (to_int (- {0}))))")
+_rounding("round", round, "nearbyint", "roundeven", "x = round_nearest_even {0} @F; ", "(pl_round {0})")
+
+
+# floats: opaque, never re-associated --------------------------------------------------------------------------------------------
+def _float_binary(name: str, fn: Callable, range: Callable | None, python: str, c: str, llvm: str, stablehlo: str, smt: str) -> None:
+    _row(name, 2, fn, r.opaque(name, float, r.as_float), range, python, c, llvm, stablehlo, smt)
+
+
+_float_binary("fadd", operator.add, iv.fadd, "{0} + {1}", "({0} + {1})", "fadd double {0}, {1}", "add {0}, {1} @F", "(+ {0} {1})")
+_float_binary("fsub", operator.sub, lambda a, b: iv.fadd(a, iv.neg(b)), "{0} - {1}",
+              "({0} - {1})", "fsub double {0}, {1}", "subtract {0}, {1} @F", "(- {0} {1})")
+_float_binary("fmul", operator.mul, iv.fmul, "{0} * {1}", "({0} * {1})", "fmul double {0}, {1}", "multiply {0}, {1} @F", "(* {0} {1})")
+_float_binary("fdiv", operator.truediv, iv.fdiv, "{0} / {1}", "({0} / {1})", "fdiv double {0}, {1}", "divide {0}, {1} @F", "(/ {0} {1})")
+# CPython's float_divmod, statement by statement: fmod corrected to the divisor's sign, the quotient snapped to a whole number.
+_LLVM_FMOD = (
+    "m = frem double {0}, {1}; nz = fcmp une double {m}, 0.0; mn = fcmp olt double {m}, 0.0; bn = fcmp olt double {1}, 0.0;"
+    " ds = xor i1 {mn}, {bn};"
+    " fix = and i1 {nz}, {ds}; mb = fadd double {m}, {1}; mf = select i1 {fix}, double {mb}, double {m};"
+    " zero = call double @llvm.copysign.f64(double 0.0, double {1}); "
+)
+_HLO_FMOD = (
+    "z = constant dense<0.0> @F; m = remainder {0}, {1} @F;"
+    " nz = compare NE, {m}, {z} @FF>B; mn = compare LT, {m}, {z} @FF>B; bn = compare LT, {1}, {z} @FF>B; ds = xor {mn}, {bn} @B;"
+    " fix = and {nz}, {ds} @B; mb = add {m}, {1} @F; mf = select {fix}, {mb}, {m} @B,F; mz = negate {z} @F; zb = select {bn}, {mz}, {z} @B,F; "
+)
+_float_binary("fmod", operator.mod, None, "{0} % {1}", "pl_fmod({0}, {1})",
+              _LLVM_FMOD + "select i1 {nz}, double {mf}, double {zero}", _HLO_FMOD + "select {nz}, {mf}, {zb} @B,F",
+              "(pl_fmod {0} {1})")
+_float_binary("ffloordiv", operator.floordiv, None, "{0} // {1}", "pl_ffloordiv({0}, {1})",
+              _LLVM_FMOD + "n = fsub double {0}, {m}; d0 = fdiv double {n}, {1}; d1 = fsub double {d0}, 1.0;"
+              " d = select i1 {fix}, double {d1}, double {d0};"
+              " f = call double @llvm.floor.f64(double {d}); gap = fsub double {d}, {f}; up = fcmp ogt double {gap}, 0.5;"
+              " f1 = fadd double {f}, 1.0;"
+              " w = select i1 {up}, double {f1}, double {f}; q = fdiv double {0}, {1};"
+              " qz = call double @llvm.copysign.f64(double 0.0, double {q});"
+              " dz = fcmp oeq double {d}, 0.0; select i1 {dz}, double {qz}, double {w}",
+              _HLO_FMOD + "o = constant dense<1.0> @F; h = constant dense<0.5> @F;"
+              " n = subtract {0}, {m} @F; d0 = divide {n}, {1} @F; d1 = subtract {d0}, {o} @F;"
+              " d = select {fix}, {d1}, {d0} @B,F; f = floor {d} @F;"
+              " gap = subtract {d}, {f} @F; up = compare GT, {gap}, {h} @FF>B;"
+              " f1 = add {f}, {o} @F; w = select {up}, {f1}, {f} @B,F; q = divide {0}, {1} @F; qn = compare LT, {q}, {z} @FF>B;"
+              " qz = select {qn}, {mz}, {z} @B,F; dz = compare EQ, {d}, {z} @FF>B; select {dz}, {qz}, {w} @B,F",
+              "(to_real (to_int (/ {0} {1})))")
+_float_binary("fpow", r.fpow_value, None, "{0} ** {1}", "pow({0}, {1})", "call double @llvm.pow.f64(double {0}, double {1})",
+              "power {0}, {1} @F", "(pl_fpow {0} {1})")
+# Python's min and max keep the first operand unless the second is strictly beyond it: with nan, order matters.
+_float_binary("fmin", min, iv.minimum, "min({0}, {1})", "pl_fmin({0}, {1})", "b = fcmp olt double {1}, {0};"
+" select i1 {b}, double {1}, double {0}",
+              "b = compare LT, {1}, {0} @FF>B; select {b}, {1}, {0} @B,F",
+              "(ite (< {1} {0}) {1} {0})")
+_float_binary("fmax", max, iv.maximum, "max({0}, {1})", "pl_fmax({0}, {1})", "b = fcmp ogt double {1}, {0};"
+" select i1 {b}, double {1}, double {0}",
+              "b = compare GT, {1}, {0} @FF>B; select {b}, {1}, {0} @B,F",
+              "(ite (> {1} {0}) {1} {0})")
+_float_binary("copysign", math.copysign, None, "math.copysign({0}, {1})", "copysign({0}, {1})",
+              "call double @llvm.copysign.f64(double {0}, double {1})",
+              "i = bitcast_convert {1} @F>I; z = constant dense<0> @I;"
+              " neg = compare LT, {i}, {z} @II>B; a = abs {0} @F;"
+              " m = negate {a} @F; select {neg}, {m}, {a} @B,F",
+              "(pl_copysign {0} {1})")
+_row("fneg", 1, operator.neg, r.make_float_negation, iv.neg, "-{0}", "(-{0})", "fneg double {0}", "negate {0} @F", "(- {0})")
+_row("fabs", 1, abs, r.opaque("fabs", float, r.as_float), iv.absolute, "abs({0})",
+     "fabs({0})", "call double @llvm.fabs.f64(double {0})", "abs {0} @F", "(ite (>= {0} 0.0) {0} (- {0}))")
+
+_HLO_CONST = "o = constant dense<1.0> @F; "
+_HLO_EXP = "h = constant dense<0.5> @F; p = exponential {0} @F; n = negate {0} @F;" \
+           " m = exponential {n} @F; "
+_HLO_ROOT = _HLO_CONST + "s = multiply {0}, {0} @F; d = subtract {o}, {s} @F; c = sqrt {d} @F; "
+# name: (range rule, StableHLO). Arguments outside the domain raise in Python and give nan elsewhere.
+UNARY: dict[str, tuple[Callable | None, str]] = {
+    "sqrt": (iv.monotone(math.sqrt, 0.0), "sqrt {0} @F"),
+    "exp": (iv.monotone(math.exp), "exponential {0} @F"),
+    "log": (iv.monotone(math.log, 5e-324), "log {0} @F"),
+    "log2": (iv.monotone(math.log2, 5e-324), "k = constant dense<0.6931471805599453> @F; x = log {0} @F;"
+             " divide {x}, {k} @F"),
+    "sin": (None, "sine {0} @F"),
+    "cos": (None, "cosine {0} @F"),
+    "tan": (None, "s = sine {0} @F; c = cosine {0} @F; divide {s}, {c} @F"),
+    "asin": (None, _HLO_ROOT + "atan2 {0}, {c} @F"),
+    "acos": (None, _HLO_ROOT + "atan2 {c}, {0} @F"),
+    "atan": (iv.monotone(math.atan), _HLO_CONST + "atan2 {0}, {o} @F"),
+    "sinh": (iv.monotone(math.sinh), _HLO_EXP + "x = subtract {p}, {m} @F; multiply {x}, {h} @F"),
+    "cosh": (None, _HLO_EXP + "x = add {p}, {m} @F; multiply {x}, {h} @F"),
+    "tanh": (iv.monotone(math.tanh), "tanh {0} @F"),
+}
+_LLVM_INTRINSIC = frozenset(("sqrt", "exp", "log", "log2", "sin", "cos"))
+for _f, (_range, _hlo) in UNARY.items():
+    _row(_f, 1, getattr(math, _f), r.opaque(_f, float, r.as_float), _range, f"math.{_f}({{0}})", f"{_f}({{0}})",
+         f"call double @{f'llvm.{_f}.f64' if _f in _LLVM_INTRINSIC else _f}(double {{0}})", _hlo, f"(pl_{_f} {{0}})")
+
+# names that only dispatch to the rows above ----------------------------------------------------------------------------------------
+_row("ceildiv", 2, r.ceildiv_value, r.make_ceildiv, lambda a, b: iv.neg(iv.floordiv(iv.neg(a), b)), "-(-{0} // {1})")
+_row("truediv", 2, operator.truediv, r.make_truediv, None, "{0} / {1}")
+_row("pow", 2, operator.pow, r.make_pow, None, "{0} ** {1}")
+_row("bit_not", 1, operator.invert, r.make_bit_not, iv.bit_not, "~{0}")
+_row("to_int", 1, int, r.make_to_int, None, "int({0})")
+_row("to_bool", 1, bool, lambda ctx, a: r.as_bool(a), None, "bool({0})")
+DISPATCH_ONLY = frozenset(("ceildiv", "truediv", "pow", "bit_not", "to_int", "to_bool"))
 
 
 # The doors: one function per row that programs call ---------------------------------------------

@@ -137,7 +137,7 @@ class Emitter:
             if hasattr(node, "lineno"):
                 node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
                 node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
-        namespace = dict(self.builder.env, __builtins__={})
+        namespace = dict(self.builder.env, __builtins__={"Ellipsis": ..., "NotImplemented": NotImplemented, "float": float})
         exec(compile(tree, code.co_filename, "exec"), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name

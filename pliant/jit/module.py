@@ -1,0 +1,83 @@
+"""Compiled modules: the module itself, with a compiled call.
+
+`pliant.compile(module)` returns an instance of a subclass of the module's class that *shares the `__dict__`* of the module: attributes,
+parameters, hooks and state are one and the same, names in `state_dict()` are unchanged, `isinstance` holds, and methods that call
+`self(...)` (a `generate` loop) run the compiled call.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from pliant.config import Config
+from pliant.jit.region import Region
+
+
+def forward(pliant_module: Any, *args: Any, **kwargs: Any) -> Any:
+    """The frame that is captured for a module: its code is cloned for each compiled module, so that entries are its own."""
+    return pliant_module(*args, **kwargs)
+
+
+def trampoline(config: Config, name: str) -> tuple[Any, Region]:
+    """A new entry point around a clone of `forward`."""
+    code = forward.__code__.replace(co_qualname=f"{name}.__call__")
+    region = Region(config)
+    return region.entry_point(types.FunctionType(code, forward.__globals__, "forward")), region
+
+
+class Compiled:
+    """Mixed into the class of a compiled module, before the module's own class."""
+
+    __slots__ = ()
+    _pliant_original: Any
+    _pliant_config: Any
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return compile_module, (self._pliant_original, self._pliant_config)
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        return compile_module(copy.deepcopy(self._pliant_original, memo), self._pliant_config)
+
+    def __copy__(self) -> Any:
+        return compile_module(copy.copy(self._pliant_original), self._pliant_config)
+
+    @property
+    def _orig_mod(self) -> Any:
+        return self._pliant_original
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the module's own; keys that `torch.compile` saved (`_orig_mod.…`) are understood."""
+        prefix = "_orig_mod."
+        if state_dict and all(k.startswith(prefix) for k in state_dict):
+            state_dict = {k[len(prefix) :]: v for k, v in state_dict.items()}
+        return self._pliant_original.load_state_dict(state_dict, *args, **kwargs)
+
+
+def compile_module(module: torch.nn.Module, config: Config) -> Any:
+    """The compiled twin of `module`."""
+    if isinstance(module, Compiled):
+        module = module._pliant_original
+    cls = type(module)
+    entry, region = trampoline(config, cls.__qualname__)
+    body = {
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__call__": types.MethodType(entry, module),
+        "_pliant_original": module,
+        "_pliant_config": config,
+    }
+    made = type.__new__(type(cls), cls.__name__, (Compiled, cls), body)
+    twin = object.__new__(made)
+    object.__setattr__(twin, "__dict__", module.__dict__)
+    weakref.finalize(twin, region.close)
+    return twin
+
+
+__all__ = ["Compiled", "compile_module", "trampoline"]

@@ -1,0 +1,233 @@
+"""A region: one compiled function with everything that was compiled because of it. What happens on a miss is here."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from pliant import events, native
+from pliant.codegen.region import compile_region
+from pliant.config import Config
+from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError
+from pliant.graph.traced import Untraceable
+from pliant.guards.guard import Guard, Site
+from pliant.guards.program import compile_guards
+from pliant.interpret import CaptureFailed, UserError, capture
+from pliant.interpret.capture import Break, Capture
+from pliant.interpret.state import vm
+from pliant.jit import resume
+from pliant.jit.emit import Context, Emitted, emit
+from pliant.jit.history import History, Sites
+from pliant.jit.identity import WeakIdDict
+from pliant.jit.reconstruct import CannotReconstruct
+
+RETRY, EAGER = ("retry",), ("eager",)
+GIVE_UP = 3  # internal failures of one code object before it is left alone
+EXPLAINED = 8  # entries whose failure is worth explaining
+
+_lock = threading.RLock()
+_ids = itertools.count()
+_frames = itertools.count()
+_regions: weakref.WeakSet[Region] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Info:
+    """What is known about an entry: `entry.info`."""
+
+    frame_id: str
+    guards: tuple[Guard, ...]
+    relations: tuple[tuple[Any, Site | None], ...]
+    emitted: Emitted
+    exit: str
+
+
+class Record:
+    """What is known about one code object with entries."""
+
+    __slots__ = ("captures", "failures", "history", "number", "skip", "user_errors")
+
+    def __init__(self, sites: Sites) -> None:
+        self.history = History(sites)
+        self.number = next(_frames)
+        self.captures = 0
+        self.failures = 0
+        self.user_errors = 0
+        self.skip = 0
+
+
+class Region:
+    """`miss` is what entry points call when no entry holds."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.cache: resume.Cache = resume.Cache()
+        self.sites = Sites()
+        self.records: WeakIdDict[Record] = WeakIdDict()
+        self.codes: list[weakref.ref[CodeType]] = []
+        self.context = Context(self.cache, self.miss, self.build)
+        _regions.add(self)
+
+    def entry_point(self, fn: FunctionType) -> Any:
+        return native.EntryPoint(fn, self.miss)
+
+    def record(self, code: CodeType) -> Record:
+        found = self.records.get(code)
+        if found is None:
+            found = self.records[code] = Record(self.sites)
+            self.codes.append(weakref.ref(code))
+        return found
+
+    def close(self) -> None:
+        """Drop every entry: nothing compiled for this region is used again."""
+        for ref in self.codes:
+            code = ref()
+            if code is not None:
+                native.clear(code)
+
+    def reset(self) -> None:
+        """Forget everything, as if never called."""
+        self.close()
+        self.sites = Sites()
+        self.records.clear()
+        self.codes.clear()
+
+    # -- a miss -------------------------------------------------------------------------------------------------------------
+    def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
+        """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
+        with _lock:
+            if vm.active:  # a call made by the program that is being captured
+                return EAGER
+            code = fn.__code__
+            if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
+                return RETRY  # another thread was faster
+            record = self.record(code)
+            if record.skip > 0:
+                record.skip -= 1
+                return EAGER
+            if len(native.entries(code)) >= self.config.entry_limit:
+                return self.limit(code)
+            try:
+                return self.compile(fn, args, record)
+            except UserError:
+                record.user_errors += 1
+                record.skip = (1 << record.user_errors) - 2
+                return EAGER
+            except (GraphBreakError, BackendError):
+                if self.config.strict or self.config.fullgraph:
+                    raise
+                return self.fall_back(code, record)
+            except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
+                if self.config.strict:
+                    raise InternalError(f"{where(code)}: {e}") from e
+                return self.fall_back(code, record, e)
+            except Exception as e:
+                if self.config.strict:
+                    raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
+                return self.fall_back(code, record, e)
+
+    def limit(self, code: CodeType) -> tuple:
+        if self.config.fullgraph:
+            raise GraphBreakError(f"{where(code)} needs more than {self.config.entry_limit} compiled versions")
+        native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+        events.emit("limit", name=code.co_qualname, limit=self.config.entry_limit)
+        return EAGER
+
+    def fall_back(self, code: CodeType, record: Record, error: BaseException | None = None) -> tuple:
+        """This call runs in eager PyTorch; after `GIVE_UP` failures, so do all that no entry fits."""
+        number = next(_ids)
+        name = where(code)
+        events.count("fallbacks")
+        events.emit("fallback", id=number, name=name, error=repr(error))
+        if record.failures == 0:
+            warnings.warn(f"pliant W{number}: {name} runs in eager PyTorch: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=3)
+        record.failures += 1
+        if record.failures >= GIVE_UP:
+            native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+        return EAGER
+
+    def compile(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
+        code = fn.__code__
+        frame_id = f"{record.number}/{record.captures}"
+        self.learn(fn, args, record, frame_id)
+        info = resume.info_of(code)
+        start = resume.start_of(info) if info is not None else None
+        events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
+        found = capture(fn, list(args), start=start, history=record.history, config=self.config)
+        found.frame_id = frame_id
+        if isinstance(found.exit, Break):
+            self.note_break(found, found.exit)
+        emitted = emit(found, fn, self.context, start=start)
+        entry = self.install(fn, found, emitted)
+        record.captures += 1
+        events.count("captures")
+        report(found, fn, emitted, entry)
+        if entry.guard.check(args, fn) is None:
+            why = entry.guard.explain(args, fn)
+            native.remove_entry(code, entry)
+            raise InternalError(f"the guards of a new entry do not hold for the call that made it: {why[2] if why else 'unknown'}")
+        return RETRY
+
+    def install(self, fn: FunctionType, found: Capture, emitted: Emitted) -> Any:
+        world, scope = found.world, found.trace.scope
+        relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
+        guard = compile_guards(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
+        info = Info(found.frame_id, tuple(found.guards), tuple(relations), emitted, type(found.exit).__name__)
+        entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
+        events.count("entries")
+        return entry
+
+    def note_break(self, found: Capture, exit_: Break) -> None:
+        events.count("graph_breaks")
+        events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
+        if self.config.fullgraph:
+            raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
+
+    def learn(self, fn: FunctionType, args: tuple, record: Record, frame_id: str) -> None:
+        """Why no entry holds, for the policy memory and for the log."""
+        code = fn.__code__
+        reasons = []
+        for entry in native.entries(code)[:EXPLAINED]:
+            why = entry.guard.explain(args, fn)
+            if why is None:
+                continue
+            guard, relation, text = why
+            reasons.append(text)
+            info: Info = entry.info
+            if guard is not None:
+                record.history.learn_guard(info.guards[guard])
+            elif relation is not None and info.relations[relation][1] is not None:
+                record.history.learn_site(info.relations[relation][1])
+        if reasons:
+            events.count("recompiles")
+            events.emit("recompile", frame_id=frame_id, reasons=reasons)
+
+    # -- graphs -------------------------------------------------------------------------------------------------------------
+    def build(self, found: Capture, inputs: list, outputs: list, name: str) -> Any:
+        """The executable of a captured graph, by the backend of this region."""
+        return compile_region(found.trace, inputs, outputs, name=name)
+
+
+def report(found: Capture, fn: FunctionType, emitted: Emitted, entry: Any) -> None:
+    events.emit("capture_end", frame_id=found.frame_id, seconds=0.0, ops=len(found.trace.ops), guards=len(found.guards), exit=type(found.exit).__name__)
+    events.emit("graph", frame_id=found.frame_id, graph=found.trace)
+    events.emit("guards", frame_id=found.frame_id, guards=(*found.guards, *found.trace.scope.guards))
+    events.emit("bytecode", frame_id=found.frame_id, original=found.code, modified=emitted.fn.__code__)
+    events.emit("entry_added", frame_id=found.frame_id, name=fn.__code__.co_qualname, seconds=0.0)
+
+
+def where(code: CodeType) -> str:
+    return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def all_regions() -> Iterator[Region]:
+    return iter(list(_regions))
+
+
+__all__ = ["Info", "PliantError", "Region", "all_regions"]

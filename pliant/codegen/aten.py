@@ -9,8 +9,11 @@ and every intermediate dropped right after its last use, as eager would; then it
             v3 = _mm(p0, v2)
             del v2
             ...
+        v9 = v8.view(s0, 4)
+        return (v9,)
 
-The dispatcher runs below autograd: whoever needs gradients wraps the executable (`lower/autograd.py`).
+The dispatcher runs below autograd's keys, which makes views 40% cheaper. The views among the outputs are made outside, where autograd
+keeps book of them. Whoever needs gradients puts a differentiable node around such a program (`codegen/region.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from pliant.errors import InternalError
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 
-GUARD_PAYS = 5
+GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
 
 _serial = count()
@@ -68,9 +71,22 @@ def build(
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
     checks = list(trace.scope.asserts if asserts is None else asserts)
-    wanted = flat + [check.expr for check in checks]
-    kept = liveness.live_ops(views.without_needless(ops, flat), wanted, inputs, keep_effects)
-    return Writer(name, trace.scope, inputs, flat, kept, checks).finish(guard)
+    steps = views.view_steps(ops)
+    slots = list(liveness.tensors(inputs))
+    replay, heads = [], flat
+    if guard is not False:
+        roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
+        replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
+        heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
+    kept = liveness.live_ops(views.without_needless(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
+    written = written_slots(kept, slots, steps)
+    return Writer(name, trace.scope, inputs, flat, kept, checks, replay=replay, written=written).finish(guard)
+
+
+def written_slots(ops: list[Any], slots: list[TracedTensor], steps: dict[int, Any]) -> list[TracedTensor]:
+    """The slots that these operations write, directly or through views."""
+    roots = {views.root(t, steps).vid for op in ops for t in liveness.written(op)}
+    return [t for t in slots if t.vid in roots]
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
@@ -78,21 +94,24 @@ def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, An
     autocast = torch.is_autocast_enabled("cpu") or (torch.cuda.is_available() and torch.is_autocast_enabled("cuda"))
     if force is False:
         return None
-    if autocast:
+    if autocast and (force or n_ops):
         return "_without(_keys)", {"_without": torch._C._ExcludeDispatchKeyGuard, "_keys": AUTOGRAD_AND_AUTOCAST}
     if force or n_ops >= GUARD_PAYS:
-        return "_below()", {"_below": torch._C._AutoDispatchBelowAutograd}
+        return "_below()", {"_below": torch._C._AutoDispatchBelowADInplaceOrView}
     return None
 
 
-def _keyset(*names: str) -> Any:
+def keyset(*names: str) -> Any:
+    """The dispatch key set of these names."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
     for key_name in names:
         keys = keys | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key_name))
     return keys
 
 
-AUTOGRAD_AND_AUTOCAST = _keyset("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "AutocastCPU", "AutocastCUDA")
+AUTOGRAD_AND_AUTOCAST = keyset(
+    "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA"
+)
 
 
 @dataclass(slots=True)
@@ -102,6 +121,7 @@ class Step:
     lines: list[str]
     reads: set[str] = field(default_factory=set)
     makes: list[str] = field(default_factory=list)
+    outside: bool = False  # of the state guard
 
 
 class Writer:
@@ -119,15 +139,19 @@ class Writer:
         leading: tuple[str, ...] = (),
         preamble: Callable[[Writer], list[str]] | None = None,
         closing: Callable[[Writer, list[str]], list[str]] | None = None,
-        context: Callable[[Any], str] | None = None,
+        replay: list[Any] | None = None,
+        written: list[TracedTensor] | None = None,
     ) -> None:
-        """Optional parts, for programs that are not plain functions of their slots.
+        """`ops` run below autograd, `replay` after them and outside: the view operations that make outputs.
+
+        The version counters of the slots in `written` are bumped, because below autograd nobody does. The rest is for programs that
+        are not plain functions of their slots.
 
         `leading`: parameters before the slots. `preamble(self)`: lines to run first, outside of the state guard; it may name tensors
         and symbols. `closing(self, texts of the outputs)`: the last lines, instead of a `return` of the outputs as a tuple.
-        `context(op)`: the expression of a context manager to run that operation in, or "".
         """
-        self.context = context
+        self.replay = replay or []
+        self.written = written or []
         self.name = name
         self.leading = leading
         self.preamble = preamble
@@ -146,7 +170,7 @@ class Writer:
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
         self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
         self.output_vids = {t.vid for t in liveness.tensors(outputs)}
-        self.read_vids = self.output_vids | {t.vid for op in ops for t in liveness.op_inputs(op)}
+        self.read_vids = self.output_vids | {t.vid for op in (*ops, *self.replay) for t in liveness.op_inputs(op)}
 
     def finish(self, guard: bool | None) -> Executable:
         """Print, compile, and wrap up."""
@@ -154,23 +178,34 @@ class Writer:
         preamble = self.preamble(self) if self.preamble is not None else []
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
+        n_calls = sum(1 for step in steps[1:] if step.lines)
+        context = torch_state_guard(n_calls, guard)
+        if context is not None and self.written:
+            self.globals["_bump"] = torch._C._increment_version
+            steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
+        for op in self.replay:
+            steps.append(self.statement(op))
+            steps[-1].outside = True
+            if views.hides_gradient(op):
+                self.globals["_no_grad"] = torch.no_grad
+                steps[-1].lines[-1] = f"with _no_grad(): {steps[-1].lines[-1]}"
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
-        steps.append(Step(self.take_pending(), returned))
+        closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]
+        steps.append(Step(self.take_pending(), returned, outside=bool(self.replay)))
         if self.checks:
             left = ", ".join(str(c.expr) for c in self.checks)
             raise InternalError(f"{self.name}: assertions over symbols that no operation makes known: {left}")
-        n_calls = sum(1 for step in steps[1:-1] if step.lines)
-        context = torch_state_guard(n_calls, guard)
-        pad = "    "
+        guarded = context is not None and n_calls > 0
         text = [f"def {self.name}({', '.join((*self.leading, *self.params))}):"]
-        text.extend(pad + line for line in preamble)
-        if context is not None and n_calls:
+        text += [f"    {line}" for line in preamble]
+        if guarded:
             self.globals.update(context[1])
-            text.append(f"{pad}with {context[0]}:")
-            pad += "    "
-        text.extend(pad + line for line in with_deletions(steps, returned))
-        text.extend(pad + line for line in (self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]))
+            text.append(f"    with {context[0]}:")
+        for step, lines in zip(steps, with_deletions(steps, returned), strict=True):
+            pad = "        " if guarded and not step.outside else "    "
+            text += [pad + line for line in lines]
+        text += [f"    {line}" for line in closing]
         source = "\n".join(text) + "\n"
         return Executable(compile_text(source, self.name, self.globals), source, n_calls, self.globals)
 
@@ -223,7 +258,7 @@ class Writer:
     # sizes ------------------------------------------------------------------------
     def mentioned(self) -> Iterable[Any]:
         """Every symbolic number in the arguments and outputs."""
-        for value in liveness.leaves([[op.args, op.kwargs] for op in self.ops] + self.outputs):
+        for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + self.outputs):
             e = liveness.number(value)
             if e is not None:
                 yield self.scope.simplify(e)
@@ -282,9 +317,6 @@ class Writer:
         call = fastops.lookup(target, args, kwargs)
         expression = self.call(call, target, args, kwargs, reads) or self.call(fastops.plain(target), target, args, kwargs, reads)
         lines, makes = self.assign(op, outs, expression)
-        context = self.context(op) if self.context is not None else ""
-        if context:
-            lines[0] = f"with {context}: {lines[0]}"
         return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
 
     def take_pending(self) -> list[str]:
@@ -338,8 +370,8 @@ RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 
-def with_deletions(steps: list[Step], returned: set[str]) -> list[str]:
-    """The lines of all steps; each variable is deleted after the step that reads it last."""
+def with_deletions(steps: list[Step], returned: set[str]) -> list[list[str]]:
+    """The lines of each step; each variable is deleted after the step that reads it last."""
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
         for name in (*step.reads, *step.makes):
@@ -348,11 +380,10 @@ def with_deletions(steps: list[Step], returned: set[str]) -> list[str]:
     for name, i in last.items():
         if name not in returned and name[0] in "vx":
             dying.setdefault(i, []).append(name)
-    out: list[str] = []
+    out = []
     for i, step in enumerate(steps):
-        out.extend(step.lines)
-        if i in dying and i < len(steps) - 1:
-            out.append("del " + ", ".join(dying[i]))
+        dead = dying.get(i) if i < len(steps) - 1 else None
+        out.append([*step.lines, f"del {', '.join(dead)}"] if dead else step.lines)
     return out
 
 

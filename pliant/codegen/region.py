@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pliant.codegen.aten import Executable, Writer, build, tuple_text
+from pliant.codegen.aten import Executable, Writer, build, tuple_text, written_slots
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness, views
+from pliant.lower import liveness
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 
 aten = torch.ops.aten
@@ -39,8 +39,9 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     cannot be one differentiable node, and what eager's `backward` would raise (a saved tensor was modified in place).
     """
     flat = list(liveness.leaves(outputs))
-    if needs_node(trace, inputs, flat):
-        return Region(Plan(trace, inputs, flat, name)).build()
+    plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
+    if plan is not None and plan.differentiable:
+        return Region(plan).build()
     return build(trace, inputs, flat, name=name)
 
 
@@ -181,7 +182,10 @@ class Region:
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 
-        return Writer(f"{self.name}_forward", self.scope, inputs, values, live, checks, leading=("ctx",), closing=closing).finish(True)
+        written = written_slots(live, list(liveness.tensors(inputs)), self.plan.forward_steps)
+        return Writer(
+            f"{self.name}_forward", self.scope, inputs, values, live, checks, leading=("ctx",), closing=closing, written=written
+        ).finish(True)
 
     # around the node ------------------------------------------------------------------
     def write_around(self, apply: Callable) -> Executable:
@@ -189,7 +193,6 @@ class Region:
 
         def preamble(w: Writer) -> list[str]:
             w.globals["_apply"] = apply
-            w.globals["_no_grad"] = torch.no_grad
             results = [f"r{i}" for i in range(len(self.plan.heads))] + [e.name for e in self.plan.exports]
             w.known.update(e.name for e in self.plan.exports)
             lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(w.params)})"]
@@ -200,11 +203,8 @@ class Region:
                     w.names[h.vid] = f"r{i}"
             return lines
 
-        def context(op: Any) -> str:
-            return "_no_grad()" if views.hides_gradient(op) else ""
-
         plan = self.plan
-        return Writer(self.name, self.scope, plan.inputs, plan.outputs, plan.replay, [], preamble=preamble, context=context).finish(False)
+        return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
 
 
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:

@@ -7,8 +7,10 @@ eager, because they *are* eager's. Inside a graph, views that lead back to where
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
+DETACH = torch.ops.aten.detach.default
 COPY_CONSTANT = torch.ops.aten.lift_fresh_copy.default
 IDENTITIES = frozenset(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift"))
 """Operators that only give their operand a new tensor object."""
@@ -32,15 +35,32 @@ class ViewStep:
 
 
 def view_base(op: Any, i: int = 0) -> TracedTensor | None:
-    """The argument that result `i` is a view of, according to the operator's schema; None if it is no view."""
+    """The argument that result `i` is a view of, according to the operator's schema; None if it is no view.
+
+    `detach` of what has no gradient is no view: autograd tells the two apart, and factories (`torch.zeros`) record one.
+    """
     info = op_info(op.target)
     if not info.returns or op.target._schema.name in UNDECLARED_VIEWS:
         return None
     alias = info.returns[min(i, len(info.returns) - 1)]
-    if alias is None or alias[1]:
+    if alias is not None and alias[1]:
         return None
-    base = argument(info, op.args, op.kwargs or {}, alias[0])
-    return base if isinstance(base, TracedTensor) and base is not op.outs[i] else None
+    name = alias[0] if alias is not None else listed_views(op.target)
+    if name is None:
+        return None
+    base = argument(info, op.args, op.kwargs or {}, name)
+    if not isinstance(base, TracedTensor) or base is op.outs[i] or (op.target is DETACH and not base.requires_grad):
+        return None
+    return base
+
+
+@cache
+def listed_views(target: Any) -> str | None:
+    """The argument that an operator returns a list of views of (`split`, `unbind`): schemas write it as `Tensor(a -> *)`."""
+    if len(target._schema.returns) != 1 or "List[Tensor]" not in str(target._schema.returns[0].type):
+        return None
+    found = (a.name for a in target._schema.arguments if a.alias_info is not None and "*" in a.alias_info.after_set)
+    return next(found, None)
 
 
 def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
@@ -74,9 +94,9 @@ def chain(tensors: Iterable[TracedTensor], steps: dict[int, ViewStep], stop: set
 
 def hides_gradient(op: Any) -> bool:
     """Was this view made under `no_grad`? (Its base has gradients, the view has none, and it is not `detach`.)"""
-    if op.target._schema.name == "aten::detach":
+    if op.target is DETACH:
         return False
-    return any(t.requires_grad for t in liveness.op_inputs(op)) and not any(t.requires_grad for t in liveness.tensors(op.outs))
+    return any(t.requires_grad for t in liveness.op_inputs(op)) and all(t.grad_fn is None for t in liveness.tensors(op.outs))
 
 
 # needless views ------------------------------------------------------------------------------------
@@ -103,6 +123,7 @@ def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None =
         return ops
     outputs = list(liveness.tensors(list(outputs)))
     seen = {t.vid for t in outputs}
+    ops = without_detached_factories(ops, seen)
     exposed = {t.storage_id for t in outputs} | {t.storage_id for op in ops for t in liveness.written(op)}
     out: list[Any] = []
     for op in ops:
@@ -115,6 +136,21 @@ def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None =
                 continue
         out.append(op)
     return out
+
+
+def without_detached_factories(ops: list[Any], seen: set[int]) -> list[Any]:
+    """`a = zeros(..); b = detach(a)`, where nobody else reads `a`, is `b = zeros(..)`: so factories are recorded."""
+    uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
+    makers = {op.outs[0].vid: i for i, op in enumerate(ops) if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
+    out: list[Any] = list(ops)
+    for i, op in enumerate(ops):
+        source = op.args[0] if op.target is DETACH else None
+        if isinstance(source, TracedTensor) and uses[source.vid] == 1 and source.vid not in seen and source.vid in makers:
+            at = makers[source.vid]
+            if at < i and out[at] is not None and not liveness.written(ops[at]) and view_base(ops[at]) is None:
+                out[at] = replace(out[at], outs=[op.outs[0]])
+                out[i] = None
+    return [op for op in out if op is not None]
 
 
 def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -> TracedTensor | None:

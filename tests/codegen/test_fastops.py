@@ -40,7 +40,9 @@ class Recorder(TorchDispatchMode):
         a, k = fastops.normalize(func, args, kwargs)
         key = (func, tuple(map(fastops._kind, a)), tuple((n, fastops._kind(v)) for n, v in k.items()))
         if key not in self.calls:
-            self.calls[key] = tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) and v.layout is torch.strided else v, (args, kwargs))
+            self.calls[key] = tree_map(
+                lambda v: v.clone() if isinstance(v, torch.Tensor) and v.layout is torch.strided else v, (args, kwargs)
+            )
         return func(*args, **kwargs)
 
 
@@ -86,7 +88,9 @@ def test_every_sample_of_every_operator():
         if not call.fast or any(word in target._schema.name for word in UNINITIALIZED):
             continue
         fast.add(target)
-        copies = [tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) and v.layout is torch.strided else v, (args, kwargs)) for _ in "ab"]
+        copies = [
+            tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) and v.layout is torch.strided else v, (args, kwargs)) for _ in "ab"
+        ]
         torch.manual_seed(0)
         try:
             with torch._C._AutoDispatchBelowAutograd():

@@ -92,6 +92,8 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     if t is vm.traced_type:
         return tensor_getattr(obj, name)
     if t in PLAIN:
+        if name == "__class__":
+            return vm.type_of(obj)
         return getattr(obj, name)
     if t is ModuleType:
         return module_getattr(obj, name)
@@ -306,16 +308,14 @@ def type_getattr(cls: type, name: str) -> Any:
             return bind_class(raw.__func__, cls)
         if name in ("__dict__", "__weakref__"):
             return getattr(cls, name)
-        if hasattr(tr, "__get__") and tr not in PLAIN:
+        if hasattr(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
                 return vm.interp(g, (raw, None, cls), {})
             return getattr(cls, name)
-        if tr in PLAIN and tr is not list and tr is not dict and tr is not set and tr is not tuple:
-            r = getattr(cls, name)
-        else:
-            r = class_value(raw, cls, name)
-        world.reads[key] = r
+        if not cls.__flags__ & HEAPTYPE:
+            return raw
+        r = world.reads[key] = class_value(raw, cls, name)
         return r
     if meta is not type:
         m = lookup(meta, name)

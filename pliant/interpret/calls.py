@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
 import operator
 import types
@@ -18,6 +19,7 @@ from pliant.interpret import kinds as policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
 from pliant.interpret.world import CONTAINERS, NAMESPACES, WRITTEN, Opaque
 
@@ -73,19 +75,10 @@ def run_frame(fn: Any, loc: list) -> Any:
 
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
-    world = vm.world
-    by_copy = world.by_copy
     for a in args:
-        if type(a) in CONTAINERS or id(a) in by_copy:
-            world.deep(a)
-        elif type(a) is Opaque:
-            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
-    if kwargs:
-        for a in kwargs.values():
-            if type(a) in CONTAINERS or id(a) in by_copy:
-                world.deep(a)
-            elif type(a) is Opaque:
-                raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+        check_native(fn, a)
+    for a in kwargs.values():
+        check_native(fn, a)
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -96,6 +89,29 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(r, torch.Tensor) and type(r) is not vm.traced_type:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     return r
+
+
+def check_native(fn: Any, a: Any) -> None:
+    """What C code may read must have gone through `locate`; state that cannot is not shown to it."""
+    world = vm.world
+    if type(a) in CONTAINERS or id(a) in world.by_copy:
+        world.deep(a)
+    elif type(a) is Opaque:
+        raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+    elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
+        raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
+
+
+# container methods that keep an object without looking into it
+STORES = {"append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count", "__contains__", "set_"}
+
+
+@functools.lru_cache(maxsize=None)
+def has_c_state(t: type) -> bool:
+    """Whether instances hold state that only C code sees (iterators, generators, arrays, files…)."""
+    if t in IMMUTABLE or issubclass(t, (BaseException, enum.Enum, types.CellType)) or t is vm.entry_point_type:
+        return False
+    return any(not b.__flags__ & (1 << 9) and b is not object for b in t.__mro__)
 
 
 def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) -> Any:

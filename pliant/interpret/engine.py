@@ -13,7 +13,7 @@ from pliant import native as engine
 from pliant.errors import PliantError
 from pliant.graph import symnode
 from pliant.graph.trace import Trace, TorchOp
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
 from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build  # noqa: F401  (they register themselves)
@@ -25,7 +25,7 @@ from pliant.interpret.effects import effects_of
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
 from pliant.interpret.world import SOURCED, Opaque, World
-from pliant.symbolic import Scope
+from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64
 
@@ -59,8 +59,25 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     trace = vm.trace
     rec = TorchOp(fn, args, kwargs, None, current_site())
     trace.torch_ops.append(rec)
-    rec.out = out = fn(*args, **kwargs)
+    try:
+        rec.out = out = fn(*args, **kwargs)
+    except Exception as e:
+        if not isinstance(e, (DataDependent, Untraceable, PliantError)) and handled_somewhere():
+            # the program may look at the exception: let the real call raise the real one
+            raise Break("PL0019", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
+        raise
     return out
+
+
+def handled_somewhere() -> bool:
+    """Whether an exception raised now meets a handler of the program."""
+    f = vm.frame
+    while f is not None:
+        i = f.pc - 1
+        if any(start <= i < stop for start, stop, _, _, _ in f.decoded.table):
+            return True
+        f = f.parent
+    return False
 
 
 def note_tensor_read(t: Any, name: str) -> None:

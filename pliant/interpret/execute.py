@@ -59,7 +59,7 @@ def run(f: Frame) -> Any:
                     raise e2 from None
                 if vm.internal_error(e):
                     raise
-                if vm.exc is not None and e.__context__ is None and e is not vm.exc and e.__cause__ is not vm.exc:
+                if vm.exc is not None and e.__context__ is None and e is not vm.exc:
                     e.__context__ = vm.exc
                 if not unwind(f, e):
                     raise

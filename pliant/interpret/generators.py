@@ -14,7 +14,7 @@ from pliant.interpret.state import Break, Frame, Restart, vm
 class Generator:
     """What calling an interpreted generator function returns; the program sees `types.GeneratorType`."""
 
-    __slots__ = ("done", "exc", "frame", "running", "started", "__weakref__")
+    __slots__ = ("done", "exc", "frame", "running", "started", "world", "__weakref__")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -22,6 +22,15 @@ class Generator:
         self.done = False
         self.running = False
         self.exc: BaseException | None = None
+        self.world = vm.world
+
+    def __del__(self) -> None:
+        """A generator that nobody can reach any more is closed: its `finally` blocks run, as in CPython."""
+        if vm.active and vm.world is self.world and self.started and not self.done and not self.running and self.frame.decoded.table:
+            try:
+                self.close()
+            except (Break, Restart) as e:
+                vm.pending = e
 
     def __iter__(self) -> Generator:
         return self

@@ -163,6 +163,11 @@ FUNCTIONS: dict[Any, str] = {
     torch.autograd.grad: "graph",
     torch.is_tensor: "native",
     torch.manual_seed: "skip",
+    torch.set_default_dtype: "skip",
+    torch.set_default_device: "skip",
+    torch.set_default_tensor_type: "skip",
+    torch.use_deterministic_algorithms: "skip",
+    torch.set_num_threads: "skip",
     torch.utils._pytree.tree_map_only: "inline",
     torch.nn.parameter.is_lazy: "native",
     torch.nn.Module.register_forward_hook: "skip",
@@ -248,7 +253,7 @@ for _name in dir(torch):  # the public names are other objects than those of _Va
 
 # torch._C: readers and setters of state that `globalstate` saves, and pure predicates
 TORCH_C_NATIVE = {
-    "_set_grad_enabled", "is_grad_enabled", "_set_default_dtype", "get_default_dtype", "is_autocast_enabled", "set_autocast_enabled",
+    "_set_grad_enabled", "is_grad_enabled", "get_default_dtype", "is_autocast_enabled", "set_autocast_enabled",
     "get_autocast_dtype", "set_autocast_dtype", "is_autocast_cache_enabled", "set_autocast_cache_enabled", "autocast_increment_nesting",
     "autocast_decrement_nesting", "clear_autocast_cache", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "get_autocast_cpu_dtype",
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype", "is_any_autocast_enabled", "is_inference_mode_enabled",
@@ -361,7 +366,7 @@ def class_kind(cls: type) -> str | None:
         return r
     if cls in CLASSES_NATIVE or isinstance(cls, enum.EnumMeta):
         return "native"
-    if cls in CLASSES_SKIPPED or issubclass(cls, torch.Tensor):
+    if cls in CLASSES_SKIPPED or issubclass(cls, torch.Tensor) or type(cls).__name__ == "pybind11_type":
         return "skip"
     module = cls.__module__
     if module.startswith(CLASS_MODULES_SKIPPED):

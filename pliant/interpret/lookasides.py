@@ -8,6 +8,7 @@ import inspect
 import itertools
 import logging
 import operator
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -486,7 +487,7 @@ def l_enumerate(args: tuple, kw: dict) -> Any:
 def l_reversed(args: tuple, kw: dict) -> Any:
     o = args[0]
     if type(o) is vm.traced_type:
-        return reversed(unpack(o))
+        return graph_call(torch.Tensor.__reversed__, (o,), {}, "__reversed__")
     m = lookup(type(o), "__reversed__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
@@ -531,6 +532,8 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
 
 @lookaside(print)
 def l_print(args: tuple, kw: dict) -> None:
+    if (id(sys.__dict__), "stdout") in vm.world.global_writes:
+        raise Break("PL0005", "print to a redirected stdout", clean=True)
     if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     vm.world.calls.append((print, tuple(printable(a) for a in args), dict(kw)))

@@ -60,6 +60,9 @@ def push_null(f: Any, a: Any) -> None:
 @op("POP_TOP")
 def pop_top(f: Any, a: Any) -> None:
     f.stack.pop()
+    if vm.pending is not None:  # the last reference to a generator went, and closing it broke the graph
+        e, vm.pending = vm.pending, None
+        raise e
 
 
 @op("COPY")
@@ -612,7 +615,7 @@ def with_except_start(f: Any, a: Any) -> None:
     s = f.stack
     e = s[-1]
     f.tail = True
-    r = vm.call(s[-4], (type(e), e, e.__traceback__), {})
+    r = vm.call(s[-4], (type(e), e, None), {})  # the traceback of a capture is not the program's
     f.tail = False
     s.append(r)
 

@@ -124,13 +124,22 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
         try:
             args = tuple(unpack(args))
         except TypeError:
-            raise TypeError(f"{getattr(fn, '__qualname__', fn)}() argument after * must be an iterable, not {type(args).__name__}") from None
+            raise TypeError(f"{function_text(fn)} argument after * must be an iterable, not {type(args).__name__}") from None
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
-            raise TypeError(f"{getattr(fn, '__qualname__', fn)}() argument after ** must be a mapping, not {type(kw).__name__}")
+            raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {type(kw).__name__}")
         vm.world.all(kw)
         kw = dict(kw)
     return fn, args, kw
+
+
+def function_text(fn: Any) -> str:
+    """A callable as CPython's own messages name it."""
+    name = getattr(fn, "__qualname__", None)
+    if name is None:
+        return str(fn)
+    module = getattr(fn, "__module__", None)
+    return f"{module}.{name}()" if module not in (None, "builtins") else f"{name}()"
 
 
 @op("CALL_FUNCTION_EX")
@@ -260,7 +269,7 @@ def set_add(f: Any, n: int) -> None:
 def map_add(f: Any, n: int) -> None:
     s = f.stack
     k = hashable(s[-2])
-    s[-n - 2][k] = s[-1]
+    setitem(s[-n - 2], k, s[-1])
     del s[-2:]
 
 
@@ -302,8 +311,12 @@ def merged(f: Any, n: int, unique: bool) -> None:
                 raise TypeError("keywords must be strings")
             if k in target:
                 fn = s[-n - 3] if len(s) >= n + 3 else None
-                raise TypeError(f"{getattr(fn, '__qualname__', fn)}() got multiple values for keyword argument {k!r}")
-    target.update(v)
+                raise TypeError(f"{function_text(fn)} got multiple values for keyword argument {k!r}")
+    if id(target) in vm.world.by_copy:
+        for k, x in v.items():
+            setitem(target, k, x)
+    else:
+        target.update(v)
     s.pop()
 
 
@@ -319,6 +332,7 @@ def dict_merge(f: Any, n: int) -> None:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(f: Any, a: Any) -> None:
+    vm.world.all(f.stack[-1])  # the list may have come through a graph break
     f.stack[-1] = tuple(f.stack[-1])
 
 

@@ -14,13 +14,14 @@ import functools
 import os
 import sys
 import types
+import weakref
 from typing import Any
 
 import torch
 
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.policy_tables import modules, python, stdlib, torch_ops, torch_python
-from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, policy_of
+from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, member, policy_of
 
 ROWS: list[Row] = python.ROWS + stdlib.ROWS + torch_ops.ROWS + torch_python.ROWS
 HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
@@ -42,12 +43,13 @@ BY_USER = {
     "native": NATIVE,
 }
 
-# -- the tables, keyed by the objects they name ---------------------------------------------------------------------------------
+# -- the tables, keyed by the objects they name --------------------------------------------------------------
 _objects: dict[int, tuple[Any, Policy]] = {}  # id -> (the object, kept alive, so the id stays its own)
 _methods: dict[tuple[type, str], Policy] = {}  # (class, name or "*")
 _by_user: dict[int, tuple[Any, Policy]] = {}
 _by_module: dict[str | None, Policy] = {}
 _bound: dict[tuple[type, str, bool], Policy] = {}
+_classes: weakref.WeakKeyDictionary[type, Policy | None] = weakref.WeakKeyDictionary()
 _pending: list[Row] = list(ROWS)
 _modules_seen = -1
 
@@ -57,13 +59,13 @@ def _member(space: Any, name: str) -> Any:
     if isinstance(space, type):
         found = next((c.__dict__[name] for c in space.__mro__ if name in c.__dict__), None)
         return found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
-    return getattr(space, name, None)
+    return member(space, name)
 
 
 def _is_c(obj: Any) -> bool:
     """C functions, and classes that no class statement made."""
     if isinstance(obj, type):
-        return not (obj.__flags__ & HEAPTYPE and "__module__" in obj.__dict__) and not issubclass(obj, BaseException)
+        return not obj.__flags__ & HEAPTYPE or _looks_like_c(obj)
     return isinstance(obj, BuiltinType)
 
 
@@ -75,7 +77,7 @@ def _enter(space: Any, row: Row) -> None:
         if name == "*":
             if not isinstance(space, type):
                 for n in dir(space):
-                    obj = getattr(space, n, None)
+                    obj = member(space, n)
                     if _is_c(obj) and not n.startswith("__"):
                         _objects.setdefault(id(obj), (obj, policy))
             continue
@@ -101,7 +103,7 @@ def load() -> None:
     _pending = [row for _, row in waiting]
 
 
-# -- the user's doors ---------------------------------------------------------------------------------------------------------------
+# -- the user's doors ----------------------------------------------------------------------------------------
 def set_kind(fn: Any, kind: str) -> None:
     """`pliant.skip`, `pliant.inline`, `pliant.allow_in_graph`, `pliant.disable`: the user's word wins over every table."""
     if kind not in BY_USER:
@@ -147,7 +149,7 @@ def user_kind(fn: Any) -> str | None:
     return policy.kind if policy is not None else None
 
 
-# -- Python functions ------------------------------------------------------------------------------------------------------------------
+# -- Python functions ----------------------------------------------------------------------------------------
 def python_policy(fn: Any) -> Policy:
     """The policy of a Python function: its own row, else the rule of the module whose globals it uses."""
     code = fn.__code__
@@ -176,7 +178,7 @@ def python_kind(fn: Any) -> str:
     return python_policy(fn).kind
 
 
-# -- C functions and their methods ----------------------------------------------------------------------------------------------------
+# -- C functions and their methods ---------------------------------------------------------------------------
 def c_policy(fn: Any) -> Policy:
     """The policy of a C function of a module."""
     if _by_user:
@@ -208,11 +210,11 @@ def method_policy(t: type, name: str, outside: bool = False) -> Policy:
 def _method_policy(t: type, name: str, outside: bool) -> Policy:
     for c in t.__mro__:
         policy = _methods.get((c, name))
-        if policy is None and c is not object:
+        if policy is None and name in c.__dict__:
             policy = _methods.get((c, "*"))
         if policy is None:
             continue
-        if outside and policy.kind in ("native", "symint") and c not in UNCHANGING:
+        if outside and policy.kind in ("native", "symint") and (c not in UNCHANGING or name in _mutators(c)):
             return OUTSIDE_METHOD
         return policy
     if t in IMMUTABLE:
@@ -222,26 +224,36 @@ def _method_policy(t: type, name: str, outside: bool) -> Policy:
     return UNKNOWN_METHOD
 
 
+def _mutators(c: type) -> list[str]:
+    return python.MUTATORS.get(f"{c.__module__}.{c.__qualname__}", "").split()
+
+
 def method_kind(t: type, name: str, outside: bool = False) -> str:
     """The kind of method `name` of C type `t`."""
     return method_policy(t, name, outside).kind
 
 
 # Types whose methods may run on outside objects: immutable, shadowed by the world model, or reading nothing that changes.
-UNCHANGING: set[Any] = IMMUTABLE | {
-    find_space(path)
-    for path in (python.VALUE_TYPES + " " + python.CONTAINER_TYPES).split()
-    if find_space(path) is not None
-} | {torch._C.TensorBase, torch.Tensor, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool, BaseException}  # fmt: skip
+UNCHANGING: set[Any] = IMMUTABLE | {find_space(path) for path in f"{python.VALUE_TYPES} {python.CONTAINER_TYPES}".split()}
+UNCHANGING |= {torch._C.TensorBase, torch.Tensor, torch.Size, torch.dtype, torch.device, torch.SymInt, torch.SymFloat, torch.SymBool}
+UNCHANGING.add(BaseException)
 
 
-# -- classes ----------------------------------------------------------------------------------------------------------------------------
+# -- classes -------------------------------------------------------------------------------------------------
 def class_policy(cls: type) -> Policy | None:
     """How to construct `cls`; None where nothing is known of a C type."""
     if _by_user:
         policy = _user(cls)
         if policy is not None:
             return policy
+    try:
+        return _classes[cls]
+    except KeyError:
+        policy = _classes[cls] = _class_policy(cls)
+        return policy
+
+
+def _class_policy(cls: type) -> Policy | None:
     found = _objects.get(id(cls))
     if found is None:
         load()
@@ -288,7 +300,7 @@ def class_kind(cls: type) -> str | None:
     return policy.kind if policy is not None else None
 
 
-# -- everything else ------------------------------------------------------------------------------------------------------------------------
+# -- everything else -----------------------------------------------------------------------------------------
 def object_policy(o: Any) -> Policy | None:
     """The policy of calling an instance that is neither function nor class; None: look at its class's `__call__`."""
     if _by_user:
@@ -334,11 +346,11 @@ def classify(fn: Any) -> Policy:
     policy = object_policy(fn)
     if policy is not None:
         return policy
-    call = getattr(t, "__call__", None)
-    return classify(call) if call is not None and call is not fn else UNKNOWN
+    found = next((c.__dict__["__call__"] for c in t.__mro__ if "__call__" in c.__dict__), None)
+    return python_policy(found) if isinstance(found, types.FunctionType) else UNKNOWN
 
 
-# -- what a break says ---------------------------------------------------------------------------------------------------------------------
+# -- what a break says ---------------------------------------------------------------------------------------
 def full_name(fn: Any) -> str:
     """`module.qualname`, as well as it can be told."""
     name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
@@ -359,7 +371,7 @@ def break_of_method(t: type, name: str) -> tuple[str, str]:
     return policy.code or "PL0004", f"call of {t.__name__}.{name}" + (f": {policy.why}" if policy.why else "")
 
 
-# -- frames that C code starts -------------------------------------------------------------------------------------------------------------
+# -- frames that C code starts -------------------------------------------------------------------------------
 _PLIANT = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _ROOTS = sorted({os.path.dirname(os.__file__) + os.sep, os.path.dirname(os.path.dirname(torch.__file__)) + os.sep}, key=len, reverse=True)
@@ -376,7 +388,7 @@ def module_of_file(path: str) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def runs_natively(code: types.CodeType) -> bool:
     """Whether a Python frame that C code starts during capture is left to CPython; otherwise it is interpreted (or breaks)."""
     policy = _user(code)

@@ -46,6 +46,13 @@ def hashable(k: Any) -> Any:
     return k
 
 
+def outside_key(k: Any) -> Any:
+    """A key to look up in an outside dict: a tensor's stand-in is not the key that is there."""
+    if type(k) is vm.traced_type:
+        raise Break("PL0012", "a tensor as the key of a dict", clean=True)
+    return hashable(k)
+
+
 def truth(v: Any) -> bool:
     """`bool(v)`, recording what it relied on."""
     if v is True or v is False:
@@ -164,7 +171,7 @@ def getitem(o: Any, k: Any) -> Any:
         if type(m) is FunctionType:
             return interp(m, (o, k), {})
         if isinstance(o, dict):
-            k = hashable(k)
+            k = outside_key(k)
             if k in o:
                 return world.item(h, k)
             world.absent(h, k)
@@ -269,7 +276,7 @@ def contains(c: Any, x: Any) -> bool:
     h = world.by_copy.get(id(c))
     if h is not None:
         if isinstance(c, dict):
-            x = hashable(x)
+            x = outside_key(x)
             (world.present if x in h.orig else world.absent)(h, x)
             return x in c
         world.all(c)

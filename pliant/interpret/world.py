@@ -422,6 +422,9 @@ class World:
         if not h.keys_known:
             h.keys_known = True
             if isinstance(h.orig, dict):
+                for k in h.orig:
+                    if type(k) not in CONSTANT_TYPES and not plain_key(k):
+                        raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
                 self.guard(h.source, "DICT_KEYS", list(h.orig))
             elif not isinstance(h.orig, (set, frozenset)):
                 self.guard(h.source, "LENGTH", len(h.orig))
@@ -480,6 +483,13 @@ class World:
 
 
 SOURCED: set[type] = {Opaque}  # stand-ins that know where they came from
+
+
+def plain_key(k: Any) -> bool:
+    """Keys that stand for themselves in a capture."""
+    if isinstance(k, tuple):
+        return all(type(x) in CONSTANT_TYPES or plain_key(x) for x in k)
+    return isinstance(k, (type, FunctionType, enum.Enum, ModuleType)) or type(k) in IMMUTABLE
 
 
 def through_attribute(source: Source) -> bool:
@@ -546,7 +556,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
     offset: Any = v.storage_offset()
-    if offset != 0 and not all(static):
+    if not all(static):
         name = world.new_symbol(source.offset())
         offset = to_sym(scope, scope.backed(name, hint=offset, lo=0, source=source.offset()))
     t = world.trace.input(v, source, tuple(sizes), tuple(strides), offset, v.requires_grad)

@@ -119,7 +119,7 @@ def _slot(obj: Any, name: str) -> Any:
 
 
 def dict_replace(d: dict, pairs: tuple) -> None:
-    dict.clear(d)
+    (collections.OrderedDict.clear if isinstance(d, collections.OrderedDict) else dict.clear)(d)
     (fill_ordered if isinstance(d, collections.OrderedDict) else fill_items)(d, pairs)
 
 

@@ -41,7 +41,11 @@ FUNCTIONS: list[Row] = [
 
 TYPES: list[Row] = [
     # Holders: they keep what they are given, symbolic ints included.
-    Row("builtins", "symint", "list tuple dict set frozenset enumerate zip map filter reversed slice object property staticmethod classmethod"),
+    Row(
+        "builtins",
+        "symint",
+        "list tuple dict set frozenset enumerate zip map filter reversed slice object property staticmethod classmethod",
+    ),
     Row("builtins", "symint", "int float bool complex super type"),
     Row("builtins", "native", "str bytes bytearray range"),
     *skips("PL0004", "a memoryview shares memory with what it views", {"builtins": "memoryview"}),
@@ -72,7 +76,11 @@ METHODS: list[Row] = [
     *rows("symint", {space: "*" for space in (CONTAINER_TYPES + " " + ITERATOR_TYPES).split()}),
     *rows("native", {space: "*" for space in VALUE_TYPES.split()}),
     Row("builtins.BaseException", "symint", "*"),
-    Row("builtins.object", "native", "__new__ __init__ __init_subclass__ __subclasshook__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__"),
+    Row(
+        "builtins.object",
+        "native",
+        "__new__ __init__ __init_subclass__ __subclasshook__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__",
+    ),
     Row("builtins.object", "native", "__repr__ __str__ __format__ __getattribute__ __setattr__ __delattr__"),
     *skips(
         "PL0007",

@@ -8,6 +8,7 @@ A module that was never imported is not imported for the table's sake: its rows 
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any, NamedTuple
 
 KINDS = {
@@ -42,6 +43,13 @@ class Policy(NamedTuple):
     explicit: bool = True
 
 
+def member(space: Any, name: str) -> Any:
+    """`space.name` without running code: a module's lazy attributes are not asked for (they would import things)."""
+    if isinstance(space, ModuleType):
+        return vars(space).get(name)
+    return getattr(space, name, None)
+
+
 def find_space(path: str) -> Any:
     """The module, class or object that a row's `space` means; None while its module is not imported or has no such part."""
     parts = path.split(".")
@@ -49,7 +57,7 @@ def find_space(path: str) -> Any:
         obj: Any = sys.modules.get(".".join(parts[:n]))
         if obj is not None:
             for name in parts[n:]:
-                obj = getattr(obj, name, None)
+                obj = member(obj, name)
                 if obj is None:
                     return None
             return obj

@@ -10,7 +10,8 @@ ARITHMETIC: list[Row] = [
     Row(
         "math",
         "native",
-        "acos acosh asin asinh atan atan2 atanh cbrt comb copysign cos cosh degrees dist erf erfc exp exp2 expm1 fabs factorial fma fmod frexp"
+        "acos acosh asin asinh atan atan2 atanh cbrt comb copysign cos cosh degrees dist erf erfc exp exp2 expm1 fabs factorial fma"
+        " fmod frexp"
         " fsum gamma hypot isclose isqrt ldexp lgamma log log10 log1p log2 modf nextafter perm pow radians remainder sin sinh sqrt sumprod"
         " tan tanh ulp",
     ),
@@ -64,7 +65,11 @@ TEXT: list[Row] = [
     *rows("native", {f"_hashlib.{t}": "*" for t in ("HASH", "HASHXOF", "HMAC")}),
     *rows("native", {m: "*" for m in ("_blake2.blake2b", "_blake2.blake2s")}),
     *skips("PL0022", "CSV readers and writers work on files", {"_csv": "*"}),
-    *skips("PL0004", "codecs are looked up in a registry that code may change", {"_codecs": "register unregister lookup register_error lookup_error"}),
+    *skips(
+        "PL0004",
+        "codecs are looked up in a registry that code may change",
+        {"_codecs": "register unregister lookup register_error lookup_error"},
+    ),
     Row("_codecs", "native", "*"),
     *skips("PL0003", "the locale is state of the process", {"_locale": "*"}),
 ]
@@ -79,7 +84,11 @@ INTROSPECTION: list[Row] = [
     Row("_tokenize", "native", "*"),
     Row("copyreg", "native", "_new_type"),
     *skips("PL0032", "the import machinery", {"_imp": "*"}),
-    Row("sys", "native", "intern getdefaultencoding getfilesystemencoding getfilesystemencodeerrors is_finalizing audit get_int_max_str_digits"),
+    Row(
+        "sys",
+        "native",
+        "intern getdefaultencoding getfilesystemencoding getfilesystemencodeerrors is_finalizing audit get_int_max_str_digits",
+    ),
     Row("sys", "constant", "getrecursionlimit getswitchinterval getdlopenflags"),
     *skips(
         "PL0033",
@@ -107,8 +116,12 @@ INTROSPECTION: list[Row] = [
 
 WORLD: list[Row] = [
     *skips("PL0023", "its answer changes from call to call", {"time": "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns"}),
-    *skips("PL0023", "its answer changes from call to call", {"time": "process_time process_time_ns thread_time thread_time_ns clock_gettime"}),
-    *skips("PL0023", "its answer changes from call to call", {"time": "clock_gettime_ns pthread_getcpuclockid localtime gmtime ctime asctime"}),
+    *skips(
+        "PL0023", "its answer changes from call to call", {"time": "process_time process_time_ns thread_time thread_time_ns clock_gettime"}
+    ),
+    *skips(
+        "PL0023", "its answer changes from call to call", {"time": "clock_gettime_ns pthread_getcpuclockid localtime gmtime ctime asctime"}
+    ),
     *skips("PL0023", "it acts on or waits for the clock", {"time": "sleep clock_settime clock_settime_ns tzset"}),
     Row("time", "constant", "clock_getres get_clock_info"),
     Row("time", "native", "mktime strftime strptime struct_time"),
@@ -135,7 +148,9 @@ WORLD: list[Row] = [
     *skips("PL0025", "an object of its own in each thread", {"_thread._local": "*"}),
     *skips("PL0025", "a queue between threads", {"_queue": "*", "_queue.SimpleQueue": "*"}),
     *skips("PL0040", "it needs the running event loop", {"_asyncio": "*"}),
-    *skips("PL0022", "it talks to the network or to other processes", {"_socket": "*", "select": "*", "_posixsubprocess": "*", "_signal": "*"}),
+    *skips(
+        "PL0022", "it talks to the network or to other processes", {"_socket": "*", "select": "*", "_posixsubprocess": "*", "_signal": "*"}
+    ),
     *skips("PL0022", "it maps, locks or measures system resources", {"mmap": "*", "fcntl": "*", "resource": "*", "_uuid": "*"}),
     *skips("PL0022", "it reads or writes serialized objects", {"_pickle": "*", "marshal": "*"}),
     *skips("PL0004", "a compressor carries hidden state", {"_lzma": "*", "_bz2": "*"}),
@@ -147,8 +162,11 @@ ROWS: list[Row] = ARITHMETIC + CONTAINERS + TEXT + INTROSPECTION + WORLD
 
 # The modules that `ROWS` covers completely: the test walks them and finds no C function that nobody classified.
 COVERED = (
-    "builtins math cmath _operator itertools _functools _collections _heapq _bisect array _sre _string _struct _json unicodedata binascii zlib"
-    " _hashlib _csv _codecs _locale _abc _typing _stat _opcode _symtable _tokenize _imp sys gc _tracemalloc faulthandler atexit _contextvars"
-    " _weakref _warnings time _datetime _random posix _io _thread _queue _asyncio _socket select _posixsubprocess _signal mmap fcntl resource"
+    "builtins math cmath _operator itertools _functools _collections _heapq _bisect array _sre _string _struct _json unicodedata"
+    " binascii zlib"
+    " _hashlib _csv _codecs _locale _abc _typing _stat _opcode _symtable _tokenize _imp sys gc _tracemalloc faulthandler atexit"
+    " _contextvars"
+    " _weakref _warnings time _datetime _random posix _io _thread _queue _asyncio _socket select _posixsubprocess _signal mmap fcntl"
+    " resource"
     " _uuid _pickle marshal _lzma _bz2 _ctypes _zoneinfo _decimal _statistics _md5 _blake2"
 )

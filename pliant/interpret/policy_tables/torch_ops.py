@@ -13,17 +13,13 @@ METADATA_FUNCTIONS = (
     " result_type can_cast numel get_device _is_zerotensor _has_compatible_shallow_copy_type _debug_has_internal_overlap _nnpack_available"
     " cudnn_is_acceptable _use_cudnn_ctc_loss _use_miopen_ctc_loss _use_cudnn_rnn_flatten_weight _fused_sdp_choice _is_functional_tensor"
     " _is_functional_tensor_base _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size _cufft_get_plan_cache_size"
-    " _cufft_get_plan_cache_max_size _convolution_mode_"
+    " _cufft_get_plan_cache_max_size"
 )
-# Operators whose answer is a Python value made from the tensor's data.
-DATA_READERS = {
-    "functions": "equal allclose is_nonzero _is_all_true_",
-    "methods": "item tolist equal allclose is_nonzero __bool__ __int__ __float__ __complex__ __index__ __long__ __nonzero__ __contains__",
-}
 
 SPARSE = (
     "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor _coalesce"
-    " _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _indices_copy _values_copy indices_copy values_copy ccol_indices_copy"
+    " _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _indices_copy _values_copy indices_copy values_copy"
+    " ccol_indices_copy"
     " col_indices_copy crow_indices_copy row_indices_copy _sparse_broadcast_to _sparse_broadcast_to_copy _sparse_csr_prod _sparse_csr_sum"
     " _sparse_log_softmax_backward_data _sparse_softmax_backward_data _sparse_semi_structured_addmm _sparse_semi_structured_apply"
     " _sparse_semi_structured_apply_dense _sparse_semi_structured_linear _sparse_semi_structured_mm _sparse_semi_structured_tile"
@@ -40,7 +36,8 @@ NESTED = (
 )
 QUANTIZED = (
     "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic _make_per_channel_quantized_tensor"
-    " _make_per_tensor_quantized_tensor _empty_affine_quantized _empty_per_channel_affine_quantized empty_quantized int_repr dequantize q_scale"
+    " _make_per_tensor_quantized_tensor _empty_affine_quantized _empty_per_channel_affine_quantized empty_quantized int_repr"
+    " dequantize q_scale"
     " q_zero_point q_per_channel_axis q_per_channel_scales q_per_channel_zero_points quantized_batch_norm quantized_gru_cell"
     " quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell quantized_rnn_tanh_cell"
     " fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight"
@@ -60,7 +57,7 @@ FUNCTIONALIZE = (
 
 FUNCTIONS: list[Row] = [
     Row("torch._C._VariableFunctions", "symint", METADATA_FUNCTIONS),
-    Row("torch._C._VariableFunctions", "constant", "_initExtension"),
+    Row("torch", "symint", "_is_functional_tensor _is_functional_tensor_base"),
     *skips(
         "PL0026",
         "its result shares memory with something that is not a tensor",
@@ -69,18 +66,20 @@ FUNCTIONS: list[Row] = [
     *skips(
         "PL0039",
         "it changes which memory a tensor uses",
-        {"torch._C._VariableFunctions": "resize_as_ _resize_output_ _reshape_alias_copy_ _lazy_clone _copy_from_and_resize detach_"},
+        {"torch._C._VariableFunctions": "resize_as_ _resize_output_ _lazy_clone _copy_from_and_resize detach_"},
     ),
     *skips(
         "PL0034",
         "sparse, nested and quantized tensors are not captured",
         {"torch._C._VariableFunctions": f"{SPARSE} {NESTED} {QUANTIZED}", "torch._C._nested": "*", "torch._C._sparse": "*"},
     ),
-    *skips("PL0030", "it belongs to torch's own tracers and transforms", {"torch._C._VariableFunctions": FUNCTIONALIZE}),
+    *skips("PL0030", "it belongs to torch's own tracers and transforms", {"torch._C._VariableFunctions": FUNCTIONALIZE, "torch": FUNCTIONALIZE}),
     *skips("PL0005", "it prints", {"torch._C._VariableFunctions": "_print"}),
-    *skips("PL0037", "it changes a cache of cuFFT", {"torch._C._VariableFunctions": "_cufft_clear_plan_cache _cufft_set_plan_cache_max_size"}),
+    *skips(
+        "PL0037", "it changes a cache of cuFFT", {"torch._C._VariableFunctions": "_cufft_clear_plan_cache _cufft_set_plan_cache_max_size"}
+    ),
+    Row("torch._C._VariableFunctions", "graph", "__and__ __or__ __xor__ __lshift__ __rshift__"),
     *rows("graph", {f"torch._C.{s}": "*" for s in ("_VariableFunctions", "_nn", "_linalg", "_fft", "_special")}),
-    *skips("PL0034", "it makes nested tensors", {"torch._C._nn": "flatten_dense_tensors_"}),
 ]
 
 METADATA_METHODS = (
@@ -88,20 +87,29 @@ METADATA_METHODS = (
     " is_conj is_neg is_inference is_same_size is_pinned is_coalesced is_distributed is_set_to _is_view _is_zerotensor dense_dim sparse_dim"
     " qscheme has_names sym_size sym_stride sym_numel sym_storage_offset dim_order __len__ __hash__ is_shared"
 )
-MEMORY_METHODS = "set_ resize_ resize_as_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ untyped_storage data_ptr const_data_ptr _lazy_clone"
+MEMORY_METHODS = (
+    "set_ resize_ resize_as_ resize_as_sparse_ sparse_resize_ sparse_resize_and_clear_ untyped_storage data_ptr const_data_ptr _lazy_clone"
+)
 SPARSE_METHODS = (
-    "_coalesced_ _dimI _dimV _indices _nnz _values _sparse_mask_projection _to_dense _to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc"
-    " _to_sparse_csr ccol_indices coalesce col_indices crow_indices indices row_indices smm sparse_mask sspaddmm to_dense to_mkldnn to_sparse"
+    "_coalesced_ _dimI _dimV _indices _nnz _values _sparse_mask_projection _to_dense _to_sparse _to_sparse_bsc _to_sparse_bsr"
+    " _to_sparse_csc"
+    " _to_sparse_csr ccol_indices coalesce col_indices crow_indices indices row_indices smm sparse_mask sspaddmm to_dense to_mkldnn"
+    " to_sparse"
     " to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr values"
 )
 NESTED_METHODS = "_nested_tensor_size _nested_tensor_storage_offsets _nested_tensor_strides to_padded_tensor"
 QUANTIZED_METHODS = "dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point"
-AUTOGRAD_METHODS = "_view_func _view_func_unsafe _rev_view_func_unsafe _fix_weakref _use_count _make_subclass _make_wrapper_subclass _dtensor__new__ as_subclass"
+AUTOGRAD_METHODS = (
+    "_view_func _view_func_unsafe _rev_view_func_unsafe _fix_weakref _use_count _make_subclass _make_wrapper_subclass"
+    " _dtensor__new__ as_subclass"
+)
 
 TENSOR_C: list[Row] = [
     Row("torch._C.TensorBase", "symint", METADATA_METHODS),
     *skips("PL0039", "it changes or shows which memory a tensor uses", {"torch._C.TensorBase": MEMORY_METHODS + " detach_"}),
-    *skips("PL0034", "sparse, nested and quantized tensors are not captured", {"torch._C.TensorBase": f"{SPARSE_METHODS} {NESTED_METHODS}"}),
+    *skips(
+        "PL0034", "sparse, nested and quantized tensors are not captured", {"torch._C.TensorBase": f"{SPARSE_METHODS} {NESTED_METHODS}"}
+    ),
     *skips("PL0034", "quantized tensors are not captured", {"torch._C.TensorBase": QUANTIZED_METHODS}),
     *skips("PL0026", "a tensor is handed to NumPy", {"torch._C.TensorBase": "numpy"}),
     *skips("PL0003", "it calls a Python function for each element", {"torch._C.TensorBase": "apply_ map_ map2_"}),
@@ -125,23 +133,20 @@ TENSOR_PYTHON: list[Row] = [
     *skips("PL0020", "it starts the autograd engine", {"torch.Tensor": "backward reinforce"}),
     *skips("PL0027", "a hook runs whenever the gradient is computed", {"torch.Tensor": "register_hook register_post_accumulate_grad_hook"}),
     *skips("PL0026", "the tensor is handed to another library", {"torch.Tensor": "__array__ __array_wrap__ __dlpack__ __dlpack_device__"}),
-    *skips("PL0039", "it works on the tensor's storage", {"torch.Tensor": "storage _typed_storage storage_type share_memory_ resize resize_as"}),
+    *skips(
+        "PL0039", "it works on the tensor's storage", {"torch.Tensor": "storage _typed_storage storage_type share_memory_ resize resize_as"}
+    ),
     *skips("PL0039", "it works on the tensor's storage", {"torch.Tensor": "module_load"}),
-    *skips("PL0022", "it serializes or copies the whole object", {"torch.Tensor": "__reduce_ex__ _reduce_ex_internal __setstate__ __deepcopy__"}),
+    *skips(
+        "PL0022",
+        "it serializes or copies the whole object",
+        {"torch.Tensor": "__reduce_ex__ _reduce_ex_internal __setstate__ __deepcopy__"},
+    ),
     *skips("PL0005", "the text of a tensor needs its data", {"torch.Tensor": "__repr__ __format__"}),
     *skips("PL0007", "it reads the whole object at once", {"torch.Tensor": "__dir__ _clear_non_serializable_cached_data index"}),
     *skips("PL0034", "sparse tensors are not captured", {"torch.Tensor": "to_sparse_coo"}),
     *skips("PL0011", "torch calls it, programs do not", {"torch.Tensor": "__torch_function__ __torch_dispatch__"}),
 ]
-
-# Attributes of tensors: read as metadata, computed by the graph, or not captured.
-TENSOR_ATTRIBUTES: dict[str, str] = {
-    "symint": "shape ndim dtype device layout requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_xla is_xpu is_ipu is_mtia is_maia is_vulkan"
-    " is_sparse is_sparse_csr is_mkldnn is_quantized is_nested nbytes itemsize _has_symbolic_sizes_strides grad_dtype output_nr name",
-    "graph": "T H mT mH real imag data",
-    "lookaside": "grad grad_fn _grad _grad_fn retains_grad _version _base __dict__",
-    "skip": "_cdata _python_dispatch volatile _backward_hooks _post_accumulate_grad_hooks __cuda_array_interface__ __weakref__",
-}
 
 SMALL_TYPES: list[Row] = [
     Row("torch", "symint", "Size"),
@@ -153,7 +158,11 @@ SMALL_TYPES: list[Row] = [
     *skips("PL0029", "streams and events order work on a device", {"torch": "Stream Event", "torch.Stream": "*", "torch.Event": "*"}),
     *skips("PL0029", "streams and events order work on a device", {"torch.cuda": "Stream ExternalStream Event CUDAGraph graph MemPool"}),
     *skips("PL0011", "a tensor is made through a class", {"torch": "Tensor", "torch.nn": "Parameter Buffer UninitializedParameter"}),
-    *skips("PL0038", "TorchScript runs by itself", {"torch.jit": "ScriptFunction ScriptModule CompilationUnit", "torch._C": "ScriptMethod ScriptObject"}),
+    *skips(
+        "PL0038",
+        "TorchScript runs by itself",
+        {"torch.jit": "ScriptFunction ScriptModule CompilationUnit", "torch._C": "ScriptMethod ScriptObject"},
+    ),
     *skips("PL0039", "storages are not captured", {"torch._C.StorageBase": "*", "torch": "UntypedStorage TypedStorage"}),
 ]
 

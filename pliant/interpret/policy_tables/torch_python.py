@@ -9,7 +9,8 @@ DISPATCHED: list[Row] = [
     Row(
         "torch.nn.functional",
         "graph",
-        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_pool1d max_pool2d max_pool3d",
+        "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_pool1d max_pool2d"
+        " max_pool3d",
     ),
     Row("torch", "graph", "unique unique_consecutive lu"),
     Row("torch.functional", "graph", "unique unique_consecutive lu"),
@@ -19,12 +20,20 @@ DISPATCHED: list[Row] = [
 ]
 
 TORCH: list[Row] = [
-    Row("torch", "symint", "sym_not sym_float sym_int sym_max sym_min sym_sum sym_sqrt sym_ite _sym_sqrt _sym_cos _sym_cosh _sym_sin _sym_sinh"),
+    Row(
+        "torch",
+        "symint",
+        "sym_not sym_float sym_int sym_max sym_min sym_sum sym_sqrt sym_ite _sym_sqrt _sym_cos _sym_cosh _sym_sin _sym_sinh",
+    ),
     Row("torch", "symint", "_sym_tan _sym_tanh _sym_asin _sym_acos _sym_atan _sym_log2 _constrain_as_size"),
     Row("torch", "symint", "_check _check_index _check_value _check_type _check_not_implemented _check_with _check_is_size"),
     Row("torch", "graph", "_assert _check_tensor_all _check_tensor_all_with _as_tensor_fullprec"),
     Row("torch", "native_python", "typename is_tensor is_storage _get_origin _overload classproperty _import_dotted_name get_file_path"),
-    Row("torch", "constant", "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode"),
+    Row(
+        "torch",
+        "constant",
+        "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode",
+    ),
     Row("torch", "constant", "get_float32_matmul_precision is_warn_always_enabled get_default_device compiled_with_cxx11_abi"),
     Row("torch", "constant", "_running_with_deploy _is_device_backend_autoload_enabled"),
     Row("torch", "inline", "set_default_dtype use_deterministic_algorithms"),
@@ -38,9 +47,15 @@ TORCH: list[Row] = [
             " profiler_allow_cudagraph_cupti_lazy_reinit_cuda12"
         },
     ),
-    *skips("PL0022", "it loads libraries or files", {"torch": "_get_cuda_dep_paths _preload_cuda_lib _preload_cuda_deps _load_global_deps load save"}),
+    *skips(
+        "PL0022",
+        "it loads libraries or files",
+        {"torch": "_get_cuda_dep_paths _preload_cuda_lib _preload_cuda_deps _load_global_deps load save"},
+    ),
     *skips("PL0022", "it loads libraries", {"torch": "_import_device_backends __getattr__"}),
-    *skips("PL0024", "it reads or sets the state of torch's generators", {"torch": "manual_seed seed initial_seed get_rng_state set_rng_state"}),
+    *skips(
+        "PL0024", "it reads or sets the state of torch's generators", {"torch": "manual_seed seed initial_seed get_rng_state set_rng_state"}
+    ),
     *skips("PL0024", "it reads or sets the state of torch's generators", {"torch": "thread_safe_generator"}),
     *skips("PL0026", "it shares memory with another library", {"torch": "from_dlpack to_dlpack"}),
     *skips("PL0030", "it captures or transforms by itself", {"torch": "compile cond while_loop vmap sym_fresh_size _disable_dynamo"}),
@@ -56,10 +71,18 @@ CONSTANTS: list[Row] = [
     Row("torch._utils", "constant", "is_compiling"),
     Row("torch.onnx", "constant", "is_in_onnx_export"),
     Row("torch.fx._symbolic_trace", "constant", "is_fx_tracing is_fx_symbolic_tracing"),
-    Row("torch.distributed", "constant", "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_ucc_available"),
+    Row(
+        "torch.distributed", "constant", "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_ucc_available"
+    ),
     Row("torch.distributed", "constant", "is_xccl_available is_torchelastic_launched get_rank get_world_size get_backend"),
-    Row("torch.cuda", "constant", "is_available device_count is_bf16_supported is_initialized get_arch_list get_device_capability get_device_name"),
-    Row("torch.cuda", "constant", "get_device_properties current_device is_tf32_supported get_gencode_flags _is_compiled _get_device_index"),
+    Row(
+        "torch.cuda",
+        "constant",
+        "is_available device_count is_bf16_supported is_initialized get_arch_list get_device_capability get_device_name",
+    ),
+    Row(
+        "torch.cuda", "constant", "get_device_properties current_device is_tf32_supported get_gencode_flags _is_compiled _get_device_index"
+    ),
     Row("torch.cuda._utils", "constant", "_get_device_index"),
     Row("torch.cpu", "constant", "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported"),
     Row("torch.xpu", "constant", "is_available device_count is_initialized is_bf16_supported"),
@@ -121,7 +144,8 @@ STATE_READERS = (
     " _get_overrideable_sdp_enabled _get_cudnn_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction _get_sdp_priority_order"
     " _get_cublas_allow_tf32 _get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_bf16_reduced_precision_reduction"
     " _get_cublas_allow_fp16_accumulation _get_cpu_allow_fp16_reduced_precision_reduction _get_cudnn_depthwise_kernel _get_miopen_immediate"
-    " _is_fwd_grad_enabled _is_multithreading_enabled _is_view_replay_enabled _is_grad_layout_enforcement_enabled _is_torch_function_enabled"
+    " _is_fwd_grad_enabled _is_multithreading_enabled _is_view_replay_enabled _is_grad_layout_enforcement_enabled"
+    " _is_torch_function_enabled"
     " _is_torch_function_all_disabled _is_torch_function_mode_enabled _len_torch_function_stack _len_torch_dispatch_stack"
     " _are_functorch_transforms_active _get_warnAlways _get_qengine _supported_qengines _is_xnnpack_enabled _check_sparse_tensor_invariants"
     " _get_privateuse1_backend_name _get_tracing_state _is_tracing _get_torch_function_state _only_lift_cpu_tensors _get_all_dtypes"

@@ -1,0 +1,367 @@
+"""Graph breaks, by code: what each means and what to do about it.
+
+A graph break is not an error: the code before it is one compiled graph, the breaking instruction runs in CPython, and the code after
+it is another compiled graph. Each costs a little time per call and stops fusion across it. `docs/graph-breaks.md` is made from this
+table (`python -m pliant.interpret.breaks docs/graph-breaks.md`), and a test keeps the two in step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pliant.guards.guard import Site
+
+
+class BreakInfo(NamedTuple):
+    """What a code means: a title, why the graph cannot go on, and what the user can do (best first)."""
+
+    title: str
+    explanation: str
+    hints: tuple[str, ...]
+
+
+BREAKS: dict[str, BreakInfo] = {
+    "PL0001": BreakInfo(
+        "Branch on the value of a tensor",
+        "Python asked whether a tensor is true (`if`, `while`, `assert`, `and`, `bool()`), and the answer is known only when the graph"
+        " runs.",
+        (
+            "Compute both sides and choose with `torch.where(condition, a, b)`.",
+            "If the condition must hold, say so with `torch._check(...)` or drop the assertion from compiled code.",
+        ),
+    ),
+    "PL0002": BreakInfo(
+        "Python needs a number that only the data knows",
+        "A value read from a tensor (`item()`, `tolist()`, a size that depends on data) decided something that Python must know now: a"
+        " branch, a loop count, an index of a list.",
+        (
+            "Keep the value in tensors: index, mask or scatter instead of looping over it.",
+            "State what is known of it with `torch._check(...)`, for instance that it is at least 0 or at most another size.",
+        ),
+    ),
+    "PL0003": BreakInfo(
+        "Call of a function that is not captured",
+        "The function acts on state that the compiler does not model, so it must run in CPython.",
+        (
+            "Move the call out of the compiled function, before or after it.",
+            "If it only computes its result from its arguments, mark it with `pliant.allow_in_graph(fn)`.",
+        ),
+    ),
+    "PL0004": BreakInfo(
+        "Call of a C function that nobody has vouched for",
+        "It is implemented in C, so it cannot be interpreted, and it is not in the table of functions known to be pure.",
+        (
+            "If it depends only on its arguments and changes nothing, mark it with `pliant.allow_in_graph(fn)`.",
+            "Otherwise call it outside the compiled function.",
+            "If it belongs to Python or PyTorch, a row in `pliant/interpret/policy_tables/` teaches it to pliant.",
+        ),
+    ),
+    "PL0005": BreakInfo(
+        "Printing or logging the value of a tensor",
+        "The text needs the data, which exists only when the graph has run. Prints of sizes, strings and plain numbers do not break:"
+        " they are"
+        " replayed in order.",
+        (
+            "Print shapes and dtypes (`x.shape`) instead of values.",
+            "Print the value after the compiled function has returned it.",
+        ),
+    ),
+    "PL0006": BreakInfo(
+        "Write to an object that cannot be shadowed",
+        "Writes are held back until the graph has run, so that a capture can always be abandoned. This object keeps its state where pliant"
+        " cannot hold a write back: slots, C fields, a class, a function, a module being rebuilt.",
+        (
+            "Keep the state in an attribute of a plain Python object, in a list or in a dict.",
+            "Do the write before or after the compiled function.",
+        ),
+    ),
+    "PL0007": BreakInfo(
+        "Read of state that cannot be guarded",
+        "The object keeps its state in C, or hands it out all at once, so the compiled code could not notice a later change.",
+        (
+            "Read it before the compiled function and pass the value in.",
+            "Use a plain list, dict or attribute in its place.",
+        ),
+    ),
+    "PL0008": BreakInfo(
+        "Generator that outlives its frame",
+        "A generator or coroutine that existed before the capture, or that must stay suspended across a graph break, holds a frame of"
+        " CPython"
+        " that cannot be taken apart.",
+        (
+            "Create and exhaust the generator inside one compiled region.",
+            "Make a list of its items where the number of items is small.",
+        ),
+    ),
+    "PL0009": BreakInfo(
+        "Instruction that is not interpreted",
+        "The bytecode holds an instruction that pliant's interpreter does not know for this version of Python.",
+        ("Please report it with the line shown: every instruction that the compiler of Python emits should be known.",),
+    ),
+    "PL0010": BreakInfo(
+        "Calls nested too deep",
+        "Interpreted calls are nested deeper than pliant follows, most often because of recursion.",
+        (
+            "Turn the recursion into a loop.",
+            "Exclude the recursive function with `pliant.disable(fn)`.",
+        ),
+    ),
+    "PL0011": BreakInfo(
+        "Operation or tensor that cannot be traced",
+        "A tensor subclass with code of its own, or an operator for which no shape can be computed without running it, met the graph.",
+        (
+            "Give a custom operator a shape function with `torch.library.register_fake`.",
+            "Convert the subclass to a plain tensor before the compiled function.",
+        ),
+    ),
+    "PL0012": BreakInfo(
+        "Attribute of a tensor outside the graph",
+        "The program read or changed something of a tensor that is not its data: `.grad`, `requires_grad`, `.data`, its identity.",
+        (
+            "Do it before or after the compiled function.",
+            "Use `x.detach()` in place of `x.data`, and `copy_` in place of assigning `.data`.",
+        ),
+    ),
+    "PL0013": BreakInfo(
+        "Class made while running",
+        "A `class` statement, or `type(name, bases, dict)`, runs a body of its own and makes an object that lives on.",
+        ("Define the class at module level.",),
+    ),
+    "PL0014": BreakInfo(
+        "Whole namespaces, `exec` or `eval`",
+        "`globals()`, `locals()`, `exec`, `eval` or `compile` work on a whole namespace, which cannot be guarded name by name.",
+        (
+            "Name the variables that you need.",
+            "Make the code object or table once, outside the compiled function.",
+        ),
+    ),
+    "PL0015": BreakInfo(
+        "Decision that kept changing",
+        "A branch on a size or on a plain value went the other way several times. Instead of making one more version of the whole function,"
+        " the graph was split at the branch; both sides are compiled and no further recompile happens here.",
+        (
+            "Nothing must be done: this is how the number of versions stays bounded.",
+            "If the branch only chooses between equivalent code paths, remove it.",
+        ),
+    ),
+    "PL0016": BreakInfo(
+        "Loop whose trip count keeps changing",
+        "The loop was unrolled once, then its number of rounds changed. Now the loop itself runs in Python and its body is a compiled"
+        " region.",
+        (
+            "Nothing must be done: the body stays compiled for every trip count.",
+            "Replace the loop by a batched operation (stack the items first) to compile it whole.",
+        ),
+    ),
+    "PL0017": BreakInfo(
+        "Value that changes on every call",
+        "An attribute, global or argument had another value on almost every call (a step counter, a name, a time stamp). It is no longer"
+        " guarded, and the graph ends where the value itself is used.",
+        (
+            "Pass the value as a tensor or as an int or float argument if it takes part in arithmetic.",
+            "Use it outside the compiled function (logging, bookkeeping).",
+        ),
+    ),
+    "PL0018": BreakInfo(
+        "A real tensor slipped into the capture",
+        "A tensor reached the graph through a door that cannot be guarded (a cache, a C iterator, thread-local storage). Taking it as a"
+        " constant could give a wrong answer later, so the graph ends.",
+        (
+            "Pass the tensor as an argument, or keep it as an attribute of a module or in a global variable.",
+            "Call the function that hands it out before the compiled function.",
+        ),
+    ),
+    "PL0019": BreakInfo(
+        "A break that you asked for",
+        "The program called `graph_break()`.",
+        ("Remove the call when you no longer need it.",),
+    ),
+    "PL0020": BreakInfo(
+        "The autograd engine is started inside",
+        "`backward()` runs hooks and writes `.grad` fields in an order that the engine decides when it runs.",
+        (
+            "Compile the forward pass and the loss, and call `backward()` on the result: the backward pass is compiled too.",
+            "Use `torch.autograd.grad(...)`, which returns the gradients, inside compiled code.",
+        ),
+    ),
+    "PL0021": BreakInfo(
+        "Function that you excluded",
+        "It was marked with `pliant.disable` or `pliant.skip`, so it runs in CPython.",
+        ("Remove the mark, or use `pliant.inline(fn)`, to have it captured.",),
+    ),
+    "PL0022": BreakInfo(
+        "Files, processes, the network or the terminal",
+        "Input and output must happen at the time and in the order that the program says, every time it runs.",
+        (
+            "Read inputs before, and write results after the compiled function.",
+            "`print` and `logging` of plain values do not break; use them for progress messages.",
+        ),
+    ),
+    "PL0023": BreakInfo(
+        "Reading or waiting for the clock",
+        "The answer differs at every call, so it cannot be part of a graph, and waiting cannot be reordered with computing.",
+        (
+            "Take times around the compiled function.",
+            "Use `torch.profiler` to see time inside it.",
+        ),
+    ),
+    "PL0024": BreakInfo(
+        "State of a random number generator",
+        "Python's `random`, or a direct read or write of the state of one of torch's generators. Random tensors (`torch.rand`,"
+        " dropout…) do not break.",
+        (
+            "Draw random numbers with torch operators: `torch.rand`, `torch.randint`, `torch.randperm`.",
+            "Seed before the compiled function.",
+        ),
+    ),
+    "PL0025": BreakInfo(
+        "Threads, locks and context variables",
+        "What happens depends on which thread or task runs the code, and on others that run at the same time.",
+        (
+            "Take the lock, or start the thread, outside the compiled function.",
+            "Pass the value of a context variable or of a `threading.local` as an argument.",
+        ),
+    ),
+    "PL0026": BreakInfo(
+        "Arrays of another library",
+        "NumPy, DLPack and similar libraries see memory directly; the graph has no memory until it runs.",
+        (
+            "Write the computation with torch operators.",
+            "Convert with `torch.from_numpy` before, and with `.numpy()` after the compiled function.",
+        ),
+    ),
+    "PL0027": BreakInfo(
+        "Hooks on tensors, modules or the autograd graph",
+        "A hook is Python code that runs at another time than where it is written.",
+        (
+            "Register hooks before compiling; hooks of modules that exist by then are interpreted like other code.",
+            "Write what the hook does into `forward`, or use a `torch.autograd.Function`.",
+        ),
+    ),
+    "PL0028": BreakInfo(
+        "Communication between processes",
+        "A collective of `torch.distributed` must be started by every process at the same place.",
+        ("Call it between compiled regions.", "Functional collectives (`torch.distributed._functional_collectives`) are ordinary"
+            " operators."),
+    ),
+    "PL0029": BreakInfo(
+        "Streams, synchronization and device memory",
+        "It acts on the order of work on a device, or on its memory, and not on tensors.",
+        ("Choose device and stream, and synchronize, outside the compiled function.",),
+    ),
+    "PL0030": BreakInfo(
+        "Another tracer or transform",
+        "`torch.compile`, `torch.fx`, `torch.func`, `torch.cond` and their like capture or transform a function by themselves.",
+        (
+            "Apply the transform to the function first, and run it outside the compiled region.",
+            "Inside compiled code, write plain Python: control flow on sizes needs no `torch.cond`.",
+        ),
+    ),
+    "PL0031": BreakInfo(
+        "A `with` block that cannot be entered again",
+        "The graph broke inside a `with` block whose context manager cannot be left and entered again around the break.",
+        (
+            "Move the breaking line out of the `with` block.",
+            "`torch.no_grad`, `torch.autocast`, `torch.set_grad_enabled` and their like can be entered again; prefer them.",
+        ),
+    ),
+    "PL0032": BreakInfo(
+        "Import with side effects",
+        "The imported module is not loaded yet, so importing it runs its code. Imports of modules that are loaded already do not break.",
+        ("Import at the top of the file.",),
+    ),
+    "PL0033": BreakInfo(
+        "Looking at the interpreter itself",
+        "Frames, reference counts, profilers and the garbage collector look different while pliant captures.",
+        ("Do it outside the compiled function.", "Use `pliant.explain` to see what was compiled."),
+    ),
+    "PL0034": BreakInfo(
+        "Sparse, nested or quantized tensor",
+        "These layouts have no symbolic form in the graph.",
+        ("Convert to a dense tensor before the compiled function (`to_dense()`, `to_padded_tensor(...)`, `dequantize()`).",),
+    ),
+    "PL0035": BreakInfo(
+        "Value that cannot be carried over",
+        "A value that is alive at this point (in a variable or on the stack) cannot be rebuilt by the code that follows the graph.",
+        ("Move the value into a tensor, a number, a string, a list, tuple or dict, or a plain Python object.",),
+    ),
+    "PL0036": BreakInfo(
+        "`import *` or `del` of a name that others see",
+        "It changes a whole namespace at once.",
+        ("Import the names that you need; assign None in place of deleting a global.",),
+    ),
+    "PL0037": BreakInfo(
+        "Global setting of torch",
+        "It changes how every later operation behaves: default device, matmul precision, dispatch keys.",
+        ("Set it once, before compiling. Grad mode, autocast, default dtype and determinism may be set inside.",),
+    ),
+    "PL0038": BreakInfo(
+        "TorchScript",
+        "A scripted function is run by an interpreter of its own, which takes fixed sizes.",
+        ("Call the Python function that was scripted.",),
+    ),
+    "PL0039": BreakInfo(
+        "The memory behind a tensor",
+        "`resize_`, `set_`, storages and data pointers change or show memory, which the graph plans by itself.",
+        ("Make a new tensor (`torch.empty`, `x.new_zeros`) and copy into it.",),
+    ),
+    "PL0040": BreakInfo(
+        "Coroutines and the event loop",
+        "`async` code is suspended and resumed by an event loop. It runs uncompiled, and correctly.",
+        ("Compile the plain functions that the coroutine calls.",),
+    ),
+}
+
+
+def format_break(code: str, reason: str, site: Site | None = None, user_stack: Sequence[str | Site] = ()) -> str:
+    """One readable page on one graph break: what happened, where, why and what to do.
+
+    `user_stack` holds the user's frames, outermost first; without it, the outer sites of `site` are shown. An unknown code is
+    printed with its reason alone.
+    """
+    info = BREAKS.get(code)
+    lines = [f"Graph break {code}: {info.title if info else reason}"]
+    if info is not None and reason:
+        lines.append(f"  what: {reason}")
+    if site is not None:
+        lines.append(f"  where: {site}")
+    stack = list(user_stack)
+    if not stack and site is not None and site.outer is not None:
+        outer: Site | None = site.outer
+        while outer is not None:
+            stack.insert(0, outer)
+            outer = outer.outer
+    if stack:
+        lines.append("  called from:")
+        lines += [f"    {s}" for s in stack]
+    if info is not None:
+        lines.append(f"  why: {info.explanation}")
+        lines += [f"  fix: {hint}" for hint in info.hints]
+        lines.append(f"  more: docs/graph-breaks.md#{code.lower()}")
+    return "\n".join(lines)
+
+
+def docs_page() -> str:
+    """`docs/graph-breaks.md`, made from the table."""
+    out = [
+        "# Graph breaks",
+        "",
+        "A graph break ends one compiled graph and starts another. It is not an error: the code before it is compiled, the breaking",
+        "instruction runs in CPython, and the code after it is compiled. `fullgraph=True` turns breaks into errors, `PLIANT_LOGS=breaks`",
+        "prints each with its line, and `pliant.explain(fn, *args)` lists those of one call.",
+        "",
+        "This page is made from `pliant/interpret/breaks.py` by `python -m pliant.interpret.breaks docs/graph-breaks.md`.",
+        "",
+    ]
+    out += [f"- [{code}](#{code.lower()}) {info.title}" for code, info in BREAKS.items()]
+    for code, info in BREAKS.items():
+        out += ["", f"## {code}", "", f"**{info.title}.** {info.explanation}", "", "What to do:", ""]
+        out += [f"- {hint}" for hint in info.hints]
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "w", encoding="utf-8") as page:
+        page.write(docs_page())

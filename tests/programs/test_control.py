@@ -487,6 +487,14 @@ def none_branches(x, v):
     return x if x is not None else v
 
 
+@program(*[(t(3), (1, (2, (3, None)))), (t(3), None), (t(3), (5, None))], breaks=0)
+def while_not_none(x, chain):
+    while chain is not None:
+        value, chain = chain
+        x = x + value
+    return x
+
+
 @program(*each(3, 5, 9), breaks=0)
 def early_return_in_loop(x):
     for i in range(10):

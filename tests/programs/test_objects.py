@@ -480,6 +480,8 @@ def diamond(x):
 def class_made_inside(x):
     class Inner(Plain):
         k = x.shape[0]
+        scratch = k
+        del scratch
 
         def total(self):
             return super().total() + self.k + x

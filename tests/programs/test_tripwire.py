@@ -8,19 +8,23 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import contextvars
 import dataclasses
 import functools
+import gc
 import itertools
 import operator
+import queue
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,10 +38,6 @@ WAYS: dict[str, Callable] = {}
 def way(make: Callable) -> Callable:
     WAYS[make.__name__] = make
     return make
-
-
-def holder(fn_of: Callable, put_of: Callable, box: object) -> tuple[Callable, Callable]:
-    return functools.partial(fn_of, box), functools.partial(put_of, box)
 
 
 @way
@@ -546,7 +546,7 @@ def dataclass_field():
         v: torch.Tensor
 
     d = Data(t(3))
-    return lambda x: x + d.v + dataclasses.replace(d).v + dataclasses.astuple(dataclasses.make_dataclass("E", [])())[:0].__len__(), lambda v: setattr(d, "v", v)
+    return lambda x: x + d.v + dataclasses.replace(d).v, lambda v: setattr(d, "v", v)
 
 
 @way
@@ -858,8 +858,6 @@ def exception_argument():
 
 @way
 def simple_queue():
-    import queue
-
     q = queue.SimpleQueue()
     q.put(t(3))
 
@@ -878,8 +876,6 @@ def simple_queue():
 
 @way
 def array_of_objects():
-    import numpy as np
-
     a = np.empty(1, dtype=object)
     a[0] = t(3)
 
@@ -896,8 +892,6 @@ def garbage_collector():
 
     m = Marker()
     m.v = t(3)
-    import gc
-
     return lambda x: x + [o for o in gc.get_referrers(Marker) if isinstance(o, Marker)][0].v, lambda v: setattr(m, "v", v)
 
 
@@ -917,8 +911,6 @@ def evaluated_source():
 
 @way
 def builtins_module():
-    import builtins
-
     name = f"hidden_builtin_{len(vars(builtins))}"
     setattr(builtins, name, t(3))
     space = {}

@@ -243,8 +243,10 @@ BREAKS: dict[str, BreakInfo] = {
     "PL0028": BreakInfo(
         "Communication between processes",
         "A collective of `torch.distributed` must be started by every process at the same place.",
-        ("Call it between compiled regions.", "Functional collectives (`torch.distributed._functional_collectives`) are ordinary"
-            " operators."),
+        (
+            "Call it between compiled regions.",
+            "Functional collectives (`torch.distributed._functional_collectives`) are ordinary operators.",
+        ),
     ),
     "PL0029": BreakInfo(
         "Streams, synchronization and device memory",

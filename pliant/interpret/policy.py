@@ -239,6 +239,14 @@ UNCHANGING |= {torch._C.TensorBase, torch.Tensor, torch.Size, torch.dtype, torch
 UNCHANGING.add(BaseException)
 
 
+def _builtin_policy(fn: Any) -> Policy:
+    """A C function, or a C method bound to its object."""
+    owner = fn.__self__
+    if owner is None or isinstance(owner, types.ModuleType) or id(fn) in _objects:
+        return c_policy(fn)
+    return method_policy(owner if isinstance(owner, type) else type(owner), fn.__name__)
+
+
 # -- classes -------------------------------------------------------------------------------------------------
 def class_policy(cls: type) -> Policy | None:
     """How to construct `cls`; None where nothing is known of a C type."""
@@ -311,6 +319,8 @@ def object_policy(o: Any) -> Policy | None:
         return BY_USER["graph"]
     if isinstance(o, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         return SCRIPT
+    if isinstance(o, BuiltinType):  # `builtin_method`: a method of a heap type, bound (`re.Pattern.match`)
+        return _builtin_policy(o)
     found = _objects.get(id(o))
     return found[1] if found is not None else None
 
@@ -332,11 +342,8 @@ def classify(fn: Any) -> Policy:
         return classify(fn.func)
     if isinstance(fn, functools._lru_cache_wrapper):
         return c_policy(fn) if id(fn) in _objects else classify(fn.__wrapped__)
-    if t is BuiltinType:
-        owner = fn.__self__
-        if owner is None or isinstance(owner, types.ModuleType) or id(fn) in _objects:
-            return c_policy(fn)
-        return method_policy(owner if isinstance(owner, type) else type(owner), fn.__name__)
+    if isinstance(fn, BuiltinType):
+        return _builtin_policy(fn)
     if t in (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType):
         return method_policy(fn.__objclass__, fn.__name__)
     if t is types.MethodWrapperType:
@@ -355,6 +362,8 @@ def full_name(fn: Any) -> str:
     """`module.qualname`, as well as it can be told."""
     name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
     module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", None)
+    if name.startswith("_VariableFunctionsClass."):
+        name = fn.__name__
     return f"{module}.{name}" if module and module != "builtins" else name
 
 

@@ -73,7 +73,9 @@ FUNCTIONS: list[Row] = [
         "sparse, nested and quantized tensors are not captured",
         {"torch._C._VariableFunctions": f"{SPARSE} {NESTED} {QUANTIZED}", "torch._C._nested": "*", "torch._C._sparse": "*"},
     ),
-    *skips("PL0030", "it belongs to torch's own tracers and transforms", {"torch._C._VariableFunctions": FUNCTIONALIZE, "torch": FUNCTIONALIZE}),
+    *skips(
+        "PL0030", "it belongs to torch's own tracers and transforms", {"torch._C._VariableFunctions": FUNCTIONALIZE, "torch": FUNCTIONALIZE}
+    ),
     *skips("PL0005", "it prints", {"torch._C._VariableFunctions": "_print"}),
     *skips(
         "PL0037", "it changes a cache of cuFFT", {"torch._C._VariableFunctions": "_cufft_clear_plan_cache _cufft_set_plan_cache_max_size"}

@@ -1,0 +1,50 @@
+"""The registry of graph breaks: complete, readable, and the page of the docs made from it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from pliant.guards.guard import Site
+from pliant.interpret import breaks
+from pliant.interpret.breaks import BREAKS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_codes_count_up():
+    assert list(BREAKS) == [f"PL{i:04d}" for i in range(1, len(BREAKS) + 1)]
+    assert len({info.title for info in BREAKS.values()}) == len(BREAKS)
+
+
+@pytest.mark.parametrize("code", BREAKS)
+def test_each_break_is_explained_and_has_a_fix(code):
+    info = BREAKS[code]
+    assert info.title and not info.title.endswith(".")
+    assert info.explanation.endswith(".") and len(info.explanation) > 40
+    assert info.hints and all(h.endswith((".", ").")) and len(h) > 15 for h in info.hints)
+
+
+def test_every_code_used_in_the_source_is_registered():
+    used = {c for path in (ROOT / "pliant").rglob("*.py") for c in re.findall(r"\bPL\d{4}\b", path.read_text())}
+    assert used - set(BREAKS) == set()
+
+
+def test_format_break():
+    site = Site("model.py", 12, "forward", outer=Site("train.py", 80, "step", outer=Site("train.py", 99, "main")))
+    text = breaks.format_break("PL0001", "a branch on `x.sum() > 0`", site)
+    assert text.splitlines()[:3] == [
+        "Graph break PL0001: Branch on the value of a tensor",
+        "  what: a branch on `x.sum() > 0`",
+        "  where: model.py:12 in forward",
+    ]
+    assert text.index("train.py:99 in main") < text.index("train.py:80 in step") < text.index("why:") < text.index("fix: Compute both sides")
+    assert "called from:\n    a.py:1\n" in breaks.format_break("PL0001", "", None, ["a.py:1"])
+    assert breaks.format_break("PL9999", "something new") == "Graph break PL9999: something new"
+
+
+def test_the_page_of_the_docs_is_in_step():
+    """After a change of the table: `python -m pliant.interpret.breaks docs/graph-breaks.md`."""
+    assert (ROOT / "docs" / "graph-breaks.md").read_text(encoding="utf-8") == breaks.docs_page()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import builtins
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
 from pliant.interpret import runtime
 from pliant.interpret.capture import NULL
+from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes_build import call_ex_operands, call_operands
 from pliant.interpret.state import vm
 
@@ -41,7 +43,25 @@ def following(f: Any) -> int:
 def call(f: Any, n: int) -> Row:
     fn, args, kw = call_operands(f, n)
     f.kw = ()
-    return ("call", fn, args, kw), n + 2, 1
+    return real_call(f, fn, args, kw), n + 2, 1
+
+
+def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
+    """The call as CPython must make it from another frame: what looks at its caller gets this frame's names."""
+    if fn in GENERATOR_METHODS:  # methods of the stand-in become those of the generator
+        return ("call", runtime.call_method, (args[0], fn.__name__, *args[1:]), kw)
+    if type(fn) is types.MethodType and type(fn.__self__) is Generator:
+        return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)
+    if fn is builtins.globals:
+        return ("call", runtime.globals_of, (f.func,), {})
+    if fn in (builtins.eval, builtins.exec) and len(args) == 1:
+        return ("call", runtime.evaluate, (fn, args[0], f.func, vm.locals(f)), {})
+    if fn is builtins.dir and not args:
+        return ("call", sorted, (vm.locals(f),), {})
+    return ("call", fn, args, kw)
+
+
+GENERATOR_METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}
 
 
 def call_ex(f: Any, flags: int) -> Row:
@@ -50,7 +70,7 @@ def call_ex(f: Any, flags: int) -> Row:
     args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
     if type(args) is tuple and type(kw) is dict:
         fn, args, kw = call_ex_operands(f, flags)
-        return ("call", fn, args, kw), 4 if flags & 1 else 3, 1
+        return real_call(f, fn, args, kw), 4 if flags & 1 else 3, 1
     return ("call", runtime.call_ex, (fn, args, kw), {}), 4 if flags & 1 else 3, 1
 
 

@@ -175,7 +175,7 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0019": BreakInfo(
         "A break that you asked for",
-        "The program called `graph_break()`.",
+        "The program called `graph_break()`, which ends the graph at that line.",
         ("Remove the call when you no longer need it.",),
     ),
     "PL0020": BreakInfo(
@@ -291,7 +291,7 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0036": BreakInfo(
         "`import *` or `del` of a name that others see",
-        "It changes a whole namespace at once.",
+        "It changes a whole namespace at once, so no single name of it can be held back until the graph has run.",
         ("Import the names that you need; assign None in place of deleting a global.",),
     ),
     "PL0037": BreakInfo(

@@ -264,7 +264,7 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
     world = vm.world
     if isinstance(owner, dict):
         if name in ("get", "__contains__", "__getitem__") and not kwargs and args:
-            k = vm.hashable(args[0])
+            k = vm.outside_key(args[0])
             if k in owner:
                 if name == "__contains__":
                     world.present(h, k)

@@ -308,7 +308,11 @@ def l_globals(args: tuple, kw: dict) -> Any:
 
 @lookaside(locals)
 def l_locals(args: tuple, kw: dict) -> dict:
-    f = vm.frame
+    return locals_of(vm.frame)
+
+
+def locals_of(f: Any) -> dict:
+    """The names that `locals()` shows in frame `f`."""
     c = f.code
     names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
     out = {}
@@ -584,7 +588,9 @@ METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensor_to_number(
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensor_to_number(t, float)
 METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: truth(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
-METHOD_LOOKASIDES[(Generator, "send")] = lambda g, a, k: g.send(*a)
+
+for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of the stand-in: nothing to interpret
+    LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
 
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
@@ -611,6 +617,7 @@ def l_isclass(args: tuple, kw: dict) -> bool:
 
 
 vm.type_of = type_of
+vm.locals = locals_of
 vm.isinstance = is_instance
 vm.specialize = concrete
 __all__ = ["S", "MethodType", "builtins", "construct", "itertools", "setattr_"]

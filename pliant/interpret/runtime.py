@@ -56,3 +56,16 @@ def build_set(*items: Any) -> set:
 
 def build_map(*items: Any) -> dict:
     return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def call_method(obj: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(obj, name)(*args, **kwargs)
+
+
+def globals_of(fn: Any) -> dict:
+    return fn.__globals__
+
+
+def evaluate(fn: Any, source: Any, frame_function: Any, names: dict) -> Any:
+    """`eval(source)` or `exec(source)` with the names of the frame that the program wrote it in."""
+    return fn(source, frame_function.__globals__, names)

@@ -50,6 +50,8 @@ def outside_key(k: Any) -> Any:
     """A key to look up in an outside dict: a tensor's stand-in is not the key that is there."""
     if type(k) is vm.traced_type:
         raise Break("PL0012", "a tensor as the key of a dict", clean=True)
+    if id(k) in vm.world.outside and id(k) not in vm.world.by_copy:
+        vm.world.guard(vm.world.sources[id(k)], "ID_MATCH", k)  # another object may be another key
     return hashable(k)
 
 
@@ -478,4 +480,5 @@ vm.delitem = delitem
 vm.contains = contains
 vm.length = length
 vm.hashable = hashable
+vm.outside_key = outside_key
 __all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unpack"]

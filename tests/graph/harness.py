@@ -22,7 +22,7 @@ class Captured:
     def __init__(self, fn: Callable, args: Any, dynamic: Callable[[torch.Tensor, int, int], bool] | None = None, kwargs: Any = None) -> None:
         self.scope = Scope()
         self.trace = Trace(self.scope)
-        self.names = (f"s{i}" for i in itertools.count())
+        self.names = map("s{}".format, itertools.count())
         self.inputs: list[tuple[TracedTensor, torch.Tensor]] = []
         self.symbols: dict[str, int] = {}
         self.dynamic = dynamic
@@ -54,12 +54,26 @@ class Captured:
         strides: list[Any] = list(x.stride())
         order = sorted((d for d in range(x.dim()) if x.size(d) > 1), key=lambda d: x.stride(d))
         step, real = 1, 1
-        for d in order:
+        for d in list(order):
             if x.stride(d) != real:
                 break
             strides[d] = step
             step, real = step * sizes[d], real * x.size(d)
+            order = order[1:]
+        for d in order:
+            if type(sizes[d]) is not int and x.stride(d) > 1:
+                name = f"t{next(self.names)[1:]}"
+                strides[d] = to_sym(self.scope, self.scope.backed(name, hint=x.stride(d), lo=2, size_like=True))
         return tuple(sizes), tuple(strides)
+
+
+def bind(traced: TracedTensor, real: torch.Tensor, env: dict) -> bool:
+    """Read the symbols of an input from a real tensor into `env`; False if the tensor does not look as the capture expects."""
+    pairs = list(zip((*traced.sizes, *traced.strides), (*real.size(), *real.stride())))
+    for s, v in pairs:
+        if isinstance(s, torch.SymInt) and s.node.expr.op == "sym" and env.setdefault(s.node.expr.name, v) != v:
+            return False
+    return len(traced.sizes) == real.dim() and traced.offset == real.storage_offset() and all(value(s, env) == v for s, v in pairs)
 
 
 def value(v: Any, env: dict) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import broadcast, equal, new, preserved_strides, require_equal, strided, wrap
+from pliant.graph.rules.shape import broadcast, equal, new, permuted_strides, preserved_strides, require_equal, strided, wrap
 from pliant.graph.rules.table import add, rule
 from pliant.graph.traced import TracedTensor
 
@@ -37,10 +37,10 @@ def index_select(trace: Any, x: TracedTensor, dim: int, index: TracedTensor) -> 
 
 @rule("index.Tensor")
 def index(trace: Any, x: TracedTensor, indices: list) -> Any:
-    """Integer indices over row-major data: the broadcast of the indices stands where they stood together, else in front."""
+    """Integer indices: their broadcast stands where they stood together, else in front. The layout is TensorIterator's."""
     at = [d for d, i in enumerate(indices) if i is not None]
     tensors = [indices[d] for d in at]
-    if not at or not x.dense or len(indices) > len(x.sizes) or not all([t.dense and t.dtype in INDEX_TYPES for t in tensors]):
+    if not at or len(indices) > len(x.sizes) or not all([t.dtype in INDEX_TYPES for t in tensors]):
         return NotImplemented
     shape: Any = tensors[0].sizes
     for t in tensors[1:]:
@@ -48,11 +48,17 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
         if shape is None:
             return NotImplemented
     front = at[0] if at[-1] - at[0] == len(at) - 1 else 0
-    rest = [s for d, s in enumerate(x.sizes) if d not in at]
-    sizes = (*rest[:front], *shape, *rest[front:])
+    rest = [d for d in range(len(x.sizes)) if d not in at]
+    sizes = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])
     if any([type(s) is int and s < 2 for s in sizes]):
         return NotImplemented  # dims of size 1 may be laid out in several ways
-    return new(trace, sizes, x.dtype, x.device)
+    if x.dense and all([t.dense for t in tensors]):
+        return new(trace, sizes, x.dtype, x.device)
+    source = (*[x.strides[d] for d in rest[:front]], *[0] * len(shape), *[x.strides[d] for d in rest[front:]])
+    after = len(rest) - front
+    operands = [(sizes, source)]
+    operands += [((*t.sizes, *[1] * after), (*t.strides, *[0] * after)) for t in tensors]
+    return strided(trace, sizes, permuted_strides(trace, sizes, operands), x.dtype, x.device)
 
 
 @rule("gather")

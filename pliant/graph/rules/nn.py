@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import category, new, require_equal
+from pliant.graph import symnode
+from pliant.graph.layout import has_channels_last_strides
+from pliant.graph.rules.shape import category, channels_last_strides, key, new, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 WHOLE_FLOATS = (torch.float32, torch.float64)
 
@@ -46,12 +49,20 @@ def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: A
     return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
 
 
-def batch_norm(trace: Any, x: TracedTensor, training: bool, stats_dtype: torch.dtype) -> Any:
+def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: Any) -> Any:
     """(output, mean, 1/std); the last two are empty unless training."""
-    if len(x.sizes) < 2 or not x.dense or category(x.dtype) != 2:
+    n = len(x.sizes)
+    if n < 2:
         return NotImplemented
+    last = torch.channels_last if n == 4 else torch.channels_last_3d if n == 5 else None
+    if x.dense or last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+        out = new(trace, x.sizes, x.dtype, x.device)
+    elif all([t is None or t.is_contiguous() for t in (weight, bias)]):
+        out = strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
+    else:
+        out = new(trace, x.sizes, x.dtype, x.device)
     stat = (x.sizes[1],) if training else (0,)
-    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, stats_dtype, x.device), new(trace, stat, stats_dtype, x.device)
+    return out, new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
 
 
 def plain_floats(x: TracedTensor, *others: Any) -> bool:
@@ -62,12 +73,12 @@ def plain_floats(x: TracedTensor, *others: Any) -> bool:
 def native_batch_norm(
     trace: Any, x: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: float
 ) -> Any:
-    return batch_norm(trace, x, training, x.dtype) if plain_floats(x, weight, bias, mean, var) else NotImplemented
+    return batch_norm(trace, x, training, weight, bias) if plain_floats(x, weight, bias, mean, var) else NotImplemented
 
 
 @rule("_native_batch_norm_legit.no_stats")
 def batch_norm_without_stats(trace: Any, x: TracedTensor, weight: Any, bias: Any, training: bool, momentum: Any, eps: float) -> Any:
-    return batch_norm(trace, x, training, x.dtype) if plain_floats(x, weight, bias) else NotImplemented
+    return batch_norm(trace, x, training, weight, bias) if plain_floats(x, weight, bias) else NotImplemented
 
 
 # convolution and pooling -------------------------------------------------------------------------------------
@@ -81,7 +92,7 @@ def convolution(
     output_padding: list, groups: int,
 ) -> Any:  # fmt: skip
     n = len(x.sizes) - 2
-    if n < 1 or len(weight.sizes) != n + 2 or not (x.dense and weight.dense) or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS:
+    if n < 1 or len(weight.sizes) != n + 2 or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
         return NotImplemented
     if not all([type(v) is int for v in (*stride, *padding, *dilation, *output_padding, *weight.sizes)]):
         return NotImplemented
@@ -101,7 +112,22 @@ def convolution(
             return NotImplemented
         space.append(out)
     features = weight.sizes[1] * groups if transposed else weight.sizes[0]
-    return new(trace, (x.sizes[0], features, *space), x.dtype, x.device)
+    sizes = (x.sizes[0], features, *space)
+    if x.dtype is torch.float32 and (suggests_channels_last(trace, x) or suggests_channels_last(trace, weight)):
+        strides = channels_last_strides(sizes) if n > 1 else (channels_last_strides((*sizes[:2], 1, sizes[2])))
+        return strided(trace, sizes, strides if n > 1 else (*strides[:2], strides[3]), x.dtype, x.device)
+    return new(trace, sizes, x.dtype, x.device)
+
+
+def suggests_channels_last(trace: Any, x: TracedTensor) -> bool:
+    """Whether the strides of an input or a weight make PyTorch's CPU convolution work in channels-last order."""
+    if x.dense:
+        return False
+    sizes, strides = list(map(key, x.sizes)), list(map(key, x.strides))
+    if len(sizes) == 3:  # a 1-d convolution is a 2-d one of height 1
+        sizes.insert(2, 1)
+        strides.insert(2, ops.mul(sizes[3], strides[2]))
+    return has_channels_last_strides(trace.scope, sizes, strides, len(sizes), symnode.site_hook())
 
 
 def pooled(s: Any, k: int, st: int, p: int, d: int = 1) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import category, expandable, float_type, iterated, result_device, result_type, row_major
+from pliant.graph.rules.shape import category, expandable, float_type, iterated, new, result_device, result_type, row_major
 from pliant.graph.rules.table import add
 from pliant.graph.traced import TracedTensor, make
 
@@ -105,7 +105,7 @@ UNARY: dict[Dtype, str] = {
 
 BINARY: dict[Dtype, str] = {
     any_type: "add.Tensor mul.Tensor",
-    same_number: "sub.Tensor rsub.Tensor remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
+    same_number: "sub.Tensor remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
     no_complex: "maximum minimum fmax fmin",
     same_integral: " ".join(
         f"bitwise_{n}.{o}" for n in ("and", "or", "xor", "left_shift", "right_shift") for o in ("Tensor", "Tensor_Scalar", "Scalar")
@@ -156,7 +156,7 @@ def where(trace: Any, cond: Any, a: Any, b: Any) -> Any:
 
 
 def threshold_backward(trace: Any, grad: Any, x: Any, threshold: Any) -> Any:
-    return lay_out(trace, [grad, x], False, result_type(grad, x)) if category(x.dtype) == 2 else NotImplemented
+    return lay_out(trace, [x, grad], False, result_type(grad, x)) if category(x.dtype) == 2 else NotImplemented
 
 
 def clamp(trace: Any, x: Any, lo: Any = None, hi: Any = None) -> Any:
@@ -180,15 +180,17 @@ def power(trace: Any, a: Any, b: Any) -> Any:
     dtype = result_type(a, b)
     if category(dtype) not in (1, 2):
         return NotImplemented
+    if type(a) is not TracedTensor:
+        return new(trace, b.sizes, dtype, b.device)
     tensors = [o for o in (a, b) if type(o) is TracedTensor]
-    return lay_out(trace, tensors, len(tensors) < 2 and type(a) is not TracedTensor, dtype)
+    return lay_out(trace, tensors, False, dtype)
 
 
 def lerp_scalar(trace: Any, a: Any, b: Any, weight: Any) -> Any:
     return lay_out(trace, [a, b], False, a.dtype) if a.dtype is b.dtype and category(a.dtype) == 2 else NotImplemented
 
 
-def rsub_scalar(trace: Any, x: Any, other: Any, alpha: Any = 1) -> Any:
+def rsub(trace: Any, x: Any, other: Any, alpha: Any = 1) -> Any:
     return SUB(trace, other, x)
 
 
@@ -222,6 +224,6 @@ add(lambda trace, x, hi: clamp(trace, x, None, hi), "clamp_max")
 add(div_mode, "div.Tensor_mode", "div.Scalar_mode")
 add(power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 add(lerp_scalar, "lerp.Scalar")
-add(rsub_scalar, "rsub.Scalar")
+add(rsub, "rsub.Scalar", "rsub.Tensor")
 add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
 add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")

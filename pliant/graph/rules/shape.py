@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.layout import ask, contiguous_strides, is_non_overlapping_and_dense
+from pliant.graph.layout import CHANNELS_LAST_ORDER, ask, contiguous_strides, is_non_overlapping_and_dense
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.symbolic import ops
@@ -163,8 +163,13 @@ def expandable(trace: Any, small: tuple, to: tuple) -> bool:
 
 # TensorIterator -----------------------------------------------------------------------------------------
 def channels_last_strides(sizes: tuple) -> tuple:
-    n, c, h, w = sizes
-    return (numel((h, w, c)), 1, numel((w, c)), c)
+    """Strides of a new image [N, C, H, W] or volume [N, C, D, H, W] in channels-last order."""
+    strides: list[Any] = [0] * len(sizes)
+    step: Any = 1
+    for d in CHANNELS_LAST_ORDER[len(sizes)]:
+        strides[d] = step
+        step = step * sizes[d]
+    return tuple(strides)
 
 
 def iterated(trace: Any, tensors: list[TracedTensor], numbers: bool = False) -> tuple[tuple, tuple, bool] | None:

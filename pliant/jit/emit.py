@@ -14,6 +14,7 @@ file, same name, the line where the graph broke.
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Callable

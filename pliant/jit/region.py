@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -159,7 +159,9 @@ class Region:
         info = resume.info_of(code)
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
+        state = native.global_state()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
+        found.guards = [replace(g, value=state) if g.kind == "GLOBAL_STATE" else g for g in found.guards]  # as it was at entry
         found.frame_id = frame_id
         if isinstance(found.exit, Break):
             self.note_break(found, found.exit)

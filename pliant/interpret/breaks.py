@@ -314,6 +314,12 @@ BREAKS: dict[str, BreakInfo] = {
         "`async` code is suspended and resumed by an event loop. It runs uncompiled, and correctly.",
         ("Compile the plain functions that the coroutine calls.",),
     ),
+    "PL0041": BreakInfo(
+        "Exception raised by an operator inside `try`",
+        "A torch operator refused its arguments and the program has a handler for it. The real call is left to raise the real exception, so"
+        " that the handler sees the message and type that eager PyTorch gives.",
+        ("Check the condition (a shape, a dtype) before the call in place of catching the error.",),
+    ),
 }
 
 

@@ -34,7 +34,7 @@ struct PlCodeState {
     }
     void measure() {
         max_slots = 0;
-        for (auto *e : entries) max_slots = std::max(max_slots, guard_slots(e->guard));
+        for (auto *e : entries) max_slots = std::max(max_slots, guard_room(e->guard));
     }
     void remove(EntryObject *e) {
         auto at = std::find(entries.begin(), entries.end(), e);
@@ -82,10 +82,11 @@ void pl_count_eager(void) { n_eager++; }
 PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t nargs, PyObject *func, PyObject **out, Py_ssize_t cap,
                           Py_ssize_t *nout) {
     // A guard's predicate is Python code, which may add or remove entries: look at the list anew after each check.
-    for (size_t i = 0; i < s->entries.size(); i++) {
+    // A bound, since a predicate that adds entries whenever it is asked would never come to an end.
+    size_t budget = 2 * s->entries.size() + 8;
+    for (size_t i = 0; i < s->entries.size() && budget > 0; i++, budget--) {
         EntryObject *e = s->entries[i];
-        const Py_ssize_t n = guard_slots(e->guard);
-        if (n > cap) continue;
+        if (guard_room(e->guard) > cap) continue; // added meanwhile
         Py_INCREF(e);
         if (guard_check(e->guard, args, nargs, func, out)) {
             e->hits++;
@@ -94,8 +95,8 @@ PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t narg
                 std::rotate(s->entries.begin(), s->entries.begin() + static_cast<Py_ssize_t>(i),
                             s->entries.begin() + static_cast<Py_ssize_t>(i) + 1);
             PyObject *target = Py_NewRef(e->target);
+            *nout = guard_slots(e->guard);
             Py_DECREF(e);
-            *nout = n;
             return target;
         }
         const bool dead = guard_dead(e->guard), still = i < s->entries.size() && s->entries[i] == e;

@@ -334,14 +334,13 @@ bool run_any(Program &p, Scratch &scratch) {
 PyObject *guard_check_py(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     if (n != 2 || !PyTuple_Check(args[0]) || !PyFunction_Check(args[1]))
         return PyErr_Format(PyExc_TypeError, "check(args: tuple, func: function)");
-    const Py_ssize_t slots = guard_slots(self);
-    std::vector<PyObject *> out(slots + 1);
+    std::vector<PyObject *> out(guard_room(self) + 1);
     if (!guard_check(self, reinterpret_cast<PyTupleObject *>(args[0])->ob_item, PyTuple_GET_SIZE(args[0]), args[1], out.data()))
         Py_RETURN_NONE;
-    const Py_ssize_t visible = reinterpret_cast<GuardObject *>(self)->program->visible;
-    PyObject *t = PyTuple_New(visible);
-    for (Py_ssize_t i = 0; i < slots; i++) {
-        if (t && i < visible) PyTuple_SET_ITEM(t, i, out[i]);
+    const Py_ssize_t n_slots = guard_slots(self);
+    PyObject *t = PyTuple_New(n_slots);
+    for (Py_ssize_t i = 0; i < n_slots; i++) {
+        if (t) PyTuple_SET_ITEM(t, i, out[i]);
         else Py_DECREF(out[i]);
     }
     return t;
@@ -443,9 +442,14 @@ PyType_Spec spec = {"pliant.native.Guard", sizeof(GuardObject), 0, Py_TPFLAGS_DE
 
 bool is_guard(PyObject *o) { return Py_IS_TYPE(o, guard_type); }
 
-Py_ssize_t guard_slots(PyObject *guard) {
+Py_ssize_t guard_room(PyObject *guard) {
     auto *p = reinterpret_cast<GuardObject *>(guard)->program;
     return p ? static_cast<Py_ssize_t>(p->slots.size()) : 0;
+}
+
+Py_ssize_t guard_slots(PyObject *guard) {
+    auto *p = reinterpret_cast<GuardObject *>(guard)->program;
+    return p ? static_cast<Py_ssize_t>(p->visible) : 0;
 }
 
 bool guard_dead(PyObject *guard) {
@@ -464,9 +468,9 @@ bool guard_check(PyObject *guard, PyObject *const *args, Py_ssize_t nargs, PyObj
         Scratch scratch(*p, args, nargs, func);
         ok = scratch.ok() && run_any(*p, scratch) && fill(*p, scratch.frame, out);
     }
-    if (ok && !p->predicates.empty() && ask_predicates(*p, out) != kPassed) {
-        for (size_t i = 0; i < p->slots.size(); i++) Py_DECREF(out[i]);
-        ok = false;
+    if (ok && !p->predicates.empty()) {
+        ok = ask_predicates(*p, out) == kPassed;
+        for (size_t i = ok ? p->visible : 0; i < p->slots.size(); i++) Py_DECREF(out[i]);
     }
     ok ? p->hits++ : p->misses++;
     if (!ok) PyErr_Clear();

@@ -14,6 +14,7 @@ from typing import Any
 
 from pliant.interpret import runtime
 from pliant.interpret.capture import NULL
+from pliant.interpret.decode import decode
 from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes_build import call_ex_operands, call_operands
 from pliant.interpret.state import vm
@@ -227,6 +228,7 @@ ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
     "LIST_EXTEND": into(list.extend),
     "SET_UPDATE": into(set.update),
     "SET_ADD": into(set.add),
+    "MAP_ADD": lambda f, n: (("call", operator.setitem, (f.stack[-n - 2], f.stack[-2], f.stack[-1]), {}), 2, 0),
     "DICT_UPDATE": into(runtime.dict_update),
     "DICT_MERGE": into(runtime.dict_merge),
     "BEFORE_WITH": before_with,
@@ -234,3 +236,10 @@ ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
     "BUILD_SET": lambda f, n: (("call", runtime.build_set, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
     "BUILD_MAP": lambda f, n: (("call", runtime.build_map, tuple(f.stack[len(f.stack) - 2 * n :]), {}), 2 * n, 1),
 }
+
+
+def can_break_at(code: Any, offset: int) -> bool:
+    """Whether the instruction of `code` at byte `offset` can be left to CPython."""
+    d = decode(code)
+    i = d.index_at.get(offset)
+    return i is not None and d.names[i] in ACTIONS

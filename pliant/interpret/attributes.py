@@ -109,7 +109,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         return super_getattr(obj, name)
     if t is Opaque:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
-    if isinstance(obj, ModuleType):
+    if isinstance(obj, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
         return module_getattr(obj, name)
     world = vm.world
     outside = id(obj) in world.outside
@@ -181,7 +181,6 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
     if hasattr(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
-            class_value(raw, t, name)
             return vm.interp(g, (raw, obj, t), {})
         if outside and id(obj) not in vm.world.by_copy and not isinstance(obj, BaseException):
             return bound_c_method(raw, obj, t)
@@ -211,7 +210,6 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return h.copy
     g = lookup(tr, "__get__")
     if type(g) is FunctionType:
-        class_value(raw, t, name)
         return vm.interp(g, (raw, obj, t), {})
     if name == "__class__":
         return t

@@ -319,8 +319,7 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         k.update(kwargs)
         return call(fn.func, (*fn.args, *args), k)
     if t is functools._lru_cache_wrapper:
-        world.guard(S.const(fn), "ID_MATCH", fn)
-        return call(fn.__wrapped__, args, kwargs)
+        return call_cached(fn, args, kwargs)
     if t is vm.entry_point_type:
         return call(fn.__wrapped__, args, kwargs)
     if t is Opaque:
@@ -339,6 +338,18 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if c is UNSET:
         raise TypeError(f"{t.__name__!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
+
+
+CACHEABLE = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
+
+
+def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A `functools.lru_cache` function. Its cache is state that only C code sees: on constants it is asked now, else the graph breaks."""
+    if all(type(a) in CACHEABLE for a in (*args, *kwargs.values())):
+        r = fn(*args, **kwargs)
+        if type(r) in CACHEABLE or (type(r) is tuple and all(type(x) in CACHEABLE for x in r)):
+            return r
+    raise Break("PL0004", f"call of {name_of(fn)}, which has an lru_cache", clean=True)
 
 
 def attrgetter(fn: Any, args: tuple) -> Any:

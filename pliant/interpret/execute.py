@@ -6,7 +6,7 @@ from typing import Any
 
 from pliant.errors import Tripwire
 from pliant.graph.traced import Untraceable
-from pliant.interpret.actions import native_action
+from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
 from pliant.symbolic import DataDependent
@@ -89,7 +89,7 @@ def watched(f: Frame) -> None:
             b.action = ("loop", f.decoded.offsets[i])
             f.pc += 1
             raise b
-        if h.breaks_at(f.code, f.decoded.offsets[i]):
+        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]):
             f.pc += 1
             raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
 

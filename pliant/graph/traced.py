@@ -85,6 +85,22 @@ class TracedTensor(torch.Tensor):
     __str__ = __repr__
 
 
+def refused(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Untraceable(f"Tensor.{name}", "it asks for the memory of a tensor that has none while capturing")
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+#: Methods of tensors that read memory directly, without an operator.
+for _name in (
+    "data_ptr untyped_storage storage _typed_storage numpy __array__ __dlpack__ __dlpack_device__ share_memory_ is_shared"
+    " __deepcopy__ __reduce_ex__ pin_memory resize_as_sparse_"
+).split():
+    setattr(TracedTensor, _name, refused(_name))
+
+
 def shown(s: Any) -> Any:
     """A size for printing: the expression, never a decision."""
     return s if isinstance(s, (int, float)) else s.node.expr

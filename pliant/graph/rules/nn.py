@@ -8,7 +8,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides
-from pliant.graph.rules.shape import category, channels_last_strides, key, new, require_equal, strided
+from pliant.graph.rules.shape import category, channels_last_strides, is_packed, key, new, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -54,10 +54,9 @@ def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: A
     n = len(x.sizes)
     if n < 2:
         return NotImplemented
-    last = torch.channels_last if n == 4 else torch.channels_last_3d if n == 5 else None
-    if x.dense or last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+    if n not in (4, 5) or is_packed(x) or not is_packed(x, True):
         out = new(trace, x.sizes, x.dtype, x.device)
-    elif all([t is None or t.is_contiguous() for t in (weight, bias)]):
+    elif all([t is None or is_packed(t) for t in (weight, bias)]):
         out = strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
     else:
         out = new(trace, x.sizes, x.dtype, x.device)
@@ -93,8 +92,6 @@ def convolution(
 ) -> Any:  # fmt: skip
     n = len(x.sizes) - 2
     if n < 1 or len(weight.sizes) != n + 2 or x.dtype is not weight.dtype or x.dtype not in WHOLE_FLOATS or x.device.type != "cpu":
-        return NotImplemented
-    if not all([type(v) is int for v in (*stride, *padding, *dilation, *output_padding, *weight.sizes)]):
         return NotImplemented
     channels = weight.sizes[0] if transposed else weight.sizes[1] * groups
     if not require_equal(trace, x.sizes[1], channels) or any([type(s) is int and s == 0 for s in x.sizes]):

@@ -8,6 +8,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import CHANNELS_LAST_ORDER, ask, contiguous_strides, is_non_overlapping_and_dense
+from pliant.graph.layout import is_packed as packed
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.symbolic import ops
@@ -191,14 +192,24 @@ def iterated(trace: Any, tensors: list[TracedTensor], numbers: bool = False) -> 
         return shape, (x.strides if shape is x.sizes else row_major(trace, shape)), True
     uniform = not (numbers and shape) and all([len(t.sizes) == len(shape) and all(map(same, t.sizes, shape)) for t in tensors])
     if uniform:
-        if all([t.dense or t.is_contiguous() for t in tensors]):
+        if all(map(is_packed, tensors)):
             return shape, row_major(trace, shape), True
-        if len(shape) == 4 and all([t.is_contiguous(memory_format=torch.channels_last) for t in tensors]):
+        if len(shape) == 4 and all([is_packed(t, True) for t in tensors]):
             return shape, channels_last_strides(shape), False
         if all([all(map(same, t.strides, x.strides)) for t in tensors]) and is_dense_in_some_order(x):
             return shape, x.strides, False
     strides = permuted_strides(trace, shape, [(t.sizes, t.strides) for t in tensors])
     return shape, strides, all(map(same, strides, row_major(trace, shape)))
+
+
+def is_packed(x: TracedTensor, channels_last: bool = False) -> bool:
+    """`x.is_contiguous()`, or with `memory_format=torch.channels_last` (of images and of volumes)."""
+    if x.dense and not channels_last:
+        return True
+    n = len(x.sizes)
+    order = CHANNELS_LAST_ORDER.get(n) if channels_last else range(n - 1, -1, -1)
+    sizes, strides = list(map(key, x.sizes)), list(map(key, x.strides))
+    return order is not None and packed(x.trace.scope, sizes, strides, order, symnode.site_hook())
 
 
 def is_dense_in_some_order(x: TracedTensor) -> bool:

@@ -61,7 +61,7 @@ class Congruence:
             self._version = self.facts.version
         r = self._memo.get(e)
         if r is None:
-            for n in postorder(e, done=self._memo):
+            for n in postorder(e, done=self._memo, leaf="subtotal"):
                 self._memo[n] = self._compute(n)
             r = self._memo[e]
         return r

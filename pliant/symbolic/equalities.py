@@ -26,6 +26,7 @@ class Equalities:
         self.holds = holds  # a cheap look-up of a bool expression
         self._memo: dict[Expr, Expr] = {}
         self._version = -1
+        self.opened = False  # whether a member of some subtotal was replaced: only then are they looked into
 
     def simplify(self, e: Expr) -> Expr:
         """An equal expression, as simple as the facts make it."""
@@ -37,7 +38,7 @@ class Equalities:
             self._version = facts.version
         r = self._memo.get(e)
         if r is None:
-            for n in postorder(e, done=self._memo):
+            for n in postorder(e, done=self._memo, leaf="" if self.opened else "subtotal"):
                 self._memo[n] = self._rewrite(n)
             r = self._memo[e]
         return r
@@ -53,6 +54,8 @@ class Equalities:
         memo = self._memo
         if e.op == "sum":
             return self._sum(e)
+        if e.op == "subtotal" and not self.opened:
+            return e
         args = tuple([memo[a] for a in e.args])
         r = e if same(args, e.args) else apply(e.op, *args)
         if r is not e:
@@ -120,7 +123,9 @@ class Equalities:
             if len(mono) != 1 or abs(c) != 1:
                 continue
             x = mono[0]
-            if any(x is b for m, _ in p.terms if m is not mono for a in m for b in postorder(a)):
+            if x.op == "subtotal" or ("member" in x.cache and any(a.op == "subtotal" for m, _ in p.terms for a in m)):
+                continue
+            if any(x is b for m, _ in p.terms if m is not mono for a in m for b in postorder(a, leaf="subtotal")):
                 continue
             info = x.info
             constant = sum(1 for m, _ in p.terms if m) == 1

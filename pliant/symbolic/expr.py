@@ -243,7 +243,10 @@ class Expr:
         """Whether every symbol is backed: only then a hint may decide, under a guard."""
         v = self.cache.get("backed")
         if v is None:
-            v = self.cache["backed"] = all(s.info.backed for s in self.symbols())  # type: ignore[union-attr]
+            for n in postorder(self, stop="backed"):
+                if "backed" not in n.cache:
+                    n.cache["backed"] = n.info.backed if n.info is not None else all(p.cache["backed"] for p in parts(n))
+            v = self.cache["backed"]
         return v
 
     @property
@@ -253,8 +256,9 @@ class Expr:
             return self.const
         cache = self.cache
         if "hint" not in cache:
-            hints = {s.name: s.info.hint for s in self.symbols()}  # type: ignore[union-attr]
-            cache["hint"] = None if None in hints.values() else self.evaluate(hints)
+            for n in postorder(self, stop="hint"):
+                if "hint" not in n.cache:
+                    n.cache["hint"] = n.info.hint if n.info is not None else value_of(n, _hint_of)
         return cache["hint"]
 
     def evaluate(self, values: dict[str, Scalar]) -> Scalar:
@@ -265,15 +269,8 @@ class Expr:
                 done[e] = e.const
             elif e.op == "sym":
                 done[e] = values[e.name]
-            elif e.op == "sum":
-                total = 0
-                for mono, c in e.terms:
-                    for atom in mono:
-                        c *= done[atom]  # type: ignore[assignment]
-                    total += c
-                done[e] = total
             else:
-                done[e] = TABLE[e.op].fn(*[done[a] for a in e.args])
+                done[e] = value_of(e, done.__getitem__)
         return done[self]
 
     def python(self, rename: Any = None) -> str:
@@ -288,6 +285,28 @@ class Expr:
         return self.ctx.show(self, None)
 
 
+def value_of(e: Expr, of: Callable[[Expr], Any]) -> Any:
+    """The value of one node from those of its parts; None if one of them is None."""
+    if e.const is not None:
+        return e.const
+    if e.op == "sum":
+        total = 0
+        for mono, c in e.terms:
+            for atom in mono:
+                v = of(atom)
+                if v is None:
+                    return None
+                c *= v
+            total += c
+        return total
+    args = [of(a) for a in e.args]
+    return None if None in args else TABLE[e.op].fn(*args)
+
+
+def _hint_of(e: Expr) -> Any:
+    return e.const if e.const is not None else e.cache["hint"]
+
+
 def _by_serial(e: Expr) -> int:
     return e.serial
 
@@ -299,10 +318,10 @@ def parts(e: Expr) -> Iterable[Expr]:
     return e.args if e.op not in ("const", "sym") else ()
 
 
-def postorder(e: Expr, stop: str = "", done: Container[Expr] = ()) -> list[Expr]:
+def postorder(e: Expr, stop: str = "", done: Container[Expr] = (), leaf: str = "") -> list[Expr]:
     """Every distinct subexpression, operands first. Iterative: sums of thousands of terms may nest deeply.
 
-    A node whose cache has the key `stop` is listed, but not opened; one in `done` is neither.
+    A node whose cache has the key `stop`, or whose operator is `leaf`, is listed, but not opened; one in `done` is neither.
     """
     out: list[Expr] = []
     seen: set[Expr] = set()
@@ -316,14 +335,20 @@ def postorder(e: Expr, stop: str = "", done: Container[Expr] = ()) -> list[Expr]
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            if not (stop and stop in node.cache):
+            if node.op != leaf and not (stop and stop in node.cache):
                 stack.extend((p, False) for p in parts(node) if p not in seen and p not in done)
     return out
 
 
-def _term_order(item: tuple[Mono, int]) -> tuple[int, list[int]]:
+LONG = 16  # terms; a longer sum of symbols is folded into subtotals
+
+
+def term_order(item: tuple[Mono, int]) -> tuple:
+    """The higher degree first, older atoms first, the constant last."""
     mono = item[0]
-    return -len(mono), [a.serial for a in mono]
+    if len(mono) == 1:
+        return -1, mono[0].serial
+    return -len(mono), *[a.serial for a in mono]
 
 
 class Context:
@@ -341,6 +366,8 @@ class Context:
         self._nodes: dict[tuple, Expr] = {}
         self._polys: dict[Terms, Expr] = {}
         self._serial = 0
+        self.subtotals = False  # whether any sum was long enough to be folded: see subtotals.py
+        self.fold: Callable[[Context, list], list] | None = None
         self.zero = self.lift(0)
         self.one = self.lift(1)
         self.true = self.lift(True)
@@ -386,8 +413,8 @@ class Context:
             e = self._nodes[key] = Expr(self, op, args, kind)
         return e
 
-    def poly(self, terms: dict[Mono, int]) -> Expr:
-        """The integer with these coefficients (zeros allowed)."""
+    def poly(self, terms: dict[Mono, int], fold: bool = True) -> Expr:
+        """The integer with these coefficients (zeros allowed). `fold=False` leaves subtotals as they are, for the provers."""
         items = [it for it in terms.items() if it[1]]
         if len(items) < 2:
             if not items:
@@ -398,7 +425,11 @@ class Context:
             if c == 1 and len(mono) == 1:
                 return mono[0]
         else:
-            items.sort(key=_term_order)
+            if fold and self.fold is not None and (len(items) > LONG or self.subtotals):
+                items = self.fold(self, items)
+                if len(items) < 2:
+                    return self.poly(dict(items))
+            items.sort(key=term_order)
         key = tuple(items)
         e = self._polys.get(key)
         if e is None:

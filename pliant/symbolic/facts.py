@@ -15,6 +15,7 @@ class Facts:
 
     - `bounds[q]`: (lo, hi), beyond what declarations and range rules say;
     - `mentions[mono]`: the directions with bounds that contain the monomial (for linear reasoning);
+    - `chains[a]`: the directions with bounds that contain the subtotal a;
     - `residues[q]`: (m, r): q is r modulo m;
     - `excluded[q]`: values that q does not take;
     - `equal[x]`: the expression that the atom x equals, free of earlier keys: the substitution of `simplify`;
@@ -27,6 +28,7 @@ class Facts:
         self.residues: dict[Expr, tuple[int, int]] = {}
         self.excluded: dict[Expr, frozenset[int]] = {}
         self.equal: dict[Expr, Expr] = {}
+        self.chains: dict[Expr, tuple[Expr, ...]] = {}
         self.about: dict[Expr, tuple[Expr, ...]] = {}
         self.true: dict[Expr, bool] = {}
         self.version = 0
@@ -43,6 +45,8 @@ class Facts:
         if old is None:
             for mono, _ in q.terms:
                 self.set(self.mentions, mono, (*self.mentions.get(mono, ()), q))
+                if len(mono) == 1 and mono[0].op == "subtotal":
+                    self.set(self.chains, mono[0], (*self.chains.get(mono[0], ()), q))
             old = iv.ALL
         new = iv.intersect(old, (lo, hi))
         if new == old:

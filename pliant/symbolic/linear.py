@@ -16,6 +16,7 @@ from pliant.symbolic.facts import Facts
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import mono_without, shift
 from pliant.symbolic.static import mono_range
+from pliant.symbolic.subtotals import cover, extends
 
 WORK = 48  # eliminations tried for one question
 MAX_TERMS = 40
@@ -40,11 +41,11 @@ class Linear:
             return False
         seen.add(p)
         for mono, c in self._obstacles(p):
-            for f in self.facts_on(mono, c > 0):
+            for f in self.facts_on(p, mono, c > 0):
                 if self._left <= 0:
                     return False
                 self._left -= 1
-                k = next(x for m, x in f.terms if same(m, mono))
+                k = next((x for m, x in f.terms if same(m, mono)), c)  # none: a fact about a longer subtotal, taken as it is
                 if self._search(poly_add(poly_scale(p, abs(k)), f, -abs(c)), depth - 1, seen):
                     return True
         return False
@@ -62,9 +63,11 @@ class Linear:
         unbounded = [t for t in out if t[0] == -iv.INF]
         return [(m, c) for _, m, c in (unbounded[:1] if unbounded else out[:3])]
 
-    def facts_on(self, mono: Mono, positive: bool) -> Iterator[Expr]:
+    def facts_on(self, p: Expr, mono: Mono, positive: bool) -> Iterator[Expr]:
         """Expressions known to be >= 0 in which `mono` has a coefficient of that sign."""
         yield from self._bounds_on(mono, positive)
+        if len(mono) == 1 and mono[0].ctx.subtotals:
+            yield from self._subtotal_facts(p, mono[0], positive)
         for x in dict.fromkeys(mono):
             rest = mono_without(mono, (x,))
             if x.op not in ("sym", "sum"):
@@ -76,16 +79,32 @@ class Linear:
                 for f in self._bounds_on(rest, positive):
                     yield poly_mul(f, x)
 
+    def _subtotal_facts(self, p: Expr, x: Expr, positive: bool) -> Iterator[Expr]:
+        """For a symbol, the subtotal that holds it; for a subtotal, the facts about those that extend it."""
+        if x.op == "subtotal":
+            for a, qs in self.facts.chains.items():
+                if a is not x and extends(a, x):
+                    for q in qs:
+                        yield from self._bound_facts(q, (a,), positive)
+        elif "member" in x.cache and not positive:
+            f = cover(x.cache["member"], p)
+            if f is not None:
+                yield f
+
     def _bounds_on(self, mono: Mono, positive: bool) -> Iterator[Expr]:
         for q in self.facts.mentions.get(mono, ()):
             if len(q.terms) == 1 or len(q.terms) > MAX_TERMS:
                 continue
-            lo, hi = self.facts.bounds[q]
-            above = next(c for m, c in q.terms if same(m, mono)) > 0
-            if above == positive and lo != -iv.INF:
-                yield shift(q, -lo)
-            elif above != positive and hi != iv.INF:
-                yield shift(poly_scale(q, -1), hi)
+            yield from self._bound_facts(q, mono, positive)
+
+    def _bound_facts(self, q: Expr, mono: Mono, positive: bool) -> Iterator[Expr]:
+        """The bounds of q as facts in which `mono` has that sign."""
+        lo, hi = self.facts.bounds[q]
+        above = next(c for m, c in q.terms if same(m, mono)) > 0
+        if above == positive and lo != -iv.INF:
+            yield shift(q, -lo)
+        elif above != positive and hi != iv.INF:
+            yield shift(poly_scale(q, -1), hi)
 
 
 def definitional(x: Expr, ranges: Ranges) -> list[Expr]:

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from pliant.symbolic import division
+from pliant.symbolic import division, subtotals
 from pliant.symbolic import intervals as iv
 from pliant.symbolic import rules as r
-from pliant.symbolic.expr import TABLE, Context, Expr, Op, apply, mono_mul
+from pliant.symbolic.expr import LONG, TABLE, Context, Expr, Op, apply, mono_mul
 
 
 def _row(name: str, arity: int, fn: Callable, make: Callable, range: Callable | None, python: str, *printers: str) -> None:
@@ -77,6 +77,10 @@ _row("lshift", 2, operator.lshift, r.make_shift("lshift"), iv.lshift, "{0} << {1
      "({0} << {1})", "shl i64 {0}, {1}", "shift_left {0}, {1} @I", "(* {0} (pl_pow 2 {1}))")
 _row("rshift", 2, operator.rshift, r.make_shift("rshift"), iv.rshift, "{0} >> {1}",
      "({0} >> {1})", "ashr i64 {0}, {1}", "shift_right_arithmetic {0}, {1} @I", "(pl_floordiv {0} (pl_pow 2 {1}))")
+
+
+_row("subtotal", 1, operator.pos, r.int_only(subtotals.make), lambda a: a, "{0}",
+     "{0}", "add i64 {0}, 0", "z = constant dense<0> @I; add {0}, {z} @I", "{0}")
 
 
 # truth: comparisons of ints under their own name, with a float operand under "f" + name ---------------------------------------
@@ -146,7 +150,8 @@ _LLVM_FMOD = (
 _HLO_FMOD = (
     "z = constant dense<0.0> @F; m = remainder {0}, {1} @F;"
     " nz = compare NE, {m}, {z} @FF>B; mn = compare LT, {m}, {z} @FF>B; bn = compare LT, {1}, {z} @FF>B; ds = xor {mn}, {bn} @B;"
-    " fix = and {nz}, {ds} @B; mb = add {m}, {1} @F; mf = select {fix}, {mb}, {m} @B,F; mz = negate {z} @F; zb = select {bn}, {mz}, {z} @B,F; "
+    " fix = and {nz}, {ds} @B; mb = add {m}, {1} @F; mf = select {fix}, {mb}, {m} @B,F; mz = negate {z} @F;"
+    " zb = select {bn}, {mz}, {z} @B,F; "
 )
 _float_binary("fmod", operator.mod, None, "{0} % {1}", "pl_fmod({0}, {1})",
               _LLVM_FMOD + "select i1 {nz}, double {mf}, double {zero}", _HLO_FMOD + "select {nz}, {mf}, {zb} @B,F",
@@ -253,6 +258,8 @@ def sum_(xs) -> Any:
     for x in xs:
         for m, c in ctx.lift(x).terms:
             d[m] = d.get(m, 0) + c
+        if len(d) > LONG:  # folds as adding one by one would
+            d = dict(ctx.poly(d).terms)
     return ctx.poly(d)
 
 

@@ -11,13 +11,15 @@ Every part is sound: it may miss a truth, it never invents one.
 
 from __future__ import annotations
 
+from pliant.symbolic import intervals as iv
 from pliant.symbolic.congruence import Congruence
 from pliant.symbolic.equalities import Equalities
-from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale
+from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale, postorder
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift
+from pliant.symbolic.subtotals import flat
 
 LOOKUP, CHEAP, FULL = 0, 1, 2
 DEPTH = 4
@@ -100,7 +102,17 @@ class Prover:
         q = expand_divisions(p)
         if q is not p and self.linear.nonnegative(q, DEPTH):
             return True
-        return self._by_factors(p)
+        return self._by_factors(p) or (p.ctx.subtotals and self._flat_low(p) >= 0)
+
+    def _flat_low(self, p: Expr):
+        """A lower bound with all subtotals opened."""
+        low = 0
+        for m, c in flat(p).items():
+            lo, hi = self.ranges.of(p.ctx.poly({m: 1}))  # type: ignore[misc]
+            low = iv.endpoint_add(low, iv.endpoint_mul(lo if c > 0 else hi, c))
+            if low == -iv.INF:
+                break
+        return low
 
     def _by_factors(self, p: Expr) -> bool:
         """p = m * rest with both of one sign."""
@@ -136,6 +148,8 @@ class Prover:
         if hint is None or hint == 0:
             q = expand_divisions(p)
             if q.const == 0 or self.equalities.simplify(q).const == 0:
+                return True
+            if p.ctx.subtotals and not flat(p):
                 return True
             if self.linear.nonnegative(p, 2) and self.linear.nonnegative(poly_scale(p, -1), 2):
                 return True
@@ -175,7 +189,7 @@ class Prover:
             return
         facts.set(facts.true, n, True)
         facts.set(facts.true, negated(n), False)
-        for s in n.symbols():
+        for s in near_symbols(n):
             facts.set(facts.about, s, (*facts.about.get(s, ()), n))
 
     def _absorb(self, c: Expr) -> None:
@@ -211,6 +225,7 @@ class Prover:
         """x is that constant from here on."""
         facts = self.facts
         if x not in facts.equal and x.const is None and x.op != "sum":
+            self.equalities.opened |= "member" in x.cache
             facts.set(facts.equal, x, value)
             self._revisit(x)
 
@@ -255,6 +270,7 @@ class Prover:
             x, e = solved
             facts = self.facts
             if x not in facts.equal:
+                self.equalities.opened |= "member" in x.cache
                 bounds, residue = self.ranges.of(x), self.congruence.of(x)
                 facts.set(facts.equal, x, e)
                 self._inherit(e, bounds, residue)
@@ -297,6 +313,11 @@ class Prover:
         for x, k, upper in ((a, b, below), (b, a, not below)):
             if x.kind is float and x.const is None and k.const is not None and k.const == k.const:
                 self.facts.tighten(x, *((-float("inf"), k.const) if upper else (k.const, float("inf"))))
+
+
+def near_symbols(c: Expr) -> list[Expr]:
+    """The symbols of a relation, not looking into subtotals: a fact about a sum of 500 lengths is no fact about each."""
+    return [n for n in postorder(c, leaf="subtotal") if n.op == "sym"]
 
 
 def expand_divisions(p: Expr) -> Expr:

@@ -6,7 +6,8 @@ from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import Expr, postorder
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.relation import direction
-from pliant.symbolic.static import declared, node_range, poly_range
+from pliant.symbolic.static import declared, node_range, poly_range, static_range
+from pliant.symbolic.subtotals import paired_low
 
 
 class Ranges:
@@ -25,7 +26,7 @@ class Ranges:
         memo = self._memo
         r = memo.get(e, e)
         if r is e:
-            for n in postorder(e, done=memo):
+            for n in postorder(e, done=memo, leaf="subtotal"):
                 memo[n] = self._compute(n)
             r = memo[e]
         return r
@@ -36,6 +37,8 @@ class Ranges:
         memo = self._memo
         if e.op == "sum":
             r = poly_range(e, memo.__getitem__)
+            if e.ctx.subtotals and (r[0] == -iv.INF or r[1] == iv.INF or r[0] < 0):
+                r = iv.intersect(r, (paired_low(e, memo.__getitem__), -paired_low(-e, memo.__getitem__)))
             bounds = self.facts.bounds
             if bounds:
                 q, k, c = direction(e)
@@ -44,7 +47,10 @@ class Ranges:
                     b = iv.scale(b, k)
                     r = iv.intersect(r, (iv.endpoint_add(b[0], c), iv.endpoint_add(b[1], c)))
             return r
-        r = declared(e) if e.op == "sym" else node_range(e, memo.__getitem__)
+        if e.op == "subtotal":
+            r = static_range(e)  # opened once and for all, not at every question
+        else:
+            r = declared(e) if e.op == "sym" else node_range(e, memo.__getitem__)
         b = self.facts.bounds.get(e)
         if b is not None:
             r = iv.intersect(r, b) if r is not None else b

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pliant.symbolic import ops, printers
+from pliant.symbolic import ops, printers, subtotals
 from pliant.symbolic.expr import Context, Expr, Scalar, Symbol, apply
 from pliant.symbolic.prover import CHEAP, FULL, LOOKUP, Prover
 from pliant.symbolic.relation import normal
@@ -58,7 +58,7 @@ class Assert:
     message: str
 
     def __str__(self) -> str:
-        return f"assert {self.expr}  # {self.message} at {self.site}"
+        return f"assert {self.expr}  # {self.message or 'eager requires it'} at {self.site}"
 
 
 class Scope:
@@ -66,6 +66,7 @@ class Scope:
 
     def __init__(self) -> None:
         self.ctx = Context(printers.python, printers.postfix)
+        self.ctx.fold = subtotals.fold
         self.prover = Prover()
         self.symbols: dict[str, Expr] = {}
         self.known: dict[Expr, bool] = {}  # answers given: they stay true, facts only grow
@@ -197,7 +198,7 @@ class Scope:
         c = apply("to_bool", c)
         if c.backed and not c.hint:
             return self.decide(c, site)
-        self._asserts.append(Assert(c, site, message or f"expected {c}"))
+        self._asserts.append(Assert(c, site, message))
         self.learn(c)
         return True
 

@@ -1,0 +1,101 @@
+"""Long sums: prefixes, slices and totals of ragged lengths."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pliant.symbolic import Expr, Scope, expr, ops, subtotals
+from pliant.symbolic.static import static_range
+
+
+def ragged(n: int) -> tuple[Scope, Expr, list[Expr], list[Expr]]:
+    """A scope with n lengths that sum to s0, and their prefix sums."""
+    scope = Scope()
+    s = scope.backed("s0", hint=3 * n, size_like=True)
+    lengths = [scope.unbacked(f"u{i}", size_like=True) for i in range(n)]
+    total: Expr = scope.const(0)
+    prefix = [total]
+    for u in lengths:
+        total = total + u
+        prefix.append(total)
+    scope.assume(total == s)
+    return scope, s, lengths, prefix
+
+
+@pytest.mark.parametrize("n", [3, 16, 17, 33, 100, 500])
+def test_slices_of_a_split(n: int) -> None:
+    scope, s, lengths, prefix = ragged(n)
+    assert scope.known_true(prefix[-1] == s)
+    assert scope.known_true(ops.sum_(lengths) == s)
+    assert ops.sum_(lengths) is prefix[-1]
+    for k, u in enumerate(lengths):
+        assert scope.known_true(prefix[k] >= 0)
+        assert scope.known_true(prefix[k + 1] <= s)
+        assert scope.known_true(u <= s)
+        assert scope.simplify(prefix[k + 1] - prefix[k]) is scope.simplify(u)
+        assert not scope.known_true(u >= 1)
+    assert len(scope.asserts) == 1
+
+
+def test_far_apart_prefixes() -> None:
+    scope, _, _, prefix = ragged(200)
+    rng = random.Random(3)
+    for _ in range(40):
+        i, j = sorted(rng.sample(range(200), 2))
+        assert scope.known_true(prefix[i] <= prefix[j])
+        assert not scope.known_true(prefix[i] < prefix[j])
+        assert not scope.known_true(prefix[j] <= prefix[i])
+
+
+def test_another_order_is_the_same_sum() -> None:
+    scope, _, lengths, prefix = ragged(60)
+    backwards = ops.sum_(reversed(lengths))
+    assert scope.known_true(backwards == prefix[-1])
+    assert scope.known_true(ops.sum_(lengths[1:]) + lengths[0] == prefix[-1])
+    assert not scope.known_true(ops.sum_(lengths[1:]) == prefix[-1])
+
+
+def test_expressions_stay_short() -> None:
+    _, _, _, prefix = ragged(300)
+    assert max(len(p.terms) for p in prefix) <= expr.LONG + 1
+
+
+def test_members_specialized_later() -> None:
+    scope = Scope()
+    xs = [scope.backed(f"s{i}", hint=i) for i in range(40)]
+    total = ops.sum_(xs)
+    for x in xs:
+        scope.specialize(x)
+    assert scope.simplify(total).const == sum(range(40))
+
+
+def test_random_sums(monkeypatch) -> None:
+    """Sums, differences and products of long sums keep their value; ranges contain."""
+    monkeypatch.setattr(expr, "LONG", 3)
+    monkeypatch.setattr(subtotals, "LONG", 3)
+    for seed in range(300):
+        rng = random.Random(seed)
+        scope = Scope()
+        xs = [scope.unbacked(f"u{i}", lo=rng.choice([0, 0, 1, -2, None]), hi=rng.choice([None, 9])) for i in range(12)]
+        values = {x.name: rng.randint(max(x.info.lo if x.info.lo is not None else -5, -5), 9) for x in xs}
+        pool: list[tuple[Expr, int]] = [(x, values[x.name]) for x in xs]
+        for _ in range(30):
+            (a, va), (b, vb) = rng.choice(pool), rng.choice(pool[:12] if rng.random() < 0.6 else pool)
+            op = rng.choice(["add", "add", "add", "sub", "sub", "mul"])
+            if op == "mul" and len(a.terms) * len(b.terms) > 12:
+                continue
+            e, v = ops.DOORS[op](a, b), {"add": va + vb, "sub": va - vb, "mul": va * vb}[op]
+            assert e.evaluate(values) == v
+            lo, hi = static_range(e)
+            assert lo <= v <= hi
+            lo, hi = scope.range(e)
+            assert lo <= v <= hi, (e, lo, hi, v)
+            c = rng.choice([ops.le, ops.ge, ops.eq])(e, rng.choice(pool)[0])
+            truth = c.evaluate(values) if isinstance(c, Expr) else c
+            assert not scope.known_true(c) or truth
+            assert not scope.known_false(c) or not truth
+            if truth and rng.random() < 0.2:
+                scope.assume(c)
+            pool.append((e, v))

@@ -14,7 +14,6 @@ file, same name, the line where the graph broke.
 from __future__ import annotations
 
 import ast
-import builtins
 import itertools
 import re
 from collections.abc import Callable

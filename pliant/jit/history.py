@@ -6,6 +6,7 @@ its guard fails, and the guard says what to do differently next time:
 | what changed                               | from then on                                                          |
 |--------------------------------------------|-----------------------------------------------------------------------|
 | an int read from an object                 | at once: symbolic                                                     |
+| the identity of a Python function          | at once: its code and its closure are guarded instead                 |
 | the static size of a parameter or buffer   | at once: dynamic                                                      |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: the graph breaks there, both sides compiled   |
@@ -18,7 +19,7 @@ from __future__ import annotations
 import collections
 import dis
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FunctionType
 
 from pliant import events
 from pliant.config import BACKOFF
@@ -29,8 +30,8 @@ from pliant.interpret.actions import ACTIONS
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
 
-TOLERANCE = {float: 2, int: 2, bool: 8}
-OTHERS = 6  # str, objects compared by identity, …
+TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
+OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = set(ACTIONS) - {"FOR_ITER"}
@@ -60,15 +61,18 @@ class Sites:
 class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
 
-    def __init__(self, sites: Sites) -> None:
+    def __init__(self, sites: Sites, in_loop: bool = False) -> None:
         self.sites = sites
+        self.in_loop = in_loop  # the body of a region loop: the ints of its state (counters, items) change from turn to turn
         self.dynamic: set[Source] = set()
         self.opaque: set[Source] = set()
         self.failures: collections.Counter[Source] = collections.Counter()
 
     # -- the interpreter's questions ----------------------------------------------------------------------------------------
     def is_dynamic(self, source: Source) -> bool:
-        return source in self.dynamic
+        if source in self.dynamic:
+            return True
+        return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
 
     def is_opaque(self, source: Source) -> bool:
         return source in self.opaque
@@ -83,21 +87,28 @@ class History:
         return header in (self.sites.loops.get(code) or ())
 
     # -- learning -----------------------------------------------------------------------------------------------------------
-    def learn(self, guards: Iterable[Guard], sites: Iterable[Site]) -> None:
-        """What failed on one miss, over all entries: guards, and the sites of relations over sizes."""
-        for guard in {g.source: g for g in guards}.values():
-            self.learn_guard(guard)
+    def learn(self, guards: Iterable[tuple[Guard, bool]], sites: Iterable[Site]) -> None:
+        """What failed on one miss, over all entries: guards (and whether it was the newest entry's), the sites of relations over sizes.
+
+        Older entries were made before some lesson was learned: what they fail on says less.
+        """
+        for guard, newest in {g.source: (g, newest) for g, newest in guards}.values():
+            self.learn_guard(guard, newest)
         for site in {(id(s.code), s.offset): s for s in sites}.values():
             self.learn_site(site)
 
-    def learn_guard(self, guard: Guard) -> None:
+    def learn_guard(self, guard: Guard, newest: bool) -> None:
         source, kind, value = guard.source, guard.kind, guard.value
         if kind == "TENSOR_MATCH":
             if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
-        elif kind == "EQ_MATCH" and type(value) is int and source not in self.dynamic:
+        elif kind == "EQ_MATCH" and type(value) is int and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
-        elif kind in STRUCTURE or (kind == "EQ_MATCH" and type(value) is range):
+        elif kind == "ID_MATCH" and type(value) is FunctionType and source not in self.dynamic:
+            self.note(self.dynamic, source, "dynamic")  # a function made anew: its code counts, not its identity
+        elif not newest:
+            return
+        elif kind in STRUCTURE:
             if guard.site is None or not self.learn_site(guard.site):
                 self.tolerate(source, BACKOFF)
         elif kind in CONSTANTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 class Info:
     """What is known about an entry: `entry.info`."""
 
+    serial: int
     frame_id: str
     guards: tuple[Guard, ...]
     relations: tuple[tuple[Any, Site | None], ...]
@@ -53,8 +55,8 @@ class Record:
 
     __slots__ = ("captures", "failures", "history", "number", "skip", "user_errors")
 
-    def __init__(self, sites: Sites) -> None:
-        self.history = History(sites)
+    def __init__(self, history: History) -> None:
+        self.history = history
         self.number = next(_frames)
         self.captures = 0
         self.failures = 0
@@ -80,7 +82,8 @@ class Region:
     def record(self, code: CodeType) -> Record:
         found = self.records.get(code)
         if found is None:
-            found = self.records[code] = Record(self.sites)
+            info = resume.info_of(code)
+            found = self.records[code] = Record(History(self.sites, info is not None and bool(info.layout.loops)))
             self.codes.append(weakref.ref(code))
         return found
 
@@ -159,17 +162,20 @@ class Region:
         info = resume.info_of(code)
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
+        began = time.perf_counter()
         state = native.global_state()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.guards = [replace(g, value=state) if g.kind == "GLOBAL_STATE" else g for g in found.guards]  # as it was at entry
         found.frame_id = frame_id
         if isinstance(found.exit, Break):
+            if not found.exit.frames:
+                raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
         emitted = emit(found, fn, self.context, start=start)
         entry = self.install(fn, found, emitted)
         record.captures += 1
         events.count("captures")
-        report(found, fn, emitted, entry)
+        report(found, fn, emitted, began)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
             native.remove_entry(code, entry)
@@ -180,7 +186,7 @@ class Region:
         world, scope = found.world, found.trace.scope
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard = compile_guards(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
-        info = Info(found.frame_id, tuple(found.guards), tuple(relations), emitted, type(found.exit).__name__)
+        info = Info(next(_ids), found.frame_id, tuple(found.guards), tuple(relations), emitted, type(found.exit).__name__)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
         return entry
@@ -194,8 +200,9 @@ class Region:
     def learn(self, fn: FunctionType, args: tuple, record: Record, frame_id: str) -> None:
         """Why no entry holds, for the policy memory and for the log."""
         code = fn.__code__
-        reasons = []
-        for entry in native.entries(code)[:EXPLAINED]:
+        reasons, guards, sites = [], [], []
+        entries = sorted(native.entries(code), key=lambda e: e.info.serial, reverse=True)
+        for entry in entries[:EXPLAINED]:
             why = entry.guard.explain(args, fn)
             if why is None:
                 continue
@@ -203,10 +210,11 @@ class Region:
             reasons.append(text)
             info: Info = entry.info
             if guard is not None:
-                record.history.learn_guard(info.guards[guard])
+                guards.append((info.guards[guard], entry is entries[0]))
             elif relation is not None and info.relations[relation][1] is not None:
-                record.history.learn_site(info.relations[relation][1])
+                sites.append(info.relations[relation][1])
         if reasons:
+            record.history.learn(guards, sites)
             events.count("recompiles")
             events.emit("recompile", frame_id=frame_id, reasons=reasons)
 
@@ -216,12 +224,14 @@ class Region:
         return compile_region(found.trace, inputs, outputs, name=name)
 
 
-def report(found: Capture, fn: FunctionType, emitted: Emitted, entry: Any) -> None:
-    events.emit("capture_end", frame_id=found.frame_id, seconds=0.0, ops=len(found.trace.ops), guards=len(found.guards), exit=type(found.exit).__name__)
-    events.emit("graph", frame_id=found.frame_id, graph=found.trace)
-    events.emit("guards", frame_id=found.frame_id, guards=(*found.guards, *found.trace.scope.guards))
-    events.emit("bytecode", frame_id=found.frame_id, original=found.code, modified=emitted.fn.__code__)
-    events.emit("entry_added", frame_id=found.frame_id, name=fn.__code__.co_qualname, seconds=0.0)
+def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> None:
+    """Tell the event log what a capture came to."""
+    i, n_ops, n_guards, kind = found.frame_id, len(found.trace.ops), len(found.guards), type(found.exit).__name__
+    events.emit("capture_end", frame_id=i, seconds=time.perf_counter() - began, ops=n_ops, guards=n_guards, exit=kind)
+    events.emit("graph", frame_id=i, graph=found.trace)
+    events.emit("guards", frame_id=i, guards=(*found.guards, *found.trace.scope.guards))
+    events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
+    events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
 
 
 def where(code: CodeType) -> str:

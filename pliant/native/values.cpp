@@ -2,6 +2,10 @@
 #include "values.h"
 #include <cstring>
 
+#if PY_VERSION_HEX >= 0x030D0000 // exported still, but declared in an internal header
+extern "C" int _PySet_NextEntry(PyObject *set, Py_ssize_t *pos, PyObject **key, Py_hash_t *hash);
+#endif
+
 namespace pliant {
 namespace {
 

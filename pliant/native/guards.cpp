@@ -479,19 +479,11 @@ bool guard_check(PyObject *guard, PyObject *const *args, Py_ssize_t nargs, PyObj
 
 } // namespace pliant
 
-// set_tensor_readers(match: (tensor, spec) -> bool, number: (tensor, what, dim) -> int)
-static PyObject *set_tensor_readers(PyObject *, PyObject *args) {
-    PyObject *match, *number;
-    if (!PyArg_ParseTuple(args, "OO", &match, &number)) return nullptr;
-    Py_XSETREF(pliant::slow_tensor, Py_NewRef(match));
-    Py_XSETREF(pliant::slow_metadata, Py_NewRef(number));
-    Py_RETURN_NONE;
-}
-
-extern "C" PyObject *pl_set_tensor_type(PyObject *, PyObject *);
+extern "C" PyObject *pl_set_tensor_readers(PyObject *, PyObject *); // run.cpp
+extern "C" PyObject *pl_set_tensor_type(PyObject *, PyObject *);    // values.cpp
 
 static PyMethodDef module_methods[] = {
-    {"set_tensor_readers", set_tensor_readers, METH_VARARGS, "set_tensor_readers(match, number): Python readers for the slow path."},
+    {"set_tensor_readers", pl_set_tensor_readers, METH_VARARGS, "set_tensor_readers(match, number): Python readers for the slow path."},
     {"set_tensor_type", pl_set_tensor_type, METH_VARARGS, "set_tensor_type(Tensor, raw __torch_function__ that are not user code)"},
     {nullptr, nullptr, 0, nullptr},
 };

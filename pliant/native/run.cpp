@@ -276,3 +276,12 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f) {
 }
 
 } // namespace pliant
+
+// set_tensor_readers(match: (tensor, spec) -> bool, number: (tensor, what, dim) -> int)
+extern "C" PyObject *pl_set_tensor_readers(PyObject *, PyObject *args) {
+    PyObject *match, *number;
+    if (!PyArg_ParseTuple(args, "OO", &match, &number)) return nullptr;
+    Py_XSETREF(pliant::slow_tensor, Py_NewRef(match));
+    Py_XSETREF(pliant::slow_metadata, Py_NewRef(number));
+    Py_RETURN_NONE;
+}

@@ -32,6 +32,8 @@ from pliant.codegen import fastops
 from pliant.errors import InternalError
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
+from pliant.lower.recompose import recompose
+from pliant.symbolic.expr import Expr
 
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
@@ -78,8 +80,9 @@ def build(
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
         replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
-    kept = liveness.live_ops(views.without_needless(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
+    kept = liveness.live_ops(views.without_repetition(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
     written = written_slots(kept, slots, steps)
+    kept = recompose(kept, heads)
     return Writer(name, trace.scope, inputs, flat, kept, checks, replay=replay, written=written).finish(guard)
 
 
@@ -259,9 +262,8 @@ class Writer:
     def mentioned(self) -> Iterable[Any]:
         """Every symbolic number in the arguments and outputs."""
         for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + self.outputs):
-            e = liveness.number(value)
-            if e is not None:
-                yield self.scope.simplify(e)
+            if isinstance(value, SYMBOLIC):
+                yield self.scope.simplify(liveness.number(value))
 
     def count_expressions(self) -> None:
         for e in self.mentioned():
@@ -366,6 +368,7 @@ class Writer:
         return name
 
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Expr)
 RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 

@@ -143,6 +143,7 @@ class _Probe(TorchDispatchMode):
 
 _MISSING = object()
 _schemas: dict[Any, list[tuple[str, bool, Any]]] = {}
+_required: dict[Any, int] = {}
 _calls: dict[tuple, Call] = {}
 _meta: dict[tuple, torch.Tensor] = {}
 
@@ -155,6 +156,14 @@ def _schema(target: Any) -> list[tuple[str, bool, Any]]:
             (a.name, a.kwarg_only, a.default_value if a.has_default_value() else _MISSING) for a in target._schema.arguments
         ]
     return rows
+
+
+def required(target: Any) -> int:
+    """The number of leading positional arguments that have no default."""
+    n = _required.get(target)
+    if n is None:
+        n = _required[target] = sum(1 for _, kwarg_only, default in _schema(target) if not kwarg_only and default is _MISSING)
+    return n
 
 
 def same(a: Any, b: Any) -> bool:
@@ -181,8 +190,11 @@ def normalize(target: Any, args: tuple, kwargs: dict, trim: bool = True) -> tupl
     positional: list = []
     keywords: dict[str, Any] = {}
     needed = 0
+    count = len(args)
+    if trim and not kwargs and count == required(target):
+        return list(args), keywords
     for i, (name, kwarg_only, default) in enumerate(_schema(target)):
-        value = args[i] if i < len(args) else kwargs.get(name, default)
+        value = args[i] if i < count else kwargs.get(name, default)
         keep = default is _MISSING or not (_is_plain(value) and same(value, default)) or name == "reduction"
         if kwarg_only:
             if keep:

@@ -25,6 +25,7 @@ from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
+from pliant.lower.recompose import recompose
 
 aten = torch.ops.aten
 _serial = count()
@@ -168,6 +169,8 @@ class Region:
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         checks = list(self.scope.asserts)
         live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
+        written = written_slots(live, list(liveness.tensors(inputs)), self.plan.forward_steps)
+        live = recompose(live, values)
         plain = [i for i, h in enumerate(self.plan.heads) if not h.requires_grad]
 
         def closing(w: Writer, items: list[str]) -> list[str]:
@@ -182,7 +185,6 @@ class Region:
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 
-        written = written_slots(live, list(liveness.tensors(inputs)), self.plan.forward_steps)
         return Writer(
             f"{self.name}_forward", self.scope, inputs, values, live, checks, leading=("ctx",), closing=closing, written=written
         ).finish(True)

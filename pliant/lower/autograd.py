@@ -80,7 +80,7 @@ class Plan:
         self.replay = views.chain(liveness.tensors(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
         self.same = views.Same()
-        self.forward_ops = views.without_needless(self.program, self.heads, self.same)
+        self.forward_ops = views.without_repetition(self.program, self.heads, self.same)
         self.forward_steps = views.view_steps(self.forward_ops)
 
     def leaf(self, t: TracedTensor) -> TracedTensor:
@@ -114,7 +114,7 @@ class Plan:
         if trace.n_forward is None:
             trace.n_forward = start
         same = self.same.copy()
-        ops = views.without_needless(trace.ops[start:], [], same)
+        ops = views.without_repetition(trace.ops[start:], [], same)
         grads = [views.swap(g, same.tensors) for g in grads]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
 

@@ -6,7 +6,8 @@ dropped when nobody reads its results, an in-place operation when nobody reads t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,36 +36,56 @@ METADATA_WRITERS = frozenset(
 """In-place operators that change the tensor object (sizes, strides, storage), not only its data."""
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dicts, in order."""
+    out: list[Any] = []
+    collect(value, out)
+    return out
+
+
+def collect(value: Any, out: list[Any]) -> None:
     if isinstance(value, (list, tuple)):
         for v in value:
-            yield from leaves(v)
+            collect(v, out)
     elif isinstance(value, dict):
         for v in value.values():
-            yield from leaves(v)
+            collect(v, out)
     else:
-        yield value
+        out.append(value)
 
 
-def tensors(value: Any) -> Iterator[TracedTensor]:
-    for v in leaves(value):
-        if isinstance(v, TracedTensor):
-            yield v
+def tensors(value: Any) -> list[TracedTensor]:
+    """The traced tensors among the leaves."""
+    return [v for v in leaves(value) if type(v) is TracedTensor]
 
 
-def op_inputs(op: Any) -> Iterator[TracedTensor]:
+def op_inputs(op: Any) -> list[TracedTensor]:
     """The traced tensors among the arguments."""
-    yield from tensors(op.args)
-    if op.kwargs:
-        yield from tensors(op.kwargs)
+    out: list[TracedTensor] = []
+    for a in (*op.args, *op.kwargs.values()) if op.kwargs else op.args:
+        t = type(a)
+        if t is TracedTensor:
+            out.append(a)
+        elif t is list or t is tuple:
+            out.extend(tensors(a))
+    return out
+
+
+def op_outputs(op: Any) -> list[TracedTensor]:
+    """The traced tensors among the results."""
+    return [o for o in op.outs if type(o) is TracedTensor]
+
+
+@cache
+def mutable(target: Any) -> bool:
+    return target._schema.is_mutable
 
 
 def written(op: Any) -> list[TracedTensor]:
     """The arguments whose memory the operation writes."""
-    schema = op.target._schema
-    if not schema.is_mutable:
+    if not mutable(op.target):
         return []
+    schema = op.target._schema
     out: list[TracedTensor] = []
     for i, arg in enumerate(schema.arguments):
         if arg.alias_info is not None and arg.alias_info.is_write:
@@ -74,11 +95,15 @@ def written(op: Any) -> list[TracedTensor]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    target = op.target
+    return not op.outs or effectful(op.target)
+
+
+@cache
+def effectful(target: Any) -> bool:
     schema = target._schema
     if not schema.name.startswith(("aten::", "prims::")):
         return True  # a custom operator may do anything
-    if RANDOM in target.tags or schema.name in DATA_CHECKED or not op.outs:
+    if RANDOM in target.tags or schema.name in DATA_CHECKED:
         return True
     return "assert" in schema.name or "sym_constrain" in schema.name
 
@@ -89,8 +114,8 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     Writes to `inputs`, and to any memory that no operation here made, are effects. Symbols that an operation binds count as its
     results.
     """
-    made = {t.vid for op in ops for t in tensors(op.outs)}
-    own_memory = {t.storage_id for op in ops for t in tensors(op.outs)}
+    made = {t.vid for op in ops for t in op_outputs(op)}
+    own_memory = {t.storage_id for op in ops for t in op_outputs(op)}
     outer = {t.storage_id for t in tensors(list(inputs))}
     outer |= {t.storage_id for op in ops for t in op_inputs(op) if t.vid not in made}
     binds = binders(ops)
@@ -114,7 +139,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         if targets:
             need = any(t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets)
         else:
-            need = any(t.vid in live for t in tensors(op.outs)) or any(name in symbols for name in binds.get(id(op), ()))
+            need = any(t.vid in live for t in op_outputs(op)) or any(name in symbols for name in binds.get(id(op), ()))
         if need or (keep_effects and has_effect(op)):
             kept.append(op)
             read(op.args)

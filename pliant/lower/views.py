@@ -96,13 +96,13 @@ def hides_gradient(op: Any) -> bool:
     """Was this view made under `no_grad`? (Its base has gradients, the view has none, and it is not `detach`.)"""
     if op.target is DETACH:
         return False
-    return any(t.requires_grad for t in liveness.op_inputs(op)) and all(t.grad_fn is None for t in liveness.tensors(op.outs))
+    return any(t.requires_grad for t in liveness.op_inputs(op)) and all(t.grad_fn is None for t in liveness.op_outputs(op))
 
 
 # needless views ------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Same:
-    """What `without_needless` found: `tensors` maps the vid of a dropped view to the tensor that it equals."""
+    """What `without_repetition` found: `tensors` maps the vid of a dropped view to the tensor that it equals."""
 
     tensors: dict[int, TracedTensor] = field(default_factory=dict)
     bases: dict[int, TracedTensor] = field(default_factory=dict)
@@ -111,8 +111,8 @@ class Same:
         return Same(dict(self.tensors), dict(self.bases))
 
 
-def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None = None) -> list[Any]:
-    """The operations without the views that equal what they are (perhaps indirectly) views of: `x.t().t()`, `x.detach()`, ...
+def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None = None) -> list[Any]:
+    """The operations without views that equal what they are views of (`x.t().t()`, `x.detach()`), and without repetitions.
 
     `outputs` keep theirs: they are told apart by identity. Nothing is dropped if some operation changes the metadata of tensor
     objects. The copy of a constant is dropped where nobody writes to it or gets to see its memory. `same` carries over what
@@ -124,7 +124,9 @@ def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None =
     outputs = list(liveness.tensors(list(outputs)))
     seen = {t.vid for t in outputs}
     ops = without_detached_factories(ops, seen)
-    exposed = {t.storage_id for t in outputs} | {t.storage_id for op in ops for t in liveness.written(op)}
+    dirty = {t.storage_id for op in ops for t in liveness.written(op)}
+    exposed = {t.storage_id for t in outputs} | dirty
+    table: dict[tuple, Any] = {}
     out: list[Any] = []
     for op in ops:
         op = substitute(op, same.tensors)
@@ -134,8 +136,43 @@ def without_needless(ops: list[Any], outputs: Iterable[Any], same: Same | None =
             if twin is not None and result.vid not in seen:
                 same.tensors[result.vid] = twin
                 continue
+        twin_op = computed_before(op, table, seen, exposed, dirty)
+        if twin_op is not None:
+            same.tensors.update((a.vid, b) for a, b in zip(op.outs, twin_op.outs, strict=True) if isinstance(a, TracedTensor))
+            continue
         out.append(op)
     return out
+
+
+def computed_before(op: Any, table: dict[tuple, Any], seen: set[int], exposed: set[int], dirty: set[int]) -> Any:
+    """The earlier operation that computes the same; else None, and `op` enters the `table`.
+
+    Only where nobody can tell: no effects, no writes to the memory that is read or made, and what is new memory stays inside.
+    """
+    if op.binds or liveness.has_effect(op) or liveness.mutable(op.target):
+        return None
+    if any(t.storage_id in dirty for t in liveness.op_inputs(op)):
+        return None
+    for i, t in enumerate(op.outs):
+        if not isinstance(t, TracedTensor) or t.vid in seen or (t.storage_id in exposed and view_base(op, i) is None):
+            return None
+    key = (op.target, key_of(op.args), key_of(op.kwargs))
+    found = table.setdefault(key, op)
+    return found if found is not op else None
+
+
+def key_of(value: Any) -> Any:
+    """A hashable that is equal for arguments that are the same."""
+    if isinstance(value, TracedTensor):
+        return ("tensor", value.vid)
+    if isinstance(value, (list, tuple)):
+        return tuple([key_of(v) for v in value])
+    if isinstance(value, dict):
+        return tuple([(k, key_of(v)) for k, v in value.items()])
+    e = liveness.number(value)
+    if e is not None:
+        return ("expr", id(e))
+    return (type(value), repr(value) if isinstance(value, float) else value)
 
 
 def without_detached_factories(ops: list[Any], seen: set[int]) -> list[Any]:

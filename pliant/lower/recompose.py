@@ -1,0 +1,142 @@
+"""Putting `linear` and `matmul` together again.
+
+Capture happens below composite operators, so `linear` arrives as `t`, `view`, `addmm`, `view`. Called from Python, four operators cost
+four times as much as the one, whose C++ code calls the same four kernels. Results are those of eager to the bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pliant.graph.dispatch import same
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+
+aten = torch.ops.aten
+VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+class Matcher:
+    """Who makes each tensor, how often each is read, and what has been replaced."""
+
+    def __init__(self, ops: list[Any], kept: set[int]) -> None:
+        self.kept = kept
+        self.makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
+        self.uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
+        self.readers: dict[int, Any] = {t.vid: op for op in ops for t in liveness.op_inputs(op)}
+        self.dirty = {t.storage_id for op in ops for t in liveness.written(op)}
+        self.gone: set[int] = set()  # ids of operations that are part of another now
+
+    def private(self, t: TracedTensor) -> bool:
+        """Nobody else reads it."""
+        return self.uses[t.vid] == 1 and t.vid not in self.kept
+
+    def made_by(self, t: Any, *targets: Any) -> Any:
+        """The operation that made `t`, if it is one of `targets`."""
+        op = self.makers.get(t.vid) if isinstance(t, TracedTensor) else None
+        return op if op is not None and op.target in targets else None
+
+    def only_reader(self, t: TracedTensor, *targets: Any) -> Any:
+        op = self.readers.get(t.vid) if self.private(t) else None
+        return op if op is not None and op.target in targets else None
+
+    def clean(self, *operands: Any) -> bool:
+        """None of the operands is written anywhere: then it does not matter when it is read."""
+        return all(t.storage_id not in self.dirty for t in operands)
+
+
+def recompose(ops: list[Any], outputs: list[Any]) -> list[Any]:
+    """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
+    m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)})
+    whole: dict[int, Any] = {}  # id of the operation to replace -> its replacement
+    for op in ops:
+        found = PATTERNS[op.target](m, op) if op.target in PATTERNS else None
+        if found is not None:
+            at, new = found
+            whole[id(at)] = new
+    out = []
+    for op in ops:
+        if id(op) in whole:
+            out.append(whole[id(op)])
+        elif id(op) not in m.gone:
+            out.append(op)
+    return out
+
+
+def match_linear(m: Matcher, op: Any) -> tuple[Any, Any] | None:
+    """`addmm(b, x, w.t())` or `mm(x, w.t())`, perhaps with `x` and the result seen as matrices."""
+    if len(op.args) != (3 if op.target is aten.addmm.default else 2) or op.kwargs:
+        return None
+    *bias, x, wt = op.args
+    transpose = m.made_by(wt, aten.t.default)
+    if transpose is None:
+        return None
+    w, out = transpose.args[0], op.outs[0]
+    if bias and (len(bias[0].sizes) != 1 or not same(bias[0].sizes[0], out.sizes[1])):
+        return None
+    at, operand = op, x
+    flat, unflat = m.made_by(x, *VIEWS), m.only_reader(out, *VIEWS)
+    if flat is not None and unflat is not None:
+        big, result = flat.args[0], unflat.outs[0]
+        if (
+            big.dense
+            and len(big.sizes) > 2
+            and len(result.sizes) == len(big.sizes)
+            and all(map(same, (*big.sizes[:-1], out.sizes[1]), result.sizes))
+            and same(big.sizes[-1], x.sizes[1])
+        ):
+            at, operand = unflat, big
+    if not m.clean(operand, w, out, *bias):
+        return None
+    m.gone.add(id(op))
+    if at is not op:
+        drop_if_unread(m, x, flat)
+    drop_if_unread(m, wt, transpose)
+    return at, replace(at, target=aten.linear.default, args=(operand, w, *bias), kwargs={}, outs=at.outs)
+
+
+def drop_if_unread(m: Matcher, t: TracedTensor, maker: Any) -> None:
+    """One reader less; without readers, its maker is not needed."""
+    m.uses[t.vid] -= 1
+    if m.uses[t.vid] == 0 and t.vid not in m.kept:
+        m.gone.add(id(maker))
+
+
+def match_matmul(m: Matcher, op: Any) -> tuple[Any, Any] | None:
+    """`bmm` of operands of more dims seen as 3-D, with the same batch sizes, its result seen in their dims."""
+    if op.kwargs:
+        return None
+    a, b = (batched(m, t) for t in op.args)
+    unflat = m.only_reader(op.outs[0], *VIEWS)
+    if a is None or b is None or unflat is None:
+        return None
+    (x, x_parts), (y, y_parts) = a, b
+    result = unflat.outs[0]
+    want = (*x.sizes[:-1], y.sizes[-1])
+    if len(x.sizes) != len(y.sizes) or not all(map(same, x.sizes[:-2], y.sizes[:-2])) or not same(x.sizes[-1], y.sizes[-2]):
+        return None
+    if len(result.sizes) != len(want) or not all(map(same, want, result.sizes)) or not m.clean(x, y, op.outs[0]):
+        return None
+    m.gone.update(map(id, (op, *x_parts, *y_parts)))
+    return unflat, replace(unflat, target=aten.matmul.default, args=(x, y), kwargs={}, outs=unflat.outs)
+
+
+def batched(m: Matcher, t: TracedTensor) -> tuple[TracedTensor, list[Any]] | None:
+    """(the tensor of more dims that `t` shows as `[batch, n, m]`, the operations in between)."""
+    view = m.made_by(t, *VIEWS)
+    if view is None or not m.private(t):
+        return None
+    x, parts = view.args[0], [view]
+    copy = m.made_by(x, aten.clone.default)
+    if copy is not None and m.private(x) and copy.kwargs.get("memory_format") is torch.contiguous_format:
+        x, parts = copy.args[0], [view, copy]
+    if len(x.sizes) < 4 or not all(map(same, x.sizes[-2:], t.sizes[-2:])):
+        return None
+    return x, parts
+
+
+PATTERNS = {aten.addmm.default: match_linear, aten.mm.default: match_linear, aten.bmm.default: match_matmul}

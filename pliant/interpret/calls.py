@@ -15,7 +15,7 @@ import torch
 
 from pliant import native as engine
 from pliant.guards import source as S
-from pliant.interpret import kinds as policy
+from pliant.interpret import policy
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET

@@ -18,7 +18,7 @@ from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
 from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
-from pliant.interpret import kinds as policy
+from pliant.interpret import policy
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of

@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 import dis
 from collections.abc import Iterable
+from dataclasses import replace
 from types import CodeType, FunctionType
 
 from pliant import events
@@ -102,9 +103,9 @@ class History:
         if kind == "TENSOR_MATCH":
             if source not in self.dynamic and module_state(source) and any(n is not None for n in value.sizes):
                 self.note(self.dynamic, source, "dynamic")
-        elif kind == "EQ_MATCH" and type(value) is int and not self.is_dynamic(source):
+        elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
-        elif kind == "ID_MATCH" and type(value) is FunctionType and source not in self.dynamic:
+        elif kind == "ID_MATCH" and value is FunctionType and source not in self.dynamic:
             self.note(self.dynamic, source, "dynamic")  # a function made anew: its code counts, not its identity
         elif not newest:
             return
@@ -154,6 +155,18 @@ def origin(site: Site) -> tuple[CodeType, int]:
     """The user's instruction at a site."""
     code, shift = origin_of(site.code)
     return code, site.offset - shift
+
+
+def lesson(guard: Guard) -> Guard:
+    """What `learn` needs of a guard, without keeping the user's objects alive."""
+    value = guard.value
+    if guard.kind == "TENSOR_MATCH":
+        value = replace(value, example=None)
+    elif guard.kind == "ID_MATCH":
+        value = type(value)
+    elif guard.kind != "EQ_MATCH":
+        value = None
+    return replace(guard, value=value)
 
 
 def module_state(source: Source) -> bool:

@@ -81,15 +81,15 @@ def build(
         replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
     kept = liveness.live_ops(views.without_repetition(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
-    written = written_slots(kept, slots, steps)
-    kept = recompose(kept, heads)
+    written = written_slots(kept, slots)
+    kept = recompose(kept, heads, trace.scope)
     return Writer(name, trace.scope, inputs, flat, kept, checks, replay=replay, written=written).finish(guard)
 
 
-def written_slots(ops: list[Any], slots: list[TracedTensor], steps: dict[int, Any]) -> list[TracedTensor]:
-    """The slots that these operations write, directly or through views."""
-    roots = {views.root(t, steps).vid for op in ops for t in liveness.written(op)}
-    return [t for t in slots if t.vid in roots]
+def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
+    """The slots whose memory these operations write."""
+    memory = {t.storage_id for op in ops for t in liveness.written(op)}
+    return [t for t in slots if t.storage_id in memory]
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:

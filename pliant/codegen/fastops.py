@@ -72,8 +72,13 @@ def _index(name: str, args: list[str], kwargs: list[str], values: list, keywords
 
 
 def _to(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
-    """`x.to(dtype, False, True)`: a copy in another dtype and nothing else."""
-    return f"{args[0]}.to({kwargs[0][6:]}, False, True)" if list(keywords) == ["dtype"] else None
+    """`x.to(dtype, False, True)`: a copy in another dtype, perhaps on a named device, and nothing else."""
+    texts = {k: text[len(k) + 1 :] for k, text in zip(keywords, kwargs, strict=True)}
+    if keywords.keys() == {"dtype"}:
+        return f"{args[0]}.to({texts['dtype']}, False, True)"
+    if keywords.keys() == {"dtype", "device"}:
+        return f"{args[0]}.to({texts['device']}, {texts['dtype']}, False, True)"
+    return None
 
 
 _INT64_MAX = 2**63 - 1

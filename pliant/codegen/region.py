@@ -169,8 +169,8 @@ class Region:
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         checks = list(self.scope.asserts)
         live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
-        written = written_slots(live, list(liveness.tensors(inputs)), self.plan.forward_steps)
-        live = recompose(live, values)
+        written = written_slots(live, liveness.tensors(inputs))
+        live = recompose(live, values, self.scope)
         plain = [i for i, h in enumerate(self.plan.heads) if not h.requires_grad]
 
         def closing(w: Writer, items: list[str]) -> list[str]:

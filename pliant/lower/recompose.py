@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from pliant.graph.dispatch import same
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
@@ -23,13 +22,20 @@ VIEWS = (aten.view.default, aten._unsafe_view.default)
 class Matcher:
     """Who makes each tensor, how often each is read, and what has been replaced."""
 
-    def __init__(self, ops: list[Any], kept: set[int]) -> None:
+    def __init__(self, ops: list[Any], kept: set[int], scope: Any) -> None:
         self.kept = kept
+        self.scope = scope
         self.makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
         self.uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
         self.readers: dict[int, Any] = {t.vid: op for op in ops for t in liveness.op_inputs(op)}
         self.dirty = {t.storage_id for op in ops for t in liveness.written(op)}
         self.gone: set[int] = set()  # ids of operations that are part of another now
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Are two sizes equal, by what is known?"""
+        if type(a) is int or type(b) is int:
+            return type(a) is type(b) and a == b
+        return self.scope.simplify(a.node.expr) is self.scope.simplify(b.node.expr)
 
     def private(self, t: TracedTensor) -> bool:
         """Nobody else reads it."""
@@ -49,9 +55,9 @@ class Matcher:
         return all(t.storage_id not in self.dirty for t in operands)
 
 
-def recompose(ops: list[Any], outputs: list[Any]) -> list[Any]:
+def recompose(ops: list[Any], outputs: list[Any], scope: Any) -> list[Any]:
     """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
-    m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)})
+    m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)}, scope)
     whole: dict[int, Any] = {}  # id of the operation to replace -> its replacement
     for op in ops:
         found = PATTERNS[op.target](m, op) if op.target in PATTERNS else None
@@ -76,7 +82,7 @@ def match_linear(m: Matcher, op: Any) -> tuple[Any, Any] | None:
     if transpose is None:
         return None
     w, out = transpose.args[0], op.outs[0]
-    if bias and (len(bias[0].sizes) != 1 or not same(bias[0].sizes[0], out.sizes[1])):
+    if bias and (len(bias[0].sizes) != 1 or not m.same(bias[0].sizes[0], out.sizes[1])):
         return None
     at, operand = op, x
     flat, unflat = m.made_by(x, *VIEWS), m.only_reader(out, *VIEWS)
@@ -86,8 +92,8 @@ def match_linear(m: Matcher, op: Any) -> tuple[Any, Any] | None:
             big.dense
             and len(big.sizes) > 2
             and len(result.sizes) == len(big.sizes)
-            and all(map(same, (*big.sizes[:-1], out.sizes[1]), result.sizes))
-            and same(big.sizes[-1], x.sizes[1])
+            and all(map(m.same, (*big.sizes[:-1], out.sizes[1]), result.sizes))
+            and m.same(big.sizes[-1], x.sizes[1])
         ):
             at, operand = unflat, big
     if not m.clean(operand, w, out, *bias):
@@ -117,9 +123,9 @@ def match_matmul(m: Matcher, op: Any) -> tuple[Any, Any] | None:
     (x, x_parts), (y, y_parts) = a, b
     result = unflat.outs[0]
     want = (*x.sizes[:-1], y.sizes[-1])
-    if len(x.sizes) != len(y.sizes) or not all(map(same, x.sizes[:-2], y.sizes[:-2])) or not same(x.sizes[-1], y.sizes[-2]):
+    if len(x.sizes) != len(y.sizes) or not all(map(m.same, x.sizes[:-2], y.sizes[:-2])) or not m.same(x.sizes[-1], y.sizes[-2]):
         return None
-    if len(result.sizes) != len(want) or not all(map(same, want, result.sizes)) or not m.clean(x, y, op.outs[0]):
+    if len(result.sizes) != len(want) or not all(map(m.same, want, result.sizes)) or not m.clean(x, y, op.outs[0]):
         return None
     m.gone.update(map(id, (op, *x_parts, *y_parts)))
     return unflat, replace(unflat, target=aten.matmul.default, args=(x, y), kwargs={}, outs=unflat.outs)
@@ -134,7 +140,7 @@ def batched(m: Matcher, t: TracedTensor) -> tuple[TracedTensor, list[Any]] | Non
     copy = m.made_by(x, aten.clone.default)
     if copy is not None and m.private(x) and copy.kwargs.get("memory_format") is torch.contiguous_format:
         x, parts = copy.args[0], [view, copy]
-    if len(x.sizes) < 4 or not all(map(same, x.sizes[-2:], t.sizes[-2:])):
+    if len(x.sizes) < 4 or not all(map(m.same, x.sizes[-2:], t.sizes[-2:])):
         return None
     return x, parts
 

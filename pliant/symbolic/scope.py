@@ -13,6 +13,7 @@ from typing import Any
 
 from pliant.symbolic import ops, printers, subtotals
 from pliant.symbolic.expr import Context, Expr, Scalar, Symbol, apply
+from pliant.symbolic.minimize import minimal, without_declared
 from pliant.symbolic.prover import CHEAP, FULL, LOOKUP, Prover
 from pliant.symbolic.relation import normal
 
@@ -73,6 +74,7 @@ class Scope:
         self._tried: dict[Expr, int] = {}  # questions that were not provable at a strength, until facts grow
         self._tried_version = -1
         self._guards: list[SymGuard] = []
+        self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[Assert] = []
 
     # symbols -------------------------------------------------------------------------
@@ -187,6 +189,16 @@ class Scope:
         self._guards.append(SymGuard(normal(c), site, why, c))
         self.learn(c)
 
+    def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
+        """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
+        v = self._ask(c, FULL)
+        if v is None:
+            v = bool(c.hint)  # type: ignore[union-attr]
+            if v:
+                self._guard(c, site, why)  # type: ignore[arg-type]
+        if not v:
+            raise ValueError(f"required `{c}` does not hold")
+
     def assume(self, c: Expr | bool, site: Any = None, message: str = "") -> bool:
         """c, or eager would have raised here. A proof costs nothing; else it becomes a runtime assertion and a fact.
 
@@ -249,7 +261,16 @@ class Scope:
 
     @property
     def guards(self) -> list[SymGuard]:
-        """What the entry must check: the declared ranges, then what the program decided."""
+        """What the entry must check: the declared ranges, then what the program decided; none that others imply."""
+        if self._minimal is None or self._minimal[0] != (len(self._guards), len(self.symbols)):
+            decided = minimal(self._guards)
+            key = (len(self._guards), len(self.symbols))
+            self._minimal = key, [*without_declared(self.declared_guards(), decided), *decided]
+        return list(self._minimal[1])
+
+    @property
+    def all_guards(self) -> list[SymGuard]:
+        """Every guard as it was recorded, implied ones too: for the log."""
         return [*self.declared_guards(), *self._guards]
 
     def declared_guards(self) -> list[SymGuard]:
@@ -276,6 +297,7 @@ class Scope:
     def rollback(self, token: tuple) -> None:
         """Forget everything since the snapshot: an abandoned capture leaves no fact behind."""
         mark, guards, asserts, symbols = token
+        self._minimal = None
         self.prover.facts.undo(mark)
         del self._guards[guards:], self._asserts[asserts:]
         for name in list(self.symbols)[symbols:]:

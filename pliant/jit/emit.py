@@ -14,6 +14,7 @@ file, same name, the line where the graph broke.
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from typing import Any
 from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
-from pliant.jit import loops, resume, support
+from pliant.jit import loops, resume, rows, support
 from pliant.jit.assemble import line_at
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -70,7 +71,7 @@ class Emitter:
         self.start = start
         self.code: CodeType = fn.__code__
         self.params = parameter_names(self.code)
-        self.builder = Builder(capture.world, capture.trace.scope, self.params, start is not None, self.generator)
+        self.builder = Builder(rows, capture.world, capture.trace.scope, self.params, start is not None, self.generator)
         self.tail: list[str] = []  # effects and exit, behind the values
         self.name = f"__compiled_fn_{next(_serial)}"
 
@@ -137,7 +138,7 @@ class Emitter:
             if hasattr(node, "lineno"):
                 node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
                 node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
-        namespace = dict(self.builder.env, __builtins__={"Ellipsis": ..., "NotImplemented": NotImplemented, "float": float})
+        namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
         exec(compile(tree, code.co_filename, "exec"), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
@@ -299,7 +300,6 @@ class BreakWriter:
         return self.call(depth, self.b.constant(loops.run_loop), f"{self.b.constant(loop, f'loop_{header}')}, {state}")
 
 
-
 def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
     _, fn, args, kwargs = action
     b = w.b
@@ -408,9 +408,7 @@ EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
     "dict_set": effect_call(lambda e, x: f"{e.target(x.target)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
     "dict_del": effect_call(lambda e, x: f"del {e.target(x.target)}[{e.builder.ref(x.args[0])}]"),
     "dict_replace": effect_call(
-        lambda e, x: (
-            f"{e.builder.constant(support.dict_replace)}({e.target(x.target)}, {e.builder.tuple([tuple(p) for p in x.args[0]])})"
-        )
+        lambda e, x: f"{e.builder.constant(support.dict_replace)}({e.target(x.target)}, {e.builder.tuple([tuple(p) for p in x.args[0]])})"
     ),
     "list_replace": helper(support.list_replace),
     "list_extend": helper(list.extend),

@@ -26,7 +26,6 @@ from pliant import events
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source
-from pliant.interpret.actions import can_break_at
 from pliant.interpret.actions import ACTIONS
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
@@ -89,11 +88,15 @@ class History:
 
     # -- learning -----------------------------------------------------------------------------------------------------------
     def learn(self, guards: Iterable[tuple[Guard, bool]], sites: Iterable[Site]) -> None:
-        """What failed on one miss, over all entries: guards (and whether it was the newest entry's), the sites of relations over sizes.
+        """What failed on one miss, over all entries, the newest first: guards (and whether it was the newest entry's), the
+        sites of relations over sizes.
 
         Older entries were made before some lesson was learned: what they fail on says less.
         """
-        for guard, newest in {g.source: (g, newest) for g, newest in guards}.values():
+        first: dict[Source, tuple[Guard, bool]] = {}
+        for guard, newest in guards:
+            first.setdefault(guard.source, (guard, newest))
+        for guard, newest in first.values():
             self.learn_guard(guard, newest)
         for site in {(id(s.code), s.offset): s for s in sites}.values():
             self.learn_site(site)
@@ -105,8 +108,9 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
-        elif kind == "ID_MATCH" and value is FunctionType and source not in self.dynamic:
-            self.note(self.dynamic, source, "dynamic")  # a function made anew: its code counts, not its identity
+        elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
+            if source not in self.dynamic:
+                self.note(self.dynamic, source, "dynamic")
         elif not newest:
             return
         elif kind in STRUCTURE:
@@ -131,6 +135,8 @@ class History:
         if header is not None and not self.is_loop(code, header):
             if n >= BACKOFF:
                 self.add(self.sites.loops, code, header, f"the loop at line {site.lineno} stays in Python")
+                if opcode_at(code, site.offset) in BREAKABLE:  # what is iterated is made by CPython as well: nothing rests on its length
+                    self.add(self.sites.breaks, code, site.offset, f"what the loop at line {site.lineno} walks is made in Python")
             return True
         if opcode_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
             return False

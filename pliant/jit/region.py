@@ -24,7 +24,7 @@ from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
 from pliant.jit import resume
 from pliant.jit.emit import Context, Emitted, emit
-from pliant.jit.history import History, Sites
+from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.reconstruct import CannotReconstruct
 
@@ -134,6 +134,8 @@ class Region:
                 if self.config.strict:
                     raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
                 return self.fall_back(code, record, e)
+            finally:
+                vm.world = vm.trace = vm.scope = vm.history = None  # they hold the user's tensors
 
     def limit(self, code: CodeType) -> tuple:
         if self.config.fullgraph:
@@ -186,7 +188,7 @@ class Region:
         world, scope = found.world, found.trace.scope
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard = compile_guards(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
-        info = Info(next(_ids), found.frame_id, tuple(found.guards), tuple(relations), emitted, type(found.exit).__name__)
+        info = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
         return entry

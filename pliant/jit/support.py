@@ -154,9 +154,7 @@ def enter(manager: Any) -> tuple[Any, Any]:
     try:
         exit_fn = cls.__exit__
     except AttributeError:
-        raise TypeError(
-            f"{cls.__name__!r} object does not support the context manager protocol (missed __exit__ method)"
-        ) from None
+        raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol (missed __exit__ method)") from None
     return bind(exit_fn, manager, cls), bind(enter_fn, manager, cls)()
 
 
@@ -187,12 +185,12 @@ def _make_handling() -> FunctionType:
 
 
 handling = _make_handling()
-_hops: dict[tuple[CodeType, str, int], Any] = {}
+_hops: dict[tuple[str, str, str, int], Any] = {}
 
 
 def hop(code: CodeType, line: int) -> Any:
     """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code` at `line`."""
-    key = (code, code.co_filename, line)
+    key = (code.co_filename, code.co_name, code.co_qualname, line)
     found = _hops.get(key)
     if found is None:
 

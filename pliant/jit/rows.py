@@ -1,0 +1,407 @@
+"""How values are made again, type by type: the rows that `reconstruct.Builder` looks up.
+
+To teach it a type: an immutable one needs `literal`, a mutable one `empty` and `fill` (see `reconstruct.Row`). What has no row and is
+not an instance of a Python class cannot be reconstructed.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import types
+import weakref
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.generators import Generator
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.opcodes import Lazy
+from pliant.interpret.world import Opaque
+from pliant.jit import support
+from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
+
+HEAPTYPE = 1 << 9
+
+SIMPLE = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)}
+
+
+def traced(b: Builder, t: Any) -> str:
+    if t.source is not None and id(t) in b.world.real:
+        return b.outside(t.source)
+    return b.output(t)
+
+
+def forbidden(b: Builder, value: Any) -> str:
+    raise CannotReconstruct(f"{value!r} as a value")
+
+
+special: dict[type, Callable[[Builder, Any], str]] = {
+    **dict.fromkeys(SIMPLE, Builder.simple),
+    TracedTensor: traced,
+    **dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), Builder.number),
+    Name: lambda b, v: v.text,
+    Lazy: lambda b, v: b.outside(v.source),
+    Opaque: lambda b, v: b.outside(v.source),
+    type(UNSET): forbidden,
+    type(NULL): forbidden,
+}
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------------
+def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
+    return Row(lambda b, v: f"{b.constant(support.BUILDERS[name], name)}({b.refs(parts(v))})")
+
+
+def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
+    def fill(b: Builder, v: Any, name: str) -> None:
+        if len(v):
+            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.ref(k)}, {b.ref(x)}), ' for k, x in dict.items(v))}))")
+
+    return fill
+
+
+def fill_list(b: Builder, v: Any, name: str) -> None:
+    if len(v):
+        b.emit(f"{b.constant(list.extend, 'extend')}({name}, [{b.refs(list.__iter__(v))}])")
+
+
+def fill_set(b: Builder, v: Any, name: str) -> None:
+    if len(v):
+        b.emit(f"{b.constant(set.update, 'update')}({name}, [{b.refs(set.__iter__(v))}])")
+
+
+def fill_deque(b: Builder, v: Any, name: str) -> None:
+    if len(v):
+        b.emit(f"{b.constant(collections.deque.extend, 'deque_extend')}({name}, [{b.refs(collections.deque.__iter__(v))}])")
+
+
+fill_dict_items = dict_filler(support.fill_items)
+fill_ordered_items = dict_filler(support.fill_ordered)
+
+
+def set_literal(b: Builder, v: set) -> str:
+    return f"{{{b.refs(v)}}}" if v else f"{b.constant(set)}()"
+
+
+def cell_fill(b: Builder, cell: Any, name: str) -> None:
+    try:
+        content = cell.cell_contents
+    except ValueError:
+        return
+    b.emit(f"{name}.cell_contents = {b.ref(content)}")
+
+
+def cell_literal(b: Builder, cell: Any) -> str:
+    make = b.constant(types.CellType, "Cell")
+    try:
+        content = cell.cell_contents
+    except ValueError:
+        return f"{make}()"
+    return f"{make}({b.ref(content)})"
+
+
+def own_cell(b: Builder, v: Any) -> Row:
+    return Row(cell_literal, lambda b, v: f"{b.constant(types.CellType, 'Cell')}()", cell_fill)
+
+
+def function_literal(b: Builder, f: types.FunctionType) -> str:
+    parts = [b.constant(f.__code__, "code"), b.constant(f.__globals__, "globals"), b.ref(f.__name__)]
+    parts += [b.ref(f.__defaults__), b.tuple(f.__closure__) if f.__closure__ else "None"]
+    return f"{b.constant(types.FunctionType, 'Function')}({', '.join(parts)})"
+
+
+def function_after(b: Builder, f: types.FunctionType, name: str) -> None:
+    if f.__qualname__ != f.__code__.co_qualname:
+        b.emit(f"{name}.__qualname__ = {b.ref(f.__qualname__)}")
+    if f.__module__ != f.__globals__.get("__name__"):
+        b.emit(f"{name}.__module__ = {b.ref(f.__module__)}")
+    if f.__kwdefaults__:
+        b.emit(f"{name}.__kwdefaults__ = {{{b.pairs(f.__kwdefaults__)}}}")
+    if f.__annotations__:
+        b.emit(f"{name}.__annotations__ = {{{b.pairs(f.__annotations__)}}}")
+    consts = f.__code__.co_consts
+    if f.__doc__ is not (consts[0] if consts and isinstance(consts[0], str) else None):
+        b.emit(f"{name}.__doc__ = {b.ref(f.__doc__)}")
+    if f.__dict__:
+        b.emit(f"{name}.__dict__.update({{{b.pairs(f.__dict__)}}})")
+
+
+OWN_FUNCTION = Row(function_literal, after=function_after)
+
+
+def function_row(b: Builder, f: Any) -> Row:
+    return OWN_FUNCTION if id(f) in b.world.own_functions else CONSTANT
+
+
+def partial_after(b: Builder, p: Any, name: str) -> None:
+    if p.__dict__:
+        b.emit(f"{name}.__dict__.update({{{b.pairs(p.__dict__)}}})")
+
+
+def partial_literal(b: Builder, p: functools.partial) -> str:
+    make = b.constant(functools.partial)
+    kw = f", **{{{b.pairs(p.keywords)}}}" if p.keywords else ""
+    return f"{make}({b.refs((p.func, *p.args))}{kw})"
+
+
+def bound_c_row(b: Builder, m: Any) -> Row:
+    """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
+    owner = m.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)):
+        return CONSTANT
+    return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
+
+
+def super_literal(b: Builder, s: super) -> str:
+    read = object.__getattribute__
+    return f"{b.constant(super)}({b.refs((read(s, '__thisclass__'), read(s, '__self__')))})"
+
+
+def weakref_literal(b: Builder, w: weakref.ref) -> str:
+    target = w()
+    if target is None:
+        raise CannotReconstruct("a dead weak reference")
+    callback = w.__callback__
+    return f"{b.constant(type(w))}({b.ref(target)}{', ' + b.ref(callback) if callback is not None else ''})"
+
+
+def reduced(b: Builder, it: Any) -> str:
+    """An iterator of C: what `copy.copy` would make of it."""
+    fn, args, *rest = it.__reduce__()
+    state = rest[0] if rest else None
+    text = f"{b.constant(fn)}({b.refs(args)})"
+    return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
+
+
+def dict_iterator(b: Builder, it: Any) -> str:
+    """An iterator over a dict goes on over that very dict, so that it notices changes of size."""
+    owner = next((o for o in support.referents(it) if isinstance(o, dict)), None)
+    if owner is None or b.world.original_of(owner) is not None:
+        return reduced(b, it)
+    left = it.__length_hint__()
+    view = DICT_VIEWS[type(it)]
+    return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
+
+
+def reversed_keys(d: dict) -> Any:
+    return reversed(d)
+
+
+def reversed_values(d: dict) -> Any:
+    return reversed(d.values())
+
+
+def reversed_items(d: dict) -> Any:
+    return reversed(d.items())
+
+
+def iter_keys(d: dict) -> Any:
+    return iter(d)
+
+
+def iter_values(d: dict) -> Any:
+    return iter(d.values())
+
+
+def iter_items(d: dict) -> Any:
+    return iter(d.items())
+
+
+_d: dict = {}
+DICT_VIEWS: dict[type, Callable] = {
+    type(iter(_d)): iter_keys,
+    type(iter(_d.values())): iter_values,
+    type(iter(_d.items())): iter_items,
+    type(reversed(_d)): reversed_keys,
+    type(reversed(_d.values())): reversed_values,
+    type(reversed(_d.items())): reversed_items,
+}
+ITERATORS: list[type] = [
+    *map(type, (iter([]), iter(()), reversed([]), iter(range(0)), iter(range(2**70)), iter(""), iter("\u00e9"), iter(b""), iter(set()))),
+    *map(type, (iter(bytearray()), iter(collections.deque()), reversed(collections.deque()), iter(int, 1))),
+    type(iter(collections.OrderedDict())),
+    enumerate, zip, map, filter, reversed,
+    *(t for t in vars(itertools).values() if isinstance(t, type) and t not in (itertools.tee, itertools.groupby, itertools._grouper)),
+]  # fmt: skip
+
+
+class _GetItemOnly:
+    def __getitem__(self, i: int) -> int:
+        raise IndexError
+
+
+ITERATORS.append(type(iter(_GetItemOnly())))
+
+ROWS: dict[type, Row] = {
+    list: Row(lambda b, v: f"[{b.refs(v)}]", lambda b, v: "[]", fill_list),
+    dict: Row(lambda b, v: f"{{{b.pairs(v)}}}", lambda b, v: "{}", fill_dict_items),
+    set: Row(set_literal, lambda b, v: f"{b.constant(set)}()", fill_set),
+    tuple: Row(lambda b, v: b.tuple(v)),
+    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{b.refs(v)}])"),
+    torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{b.refs(v)}])"),
+    slice: call_row("slice", lambda v: (v.start, v.stop, v.step)),
+    range: call_row("range", lambda v: (v.start, v.stop, v.step)),
+    collections.OrderedDict: Row(None, lambda b, v: f"{b.constant(collections.OrderedDict)}()", fill_ordered_items),
+    collections.defaultdict: Row(
+        None, lambda b, v: f"{b.constant(collections.defaultdict)}({b.ref(v.default_factory)})", fill_dict_items
+    ),
+    collections.Counter: Row(None, lambda b, v: f"{b.constant(collections.Counter)}()", fill_dict_items),
+    collections.deque: Row(
+        None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
+    ),
+    types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
+    types.MethodType: call_row("method", lambda v: (v.__func__, v.__self__)),
+    functools.partial: Row(partial_literal, after=partial_after),
+    Generator: Row(lambda b, g: b.make_generator(b, g)),
+    super: Row(super_literal),
+    weakref.ref: Row(weakref_literal),
+    types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),
+    property: call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)),
+    staticmethod: call_row("staticmethod", lambda v: (v.__func__,)),
+    classmethod: call_row("classmethod", lambda v: (v.__func__,)),
+    **dict.fromkeys(map(type, (_d.keys(), _d.values(), _d.items())), Row()),
+    **dict.fromkeys(ITERATORS, Row(reduced)),
+    **dict.fromkeys(DICT_VIEWS, Row(dict_iterator)),
+    **dict.fromkeys(
+        (
+            torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+            types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
+            torch._ops._Ops, *IMMUTABLE,
+        ),
+        CONSTANT,
+    ),
+}  # fmt: skip
+
+
+def view_literal(method: str) -> Row:
+    return Row(lambda b, v: f"{b.ref(support.viewed(v))}.{method}()")
+
+
+for _view, _method in ((_d.keys(), "keys"), (_d.values(), "values"), (_d.items(), "items")):
+    ROWS[type(_view)] = view_literal(_method)
+
+BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
+    types.FunctionType: function_row,
+    types.CellType: own_cell,
+    types.BuiltinFunctionType: bound_c_row,
+    types.MethodWrapperType: bound_c_row,
+}
+
+
+def row_of(b: Builder, value: Any) -> Row:
+    """The row of a value. Raises CannotReconstruct."""
+    t = type(value)
+    row = ROWS.get(t)
+    if row is not None:
+        return row
+    choose = BY_VALUE.get(t)
+    if choose is not None:
+        return choose(b, value)
+    if isinstance(value, type):
+        if id(value) in b.world.own_functions:
+            raise CannotReconstruct(f"the class {value.__qualname__}, which the program makes")
+        return CONSTANT
+    if isinstance(value, Enum):
+        return CONSTANT
+    if id(t) in b.world.own_functions:
+        raise CannotReconstruct(f"an instance of {t.__qualname__}, a class that the program makes")
+    if isinstance(value, BaseException):
+        return EXCEPTION
+    for base, row in SUBCLASSES.items():
+        if isinstance(value, base):
+            return row
+    if plain_new(t):
+        return INSTANCE
+    raise CannotReconstruct(f"a {t.__module__}.{t.__qualname__}")
+
+
+def plain_new(t: type) -> bool:
+    """Does `object.__new__` make instances of this class (whatever its own `__new__` does besides)?"""
+    try:
+        object.__new__(t)
+    except TypeError:  # some base is a class of C
+        return False
+    return bool(t.__flags__ & HEAPTYPE)
+
+
+def instance_empty(b: Builder, v: Any) -> str:
+    return f"{b.constant(object.__new__, 'new')}({b.constant(type(v))})"
+
+
+INSTANCE = Row(None, instance_empty, Builder.attributes)
+
+
+def subclass_row(base: type, fill: Callable[[Builder, Any, str], None]) -> Row:
+    """A mutable builtin subclassed in Python: content and attributes."""
+
+    def both(b: Builder, v: Any, name: str) -> None:
+        fill(b, v, name)
+        b.attributes(v, name)
+
+    return Row(None, lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({b.constant(type(v))})", both)
+
+
+def defaultdict_fill(b: Builder, v: Any, name: str) -> None:
+    b.emit(f"{name}.default_factory = {b.ref(v.default_factory)}")
+    fill_dict_items(b, v, name)
+
+
+def tuple_literal(b: Builder, v: tuple) -> str:
+    t = type(v)
+    make = b.constant(t) if hasattr(t, "n_sequence_fields") else f"{b.constant(tuple.__new__, 'new_tuple')}"
+    items = f"[{b.refs(tuple.__iter__(v))}]"
+    return f"{make}({items})" if hasattr(t, "n_sequence_fields") else f"{make}({b.constant(t)}, {items})"
+
+
+def value_literal(base: type) -> Callable[[Builder, Any], str]:
+    return lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({b.constant(type(v))}, {b.ref(base(v))})"
+
+
+def deque_empty(b: Builder, v: Any) -> str:
+    return f"{b.constant(support.new_deque)}({b.constant(type(v))}, {b.ref(v.maxlen)})"
+
+
+def deque_fill(b: Builder, v: Any, name: str) -> None:
+    fill_deque(b, v, name)
+    b.attributes(v, name)
+
+
+SUBCLASSES: dict[type, Row] = {
+    collections.OrderedDict: subclass_row(collections.OrderedDict, fill_ordered_items),
+    collections.defaultdict: subclass_row(collections.defaultdict, defaultdict_fill),
+    dict: subclass_row(dict, fill_dict_items),
+    list: subclass_row(list, fill_list),
+    set: subclass_row(set, fill_set),
+    collections.deque: Row(None, deque_empty, deque_fill),
+    functools.partial: Row(partial_literal, after=partial_after),
+    tuple: Row(tuple_literal, after=Builder.attributes),
+    **{base: Row(value_literal(base), after=Builder.attributes) for base in (int, float, complex, str, bytes, frozenset)},
+}
+
+
+def exception_empty(b: Builder, e: BaseException) -> str:
+    base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
+    return f"{b.constant(support.new_exception)}({b.constant(type(e))}, {b.constant(base)}, {b.tuple(e.args)})"
+
+
+def exception_fill(b: Builder, e: BaseException, name: str) -> None:
+    if isinstance(e, ImportError):
+        b.emit(f"{name}.name, {name}.path = {b.tuple((e.name, e.path))}")
+    if isinstance(e, (NameError, AttributeError)):
+        b.emit(f"{name}.name = {b.ref(e.name)}")
+    if e.__cause__ is not None:
+        b.emit(f"{name}.__cause__ = {b.ref(e.__cause__)}")
+    if e.__context__ is not None:
+        b.emit(f"{name}.__context__ = {b.ref(e.__context__)}")
+    b.emit(f"{name}.__suppress_context__ = {e.__suppress_context__}")
+    b.attributes(e, name)
+
+
+EXCEPTION = Row(None, exception_empty, exception_fill)

@@ -64,9 +64,16 @@ def _member(space: Any, name: str) -> Any:
 
 def _is_c(obj: Any) -> bool:
     """C functions, and classes that no class statement made."""
-    if isinstance(obj, type):
-        return not obj.__flags__ & HEAPTYPE or _looks_like_c(obj)
+    if isinstance(obj, type):  # exceptions are everybody's: `_thread.error` is RuntimeError
+        return (not obj.__flags__ & HEAPTYPE or _looks_like_c(obj)) and not issubclass(obj, BaseException)
     return isinstance(obj, BuiltinType)
+
+
+def _everything(space: Any) -> list[Any]:
+    """What `*` means in a space: the C functions and classes of a module or namespace, the Python methods of a class."""
+    if isinstance(space, type):
+        return [f for f in vars(space).values() if isinstance(f, types.FunctionType)]
+    return [obj for n in dir(space) if not n.startswith("__") and _is_c(obj := member(space, n))]
 
 
 def _enter(space: Any, row: Row) -> None:
@@ -75,11 +82,8 @@ def _enter(space: Any, row: Row) -> None:
         if isinstance(space, type):
             _methods.setdefault((space, name), policy)
         if name == "*":
-            if not isinstance(space, type):
-                for n in dir(space):
-                    obj = member(space, n)
-                    if _is_c(obj) and not n.startswith("__"):
-                        _objects.setdefault(id(obj), (obj, policy))
+            for obj in _everything(space):
+                _objects.setdefault(id(obj), (obj, policy))
             continue
         obj = _member(space, name)
         if obj is not None:
@@ -147,6 +151,11 @@ def user_kind(fn: Any) -> str | None:
     """The kind that the user gave to `fn`, if any."""
     policy = _user(fn)
     return policy.kind if policy is not None else None
+
+
+def register(fn: Any, policy: Policy) -> None:
+    """Give one object a row of its own, for as long as the process lives. It wins over the tables, not over the user's doors."""
+    _objects[id(fn)] = (fn, policy)
 
 
 # -- Python functions ----------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ def of(policy: Policy, names: str) -> dict[str, Policy]:
     return dict.fromkeys(names.split(), policy)
 
 
+DISABLED = skip("PL0021", "it was excluded with torch.compiler.disable, or compiled with torch.compile")
+
 STDLIB: dict[str, Policy] = {
     **of(
         INLINE,
@@ -63,12 +65,15 @@ STDLIB: dict[str, Policy] = {
 }
 
 TORCH: dict[str, Policy] = {
+    **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
+    # it patches `nn.Module.__init__` when it is imported
+    **of(INLINE, "torch._dynamo.mutation_guard"),
     **of(
         INLINE,
         "torch torch.masked torch.nn torch.nn.modules torch.nn.utils torch.nn.utils.rnn torch.nn.attention torch.nn.parameter "
         "torch.nn.modules._functions torch.optim torch.distributions torch.amp torch.cpu.amp torch.cuda.amp "
         "torch.utils._contextlib torch.utils._pytree torch.utils._cxx_pytree torch.utils.checkpoint torch.utils._foreach_utils "
-        "torch.autograd.grad_mode torch.autograd.function torch.autograd.variable torch.autograd.anomaly_mode torch._compile "
+        "torch.autograd.grad_mode torch.autograd.function torch.autograd.variable torch.autograd.anomaly_mode "
         "torch.testing torch.backends torch.ao",
     ),
     **of(
@@ -105,7 +110,8 @@ TORCH: dict[str, Policy] = {
         "torch.utils._triton torch.utils.backend_registration torch.utils._sympy torch.utils._stats torch.utils._mode_utils "
         "torch._prims_common torch.overrides torch._jit_internal torch._utils torch._utils_internal torch.types torch._sources "
         "torch.torch_version torch.version torch.return_types torch._environment torch._vendor "
-        "torch.fx.experimental.symbolic_shapes torch.fx.experimental._config torch._size_docs torch._tensor_docs "
+        "torch.fx.experimental.symbolic_shapes torch.fx.experimental.sym_node torch.fx.experimental._config torch._size_docs "
+        "torch._tensor_docs "
         "torch._torch_docs torch._opaque_base torch._native",
     ),
     **of(FRAMES, "torch.utils._traceback torch.autograd.gradcheck torch._strobelight"),
@@ -139,6 +145,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
+    **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 
 MODULE_RULES: dict[str, Policy] = {**STDLIB, **TORCH, **OTHERS}

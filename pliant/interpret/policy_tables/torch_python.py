@@ -127,6 +127,7 @@ MODULES: list[Row] = [
     Row("torch.autograd", "graph", "grad"),
     Row("torch._C._FunctionBase", "symint", "apply mark_dirty mark_non_differentiable save_for_backward set_materialize_grads"),
     Row("torch.nn.parameter", "native_python", "is_lazy"),
+    Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers"),
     Row("torch.utils.checkpoint", "native_python", "get_device_states set_device_states check_backward_validity noop_context_fn"),
     *skips("PL0019", "you asked for it", {"torch._dynamo": "graph_break", "torch._dynamo.decorators": "graph_break"}),
     *skips("PL0021", "you excluded it from compilation", {"torch._dynamo": "disable", "torch.compiler": "disable"}),

@@ -18,6 +18,7 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.schema import argument, op_info
+from pliant.graph.symclasses import quiet
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
 
 SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -148,16 +149,13 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
     if mkwargs.get("pin_memory"):
         mkwargs["pin_memory"] = False
     info = op_info(func)
-    symnode.enter_library()
     try:
-        with enable_python_dispatcher():
+        with quiet(), enable_python_dispatcher():
             out = func(*margs, **mkwargs)
     except NotImplementedError as e:
         for t in twins.values():
             t.meta = None
         raise Untraceable(func, f"PyTorch has no shape function for it ({str(e).splitlines()[0]})") from e
-    finally:
-        symnode.leave_library()
     for m in made.values():
         refresh(trace, func, twins[id(m)], m)
 

@@ -149,7 +149,8 @@ def unique(trace: Any, func: Any, args: tuple, kwargs: dict) -> tuple:
     check(trace, func, args)
     x = args[0]
     if func is aten.unique_consecutive.default:
-        inverse, counts, dim = option(args, kwargs, 1, "return_inverse"), option(args, kwargs, 2, "return_counts"), option(args, kwargs, 3, "dim")
+        inverse, counts = option(args, kwargs, 1, "return_inverse"), option(args, kwargs, 2, "return_counts")
+        dim = option(args, kwargs, 3, "dim")
         if dim is not None:
             return unique_dim(trace, aten.unique_dim_consecutive.default, (x, dim, bool(inverse), bool(counts)), {})
     else:

@@ -15,7 +15,7 @@ class Bind:
     dim: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Op:
     """One ATen operation: `outs = target(*args, **kwargs)`.
 
@@ -38,8 +38,10 @@ class Op:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])
         return f"{', '.join(map(short, self.outs))} = {self.target}({shown})"
 
+    __repr__ = __str__  # the generated one would print sizes as the program does, which pins them
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, repr=False)
 class TorchOp:
     """One call at Torch level, before decomposition and autograd."""
 
@@ -48,6 +50,12 @@ class TorchOp:
     kwargs: dict
     out: Any = None
     site: Any = None
+
+    def __str__(self) -> str:
+        shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])
+        return f"{short(self.out)} = {getattr(self.fn, '__name__', self.fn)}({shown})"
+
+    __repr__ = __str__
 
 
 def short(value: Any) -> str:

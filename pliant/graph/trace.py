@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pliant.graph import handlers, symnode
+from pliant.graph import handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, dispatch, is_dense
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind, Op, TorchOp
+from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import op_info
+from pliant.graph.symclasses import Printing
 from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
 
@@ -115,12 +117,12 @@ class Trace:
     def recording(self) -> Iterator[Trace]:
         """While inside, every torch operator is recorded here. May be nested in `paused`."""
         self.depth += 1
-        symnode.Printing.recording += 1
+        Printing.recording += 1
         try:
             with self.mode:
                 yield self
         finally:
-            symnode.Printing.recording -= 1
+            Printing.recording -= 1
             self.depth -= 1
 
     def paused(self) -> Any:
@@ -158,8 +160,8 @@ class Trace:
         return tangents, grads
 
     def tangent(self, out: TracedTensor) -> TracedTensor:
-        dense = out.dense or out.is_non_overlapping_and_dense() if hasattr(out, "is_non_overlapping_and_dense") else out.dense
-        strides = out.strides if dense else contiguous_strides(out.sizes)
+        """A gradient for `out`, laid out as `out` is."""
+        strides = out.strides if is_dense_in_some_order(out) else contiguous_strides(out.sizes)
         return make(self, out.sizes, strides, out.dtype, 0, None, out.device, is_dense(out.sizes, strides))
 
     # going back --------------------------------------------------------------------
@@ -196,4 +198,4 @@ class Trace:
 
 tolist = handlers.tolist
 
-__all__ = ["tolist", "Bind", "Op", "TorchOp", "Trace", "TracedTensor", "Untraceable"]
+__all__ = ["probe", "tolist", "Bind", "Op", "TorchOp", "Trace", "TracedTensor", "Untraceable"]

@@ -119,7 +119,14 @@ def make(
 ) -> TracedTensor:
     """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
     x = make_wrapper(
-        TracedTensor, sizes, strides=strides, storage_offset=offset, dtype=dtype, device=device or "cpu", requires_grad=requires_grad
+        TracedTensor,
+        sizes,
+        strides=strides,
+        storage_offset=offset,
+        dtype=dtype,
+        device=device or "cpu",
+        requires_grad=requires_grad,
+        storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
     )
     vid = trace.next_vid
     trace.next_vid = vid + 1

@@ -19,7 +19,7 @@ SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 class Captured:
     """A function captured on `args`: `trace`, `out` (traced), and the symbols of the input dims."""
 
-    def __init__(self, fn: Callable, args: Any, dynamic: Callable[[torch.Tensor, int, int], bool] | None = None, kwargs: Any = None) -> None:
+    def __init__(self, fn: Callable, args: Any, dynamic: Callable[..., bool] | None = None, kwargs: Any = None) -> None:
         self.scope = Scope()
         self.trace = Trace(self.scope)
         self.names = map("s{}".format, itertools.count())

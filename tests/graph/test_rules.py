@@ -57,15 +57,15 @@ def case(fn: Callable[..., Any], *dims: str, name: str = "", dtypes: Any = None)
     CASES[label if label not in CASES else f"{label}#{len(CASES)}"] = (fn, list(dims), list(dtypes or [f32] * len(dims)))
 
 
-for _op in ("relu", "exp", "gelu", "silu", "sigmoid", "tanh", "neg", "rsqrt", "abs", "floor", "isnan", "logical_not", "erf", "cos", "log1p"):
+for _op in "relu exp gelu silu sigmoid tanh neg rsqrt abs floor isnan logical_not erf cos log1p".split():
     case(getattr(aten, _op).default, "abc", name=_op)
     case(getattr(aten, _op).default, "abcd", name=_op)
 for _op in ("sqrt", "sin", "reciprocal", "abs"):
     case(getattr(aten, _op).default, "ab", name=_op, dtypes=[i64])
 for _op in ("add", "mul", "sub", "div", "eq", "lt"):
     _fn = getattr(aten, _op).Tensor
-    for _dims in (("abc", "abc"), ("abc", "bc"), ("a1c", "abc"), ("abc", "a1c"), ("abc", ""), ("", "abc"), ("a1", "1b"), ("abcd", "abcd"), ("a", "b")):
-        case(_fn, *_dims, name=_op)
+    for _pair in "abc abc|abc bc|a1c abc|abc a1c|abc |" " abc|a1 1b|abcd abcd|a b".split("|"):
+        case(_fn, *_pair.split(" "), name=_op)
     for _types in ((f32, i64), (i64, f32), (b8, f32), (i64, b8)):
         if _op != "sub" or b8 not in _types:
             case(_fn, "abc", "bc", name=_op, dtypes=_types)
@@ -189,7 +189,7 @@ case(torch.dot, "a", "a", name="dot")
 case(F.linear, "nab", "cb", "c", name="linear")
 case(F.scaled_dot_product_attention, "bhqd", "bhkd", "bhkd", name="attention")
 case(lambda q, k, v: aten._scaled_dot_product_flash_attention_for_cpu(q, k, v), "bhq8", "bhk8", "bhk8", name="flash attention")
-case(lambda q, k, v: F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)), "bqh8", "bkh8", "bkh8", name="attention")
+case(lambda *qkv: F.scaled_dot_product_attention(*[t.transpose(1, 2) for t in qkv]), "bqh8", "bkh8", "bkh8", name="heads attention")
 # indexing
 INDEX = [f32, i64]
 case(F.embedding, "ab", "cd", name="embedding", dtypes=[i64, f32])

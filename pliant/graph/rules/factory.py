@@ -93,8 +93,9 @@ def new_like(
 
 @rule("new_empty_strided")
 def new_strided(
-    trace: Any, x: TracedTensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
+    trace: Any, x: TracedTensor, size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
     if unusual(layout) or pin_memory:
         return NotImplemented
     return strided(trace, tuple(size), tuple(stride), dtype or x.dtype, device or x.device)

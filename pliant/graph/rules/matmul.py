@@ -75,7 +75,7 @@ def flash_attention(trace: Any, q: TracedTensor, k: TracedTensor, v: TracedTenso
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu_backward")
-def flash_attention_backward(trace: Any, grad: TracedTensor, q: TracedTensor, k: TracedTensor, v: TracedTensor, *args: Any, **kw: Any) -> Any:
+def flash_attention_backward(trace: Any, grad: Any, q: TracedTensor, k: TracedTensor, v: TracedTensor, *args: Any, **kw: Any) -> Any:
     """Gradients of query, key and value, each laid out as [batch, length, head, channel]."""
     return tuple(strided(trace, t.sizes, by_length(t.sizes), t.dtype, t.device) for t in (q, k, v))
 

@@ -8,7 +8,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides
-from pliant.graph.rules.shape import category, channels_last_strides, is_packed, key, new, require_equal, strided
+from pliant.graph.rules.shape import channels_last_strides, is_packed, key, new, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops

@@ -131,7 +131,7 @@ IN_PLACE: dict[tuple[int, Dtype], str] = {
     (1, same_float): (
         "silu_ gelu_ hardtanh_ hardswish_ hardsigmoid_ leaky_relu_ elu_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ reciprocal_ erf_"
     ),
-    (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to clamp_ clamp_min_ clamp_max_",
+    (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to",
     (2, any_type): "add_.Tensor mul_.Tensor",
     (2, same_number): "sub_.Tensor remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
     (2, to_float): "div_.Tensor",
@@ -209,6 +209,11 @@ def masked_copy(trace: Any, x: Any, sizes: tuple) -> Any:
     return make(trace, sizes, x.strides if x.dense and sizes is x.sizes else row_major(trace, sizes), x.dtype, 0, None, x.device, True)
 
 
+def clamp_in_place(trace: Any, x: Any, *limits: Any, **named: Any) -> Any:
+    dtype = result_type(x, *limits, *named.values())
+    return into_first(trace, x, *limits, *named.values()) if category(dtype) <= category(x.dtype) else NotImplemented
+
+
 def into_first(trace: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """In-place operators whose other tensors broadcast to the first."""
     for o in args:
@@ -225,5 +230,6 @@ add(div_mode, "div.Tensor_mode", "div.Scalar_mode")
 add(power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 add(lerp_scalar, "lerp.Scalar")
 add(rsub, "rsub.Scalar", "rsub.Tensor")
+add(clamp_in_place, *"clamp_ clamp_min_ clamp_max_ clamp_.Tensor clamp_min_.Tensor clamp_max_.Tensor".split())
 add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
 add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")

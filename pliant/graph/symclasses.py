@@ -1,0 +1,133 @@
+"""What `torch.SymInt`, `torch.SymFloat` and `torch.SymBool` lack, for our nodes.
+
+The methods below are added to PyTorch's classes when this module is imported; what another system's node did before, it still
+does. They make dict keys, `format`, `divmod` and the like record what they rest on, where PyTorch raises TypeError or prints a symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from pliant.graph.symnode import SymNode, concrete, expr_of, number, to_sym
+from pliant.symbolic import ops
+
+
+class Printing:
+    """Whether `str(symint)` is the program's (then it shows the number, pinned) or a library's or a log's (the symbol)."""
+
+    recording = 0
+    library = 0
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """While inside, printing a symbolic number shows the symbol and pins nothing: for logs, messages and PyTorch's own Python code."""
+    Printing.library += 1
+    try:
+        yield
+    finally:
+        Printing.library -= 1
+
+
+def pinned(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that needs the number itself."""
+
+    def method(self: Any, *args: Any) -> Any:
+        return fn(concrete(self), *map(concrete, args))
+
+    return method
+
+
+def shown(self: Any) -> Any:
+    return repr(concrete(self)) if Printing.recording and not Printing.library else str(self.node.expr)
+
+
+def int_divmod(self: Any, other: Any) -> Any:
+    return (self // other, self % other)
+
+
+def int_rdivmod(self: Any, other: Any) -> Any:
+    return (other // self, other % self)
+
+
+def rounded(self: Any, ndigits: Any = None) -> Any:
+    return self if ndigits is None or ndigits >= 0 else round(concrete(self), ndigits)
+
+
+def as_int(self: Any) -> Any:
+    return to_sym(self.node.scope, number(self.node.expr))
+
+
+def choose(self: Any, then: Any, other: Any) -> Any:
+    scope = self.node.scope
+    return to_sym(scope, ops.where(self.node.expr, expr_of(then, scope), expr_of(other, scope)))
+
+
+def through_int(name: str) -> Callable[..., Any]:
+    """An operator on a symbolic bool: Python's True is 1."""
+
+    def method(self: Any, other: Any) -> Any:
+        return getattr(as_int(self), name)(other)
+
+    return method
+
+
+EXTRA: dict[type, dict[str, Callable[..., Any]]] = {
+    torch.SymInt: {
+        "__hash__": pinned(hash),
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__divmod__": int_divmod,
+        "__rdivmod__": int_rdivmod,
+        "__round__": rounded,
+        "__invert__": lambda self: -self - 1,
+        "__float__": pinned(float),
+        "__complex__": pinned(complex),
+        "bit_count": pinned(int.bit_count),
+        "to_bytes": pinned(int.to_bytes),
+    },
+    torch.SymFloat: {
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__divmod__": pinned(divmod),
+        "__rdivmod__": pinned(lambda a, b: divmod(b, a)),
+        "__complex__": pinned(complex),
+    },
+    torch.SymBool: {
+        "__format__": pinned(format),
+        "__repr__": shown,
+        "__sym_ite__": choose,
+        "__index__": pinned(int),
+        "__float__": pinned(float),
+        **{
+            f"__{n}__": through_int(f"__{n}__")
+            for n in ("lt", "le", "gt", "ge", "mod", "floordiv", "truediv", "pow", "lshift", "rshift", "xor")
+        },
+    },
+}
+
+
+def install() -> None:
+    """Add `EXTRA` to PyTorch's classes; foreign nodes keep their behaviour."""
+    for cls, methods in EXTRA.items():
+        for name, ours in methods.items():
+            setattr(cls, name, guarded(name, ours, getattr(cls, name, None)))
+
+
+def guarded(name: str, ours: Callable[..., Any], theirs: Any) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        if type(self.node) is SymNode:
+            return ours(self, *args)
+        if theirs is None:
+            return NotImplemented
+        return theirs(self, *args)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+install()

@@ -100,6 +100,9 @@ def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
     d = decode(fn.__code__)
     loc += d.template[len(loc) :]
     f = Frame(d, fn, loc, fn.__globals__)
+    h = vm.history
+    if h is not None:
+        f.watched = h.watches(d.code)
     closure = fn.__closure__
     if closure is not None and id(fn) not in vm.world.own_functions:
         cells = vm.world.cells

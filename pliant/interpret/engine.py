@@ -193,6 +193,9 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
 
 def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     """The frame to interpret, its locals not yet looked at."""
+    h = vm.history
+    vm.world.loops_seen = h is not None and h.watches(fn.__code__ if start is None else start.code)
+    vm.world.in_loop = start is not None and bool(start.loops)
     if start is None:
         code = fn.__code__
         names = code.co_varnames
@@ -202,8 +205,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     else:
         f = resumed_frame(fn, args, start)
     f.top = True
-    h = vm.history
-    f.watched = h is not None and h.watches(f.code)
+    f.watched = vm.world.loops_seen
     f.serial = 1
     return f
 

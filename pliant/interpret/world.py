@@ -104,6 +104,8 @@ class World:
         self.trace = trace
         self.history = history
         self.dynamic = dynamic
+        self.loops_seen = False  # some loop of the captured code has become a region
+        self.in_loop = False  # this is the body of a region loop: its counters take every value
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
@@ -228,7 +230,7 @@ class World:
             return self.constant(v, source)
         changed = h is not None and h.is_dynamic(source)
         if not changed:
-            if v in SPECIALIZED_INTS or source.root.op != "local" or through_attribute(source):
+            if (v in SPECIALIZED_INTS and not self.in_loop) or source.root.op != "local" or through_attribute(source):
                 return self.constant(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:
@@ -306,6 +308,12 @@ class World:
         kw = self.locate(v.keywords, source.attr("keywords"))
         self.all(kw)
         return functools.partial(f, *args, **kw)
+
+    def range_(self, v: range, source: Source) -> Any:
+        """A constant; where loops over changing ranges have been seen, only its iteration is of interest."""
+        if self.loops_seen:
+            return Opaque(v, source)
+        return self.constant(v, source)
 
     def locate_function(self, v: Any, source: Source) -> Any:
         self.guard(source, "ID_MATCH", v)
@@ -582,7 +590,7 @@ def trace_strides(
     done: list[int] = []
     for i in sorted(range(n), key=lambda i: (stride[i], -i)):
         st = stride[i]
-        if st in (0, 1) or shape[i] in (0, 1):
+        if st in (0, 1) or shape[i] == 0:
             out[i] = spec[i] = st
             done.append(i)
             continue
@@ -590,7 +598,9 @@ def trace_strides(
             if shape[j] not in (0, 1) and stride[j] * shape[j] == st:
                 out[i] = out[j] * sizes[j]
                 break
-        if out[i] is None:
+        if out[i] is None and shape[i] == 1:
+            out[i] = spec[i] = st
+        elif out[i] is None:
             name = world.new_symbol(source.stride(i), "t")
             out[i] = to_sym(scope, scope.backed(name, hint=st, lo=0, source=source.stride(i)))
         elif type(out[i]) is int:
@@ -619,7 +629,7 @@ LOCATORS: dict[type, Callable[[World, Any, Source], Any]] = {
         World.identity,
     ),
     torch.device: World.constant,
-    range: World.constant,
+    range: World.range_,
     slice: World.constant,
     FunctionType: World.locate_function,
     types.BuiltinFunctionType: World.locate_builtin,

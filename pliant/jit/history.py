@@ -122,6 +122,8 @@ class History:
     def tolerate(self, source: Source, times: int) -> None:
         """Count a failure; beyond `times` the value is kept out of the graph."""
         self.failures[source] += 1
+        if source.root.op == "local" and source.root.arg[1] == "state":
+            times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
 

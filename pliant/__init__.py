@@ -4,9 +4,10 @@ from pliant.config import Config
 from pliant.errors import PliantError
 from pliant.jit.compile import compile, reset, stats
 from pliant.jit.doors import allow_in_graph, disable, graph_break, inline, is_compiling, skip
+from pliant.jit.explain import explain
 
 __version__ = "0.1.0.dev0"
 __all__ = [
-    "Config", "PliantError", "__version__", "allow_in_graph", "compile", "disable", "graph_break", "inline", "is_compiling", "reset",
-    "skip", "stats",
+    "Config", "PliantError", "__version__", "allow_in_graph", "compile", "disable", "explain", "graph_break", "inline", "is_compiling",
+    "reset", "skip", "stats",
 ]  # fmt: skip

@@ -388,7 +388,8 @@ SUBCLASSES: dict[type, Row] = {
 
 def exception_empty(b: Builder, e: BaseException) -> str:
     base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
-    return f"{b.constant(support.new_exception)}({b.constant(type(e))}, {b.constant(base)}, {b.tuple(e.args)})"
+    given = base.__reduce__(e)[1]  # what OSError hides from `args`
+    return f"{b.constant(support.new_exception)}({b.constant(type(e))}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
 
 
 def exception_fill(b: Builder, e: BaseException, name: str) -> None:

@@ -38,11 +38,11 @@ def fill_ordered(d: collections.OrderedDict, pairs: tuple) -> None:
         put(d, k, v)
 
 
-def new_exception(cls: type, base: type, args: tuple) -> BaseException:
-    """An exception with `args`; the fields that C code derives from them (errno, value, …) are set."""
-    e = base.__new__(cls, *args)
+def new_exception(cls: type, base: type, given: tuple, args: tuple) -> BaseException:
+    """An exception with `args`; the fields that the C constructor `base` derives from what it was `given` (errno, value, …) are set."""
+    e = base.__new__(cls, *given)
     try:
-        base.__init__(e, *args)  # type: ignore[misc]
+        base.__init__(e, *given)  # type: ignore[misc]
     except TypeError:  # args do not fit the C constructor: the class sets them itself
         pass
     e.args = args

@@ -303,11 +303,12 @@ def test_resume_of_resume_counts_from_the_user_code():
 
     log: list = []
     suspend(tries, (log, 4), 120, keep)
-    p = resume.plan(state)
+    cache: resume.Cache = resume.Cache()
+    p = resume.plan(state, cache=cache)
     again = FrameState(
         p.resume.code, state.globals, None, state.fast, state.stack, state.offset + p.resume.shift, state.exc_info
     )  # fmt: skip
-    assert resume.plan(again).resume is p.resume
+    assert resume.plan(again, cache=cache).resume is p.resume
     assert resume.origin_of(p.resume.code) == (tries.__code__, p.resume.shift)
     assert p.resume.code.co_name.startswith(f"__resume_at_{state.offset}_")
 
@@ -316,8 +317,11 @@ def test_same_shape_same_code():
     a = FrameState(loops.__code__, globals(), loops, [[], 1, UNSET, UNSET, UNSET], [], 2)
     b = FrameState(loops.__code__, globals(), loops, [[1], 5, UNSET, UNSET, UNSET], [], 2)
     c = FrameState(loops.__code__, globals(), loops, [[1], 5, 7, UNSET, UNSET], [], 2)
-    assert resume.plan(a).resume is resume.plan(b).resume
-    assert resume.plan(a).resume is not resume.plan(c).resume
+    cache: resume.Cache = resume.Cache()
+    first = resume.plan(a, cache=cache).resume
+    assert resume.plan(b, cache=cache).resume is first
+    assert resume.plan(c, cache=cache).resume is not first
+    assert resume.plan(a, cache=resume.Cache()).resume.code is not first.code
 
 
 def test_inconsistent_stack_is_refused():

@@ -27,14 +27,14 @@ NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.Sy
 
 def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Run one ATen operator on traced tensors. Returns what the operator returns, made of traced tensors of `trace`."""
+    if kwargs:
+        check(trace, func, kwargs.values())
     handler = HANDLERS.get(func)
     if handler is not None:
         return handler(trace, func, args, kwargs)
     check(trace, func, args)
-    if kwargs:
-        check(trace, func, kwargs.values())
     rule = RULES.get(func)
-    if rule is not None:
+    if rule is not None and not trace.lazy_bits:
         out = rule(trace, *args, **kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
@@ -193,11 +193,18 @@ def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> T
         raise Untraceable("result", f"layout {m.layout} is not supported")
     sizes, strides, offset = plain(m.size()), plain(m.stride()), plain_one(m.storage_offset())
     x = make(trace, sizes, strides, m.dtype, offset, storage_id, device, is_dense(sizes, strides))
-    if m.is_conj():
-        torch._C._set_conj(x, True)
-    if m.is_neg():
-        torch._C._set_neg(x, True)
+    copy_bits(trace, m, x)
     return x
+
+
+def copy_bits(trace: Any, source: torch.Tensor, x: TracedTensor) -> None:
+    """Carry the lazy conjugate and negative bits over to `x`. Once a trace has met one, PyTorch's own kernels do the bookkeeping."""
+    if source.is_conj():
+        torch._C._set_conj(x, True)
+        trace.lazy_bits = True
+    if source.is_neg():
+        torch._C._set_neg(x, True)
+        trace.lazy_bits = True
 
 
 def is_dense(sizes: tuple, strides: tuple) -> bool:

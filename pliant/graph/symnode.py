@@ -7,6 +7,7 @@ hint without the scope knowing. Sizes and strides questions (contiguity and the 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -279,9 +280,12 @@ def real(e: Expr) -> Expr:
 
 
 def arithmetic(op: Callable[[Expr, Expr], Expr]) -> Callable[[SymNode, SymNode], SymNode]:
+    """An operator on two numbers, after Python's promotion. (Expressions' own operators are quickest: they look themselves up first.)"""
+
     def method(self: SymNode, other: SymNode) -> SymNode:
         a, b = self.expr, other.expr
-        if a.kind is not b.kind or a.kind is bool:
+        kind = a.kind
+        if kind is not b.kind or kind is bool:
             a, b = number(a), number(b)
             if a.kind is not b.kind:
                 a, b = real(a), real(b)
@@ -343,9 +347,9 @@ MATH = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "at
 
 #: Every method that is one operator. PyTorch has several names for some of them.
 METHODS: dict[str, Callable[..., SymNode]] = {
-    "add": arithmetic(ops.add),
-    "sub": arithmetic(ops.sub),
-    "mul": arithmetic(ops.mul),
+    "add": arithmetic(operator.add),
+    "sub": arithmetic(operator.sub),
+    "mul": arithmetic(operator.mul),
     "floordiv": division(ops.floordiv, "integer division or modulo by zero"),
     "int_floordiv": division(ops.floordiv, "integer division or modulo by zero"),
     "mod": division(ops.mod, "integer modulo by zero"),
@@ -354,12 +358,12 @@ METHODS: dict[str, Callable[..., SymNode]] = {
     "int_truediv": division(ops.truediv, "division by zero"),
     "pow_by_natural": SymNode.pow,
     "float_pow": real_arithmetic(ops.pow_),
-    "eq": arithmetic(ops.eq),
-    "ne": arithmetic(ops.ne),
-    "lt": arithmetic(ops.lt),
-    "le": arithmetic(ops.le),
-    "gt": arithmetic(ops.gt),
-    "ge": arithmetic(ops.ge),
+    "eq": arithmetic(operator.eq),
+    "ne": arithmetic(operator.ne),
+    "lt": arithmetic(operator.lt),
+    "le": arithmetic(operator.le),
+    "gt": arithmetic(operator.gt),
+    "ge": arithmetic(operator.ge),
     "sym_min": arithmetic(ops.min_),
     "sym_max": arithmetic(ops.max_),
     "and_": logical(ops.and_, ops.bit_and),

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.graph import handlers, probe, symnode
-from pliant.graph.dispatch import apply_metadata, dispatch, is_dense
+from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind, Op, TorchOp
 from pliant.graph.rules.shape import is_dense_in_some_order
@@ -71,6 +71,7 @@ class Trace:
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None
+        self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)
 
@@ -101,10 +102,7 @@ class Trace:
             )
             x.pytype = type(real)
             x.source = source
-            if real.is_conj():
-                torch._C._set_conj(x, True)
-            if real.is_neg():
-                torch._C._set_neg(x, True)
+            copy_bits(self, real, x)
             if requires_grad and not real.is_leaf:
                 leaf = x
                 with torch.enable_grad():

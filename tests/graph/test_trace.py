@@ -103,7 +103,10 @@ def test_views_share_memory_and_copies_do_not():
 
 
 def test_conjugate_and_negative_bits():
-    fn = lambda x: (x.conj(), x.conj() + 1, x.conj().imag, (x.conj() @ x.t()), torch.view_as_real(x.conj().resolve_conj()))
+    def fn(x):
+        c = x.conj()
+        return c, c + 1, c.imag, c @ x.t(), torch.view_as_real(c.resolve_conj()), c.t()[1:].imag + 1
+
     same_at(Captured(fn, [torch.randn(3, 4, dtype=torch.complex64)]), fn, torch.randn(3, 4, dtype=torch.complex64))
 
 
@@ -215,6 +218,7 @@ REAL = torch.ones(3)
         lambda x: torch.from_numpy(REAL.numpy()) + x,
         lambda x: REAL.add_(1),
         lambda x: x[REAL.long()],
+        lambda x: torch.bincount(x.long(), weights=REAL),
     ],
 )
 def test_a_real_tensor_without_a_source_is_an_error(smuggle):
@@ -481,3 +485,65 @@ def test_the_verifier_finds_planted_errors():
     with pytest.raises(InternalError, match="real Tensor"):
         verify_trace(c.trace)
     assert type(first.outs[0]) is TracedTensor
+
+
+# whole layers ------------------------------------------------------------------------------------------------
+LAYERS = {
+    "transformer": (lambda: torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True), (3, 5, 16), (2, 9, 16)),
+    "convnet": (
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(4, 8, 3, stride=2), torch.nn.GroupNorm(2, 8), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        ),
+        (2, 3, 16, 12),
+        (3, 3, 20, 24),
+    ),
+    "mlp": (lambda: torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)), (4, 6), (9, 6)),
+    "attention": (lambda: Attention(), (2, 5, 8), (3, 7, 8)),
+}  # fmt: skip
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        mask = torch.ones(n, n, dtype=torch.bool).tril()
+        a = ((q @ k.transpose(-2, -1)) / 2.0).masked_fill(~mask, float("-inf")).softmax(-1)
+        return (a @ v).transpose(1, 2).reshape(b, n, 8)
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_training_a_layer_at_another_size(name):
+    make, shape, other = LAYERS[name]
+    torch.manual_seed(1)
+    module = make()
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    start = {n: v.detach().clone() for n, v in state.items()}
+    scope = Scope()
+    t = Trace(scope)
+    sizes = [to_sym(scope, scope.backed(f"s{d}", hint=s, lo=2, size_like=True)) if d != 1 or len(shape) != 4 else s for d, s in enumerate(shape)]
+    sizes[-1] = shape[-1] if len(shape) < 4 else sizes[-1]
+    x = t.input(torch.randn(shape), None, tuple(sizes))
+    stand_ins = {n: t.input(v, None, tuple(v.shape)) for n, v in state.items()}
+    with t.recording():
+        y = torch.func.functional_call(module, stand_ins, (x,))
+    names = [n for n, v in state.items() if v.requires_grad]
+    (tangent,), grads = t.backward([y], [stand_ins[n] for n in names])
+    verify_trace(t, [*t.inputs, *[s for s in scope.symbols.values()], tangent], (y, *grads))
+    for now in (shape, other):
+        real = torch.randn(now)
+        want_state = {n: v.clone().requires_grad_(v.is_floating_point() and state[n].requires_grad) for n, v in start.items()}
+        want = torch.func.functional_call(module, want_state, (real,))
+        up = torch.randn_like(want)
+        want_grads = torch.autograd.grad(want, [want_state[n] for n in names], up)
+        env: dict = {}
+        assert bind(x, real, env) and holds(scope, env)
+        reals = {stand_ins[n].vid: v.clone() for n, v in start.items()} | {x.vid: real, tangent.vid: up}
+        got, got_grads = replay(t, reals, env, (y, list(grads)))
+        torch.testing.assert_close(got, want.detach())
+        torch.testing.assert_close(got_grads, list(want_grads))
+        assert describe_all((y, *grads), env) == describe_all((want, *want_grads), {})

@@ -80,17 +80,31 @@ def require_equal(trace: Any, a: Any, b: Any) -> bool:
         return True
     if type(a) is int and type(b) is int:
         return False
-    cond = ops.eq(key(a), key(b))
-    if not isinstance(cond, bool) and cond.const is None and cond.backed:
+    return require_same(trace, key(a), key(b))
+
+
+def require_same(trace: Any, a: Any, b: Any) -> bool:
+    """`require_equal` for ints and expressions."""
+    cond = ops.eq(a, b)
+    if isinstance(cond, bool):
+        return cond
+    if cond.const is None and cond.backed:
         return trace.scope.decide(cond, symnode.site_hook())
     return trace.scope.assume(cond, symnode.site_hook())
 
 
-def numel(sizes: tuple) -> Any:
+def count(trace: Any, sizes: Any) -> Any:
+    """The number of elements: an int or an expression (products of expressions cost a fifth of those of `SymInt`s)."""
     n: Any = 1
+    symbolic = []
     for s in sizes:
-        n = s if type(n) is int and n == 1 else n * s
-    return n
+        if type(s) is int:
+            n = n * s
+        else:
+            symbolic.append(s.node.expr)
+    for e in symbolic:
+        n = e * n
+    return n if type(n) is int or n.const is None else n.const
 
 
 def wrap(dim: int, ndim: int) -> int | None:

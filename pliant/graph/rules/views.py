@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.rules.shape import equal, expr, key, less, numel, require_equal, row_major, same, sym, view_of, wrap
+from pliant.graph.rules.shape import count, equal, expr, key, less, require_equal, require_same, row_major, same, sym, view_of, wrap
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -96,19 +96,19 @@ def expand(trace: Any, x: TracedTensor, size: list, implicit: bool = False) -> A
 # view ------------------------------------------------------------------------------------------------
 def infer_size(trace: Any, size: Any, have: tuple) -> tuple | None:
     """`size` with its -1 filled in, checked against the number of elements of `have`; None if it cannot fit."""
-    total = numel(have)
+    total = count(trace, have)
     holes = [i for i, s in enumerate(size) if type(s) is int and s < 0]
     if len(holes) > 1 or any(size[i] != -1 for i in holes):
         return None
-    given = numel(tuple([s for i, s in enumerate(size) if i not in holes]))
+    given = count(trace, [s for i, s in enumerate(size) if i not in holes])
     if not holes:
-        return tuple(size) if require_equal(trace, given, total) else None
+        return tuple(size) if given is total or require_same(trace, given, total) else None
     if type(given) is int and type(total) is int:
         if given == 0 or total % given:
             return None
         hole: Any = total // given
     else:
-        n, g = expr(trace, total), expr(trace, given)
+        n, g = trace.scope.ctx.lift(total), trace.scope.ctx.lift(given)
         scope, site = trace.scope, symnode.site_hook()
         if not (scope.assume(ops.ne(g, 0), site) and scope.assume(ops.eq(ops.mod(n, g), 0), site)):
             return None

@@ -36,4 +36,6 @@ def clean_compiler():
     yield
     torch.set_grad_enabled(grad)
     torch.set_default_dtype(dtype)
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
     forget()

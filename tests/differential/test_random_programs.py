@@ -19,7 +19,7 @@ THEMES = {"pure": 40, "mixed": 40, "breaks": 50, "grad": 20}
 
 def run(program: Program) -> None:
     note(repr(program))
-    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, must_compile=False)
+    check_world(program.world, *program.arguments(), before=program.before, grad=program.grad)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -32,7 +32,7 @@ def broken(x):
     return y * 2
 
 
-@program(*SHAPES, breaks=SOME)
+@program(*SHAPES)
 def prints(x):
     x = x + 1
     print("x", tuple(x.shape), end="!\n", sep="|")

@@ -20,7 +20,7 @@ PATTERNS = {}
 SIZES = list(range(2, 32))
 
 
-def pattern(arguments, bound=8, **options):
+def pattern(arguments, bound=12, **options):
     def register(factory):
         PATTERNS[factory.__name__] = (factory, arguments, bound, options)
         return factory
@@ -260,7 +260,7 @@ def cache_world():
     return fn, cache
 
 
-PATTERNS["growing_cache"] = (cache_world, [(t(2, 3, seed=k),) for k in range(30)], 8, {})
+PATTERNS["growing_cache"] = (cache_world, [(t(2, 3, seed=k),) for k in range(30)], 12, {})
 
 
 @pytest.mark.parametrize("name", PATTERNS)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import linecache
 import math
 import re
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
@@ -413,4 +414,6 @@ def compile_text(source: str, name: str, namespace: dict[str, Any]) -> Callable[
     filename = f"<pliant {name} {next(_serial)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     exec(compile(source, filename, "exec"), namespace)
-    return namespace[name]
+    fn = namespace[name]
+    weakref.finalize(fn, linecache.cache.pop, filename, None)
+    return fn

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant import events, native
+from pliant.codegen import backends
 from pliant.config import Config, env_flag
 from pliant.guards import source
 from pliant.jit.identity import WeakIdDict
@@ -50,15 +51,10 @@ def compile(
         mode=mode,
         options=tuple(sorted((options or {}).items())),
     )
-    check_backend(backend)
+    backends.lookup(backend)  # an unknown name is an error now, not at the first call
     if model is None:
         return functools.partial(_compile, config=config, disable=disable)
     return _compile(model, config, disable)
-
-
-def check_backend(backend: Any) -> None:
-    if not callable(backend) and backend != "aten":
-        raise ValueError(f"unknown backend {backend!r}: use 'aten' or a callable (GraphModule, example_inputs)")
 
 
 def _compile(model: Any, config: Config, disable: bool) -> Any:

@@ -18,7 +18,7 @@ import builtins
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -53,7 +53,7 @@ class Context:
     cache: Cache
     miss: Callable
     build: Callable[[Capture, list[Any], list[Any], str], Any]  # (capture, inputs, outputs, name) -> Executable
-    counts: dict[str, int] = field(default_factory=dict)
+    all_symbols: bool = False  # the backend wants every size as an input of its own
 
 
 def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
@@ -103,7 +103,7 @@ class Emitter:
             return [], None
         tensors, symbols = self.needed(outputs)
         inputs: list[Any] = [*tensors, *symbols]
-        texts = [b.outside(t.source) for t in tensors] + [b.slot(name) for name in symbols]
+        texts = [b.outside(t.source) for t in tensors] + [b.slot(s.name) for s in symbols]
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
         if not outputs and not executable.n_ops and not trace.scope.asserts:
             return [], executable
@@ -111,7 +111,7 @@ class Emitter:
         names = [name for _, name in b.outputs.values()]
         return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call], executable
 
-    def needed(self, outputs: list[Any]) -> tuple[list[Any], list[str]]:
+    def needed(self, outputs: list[Any]) -> tuple[list[Any], list[Any]]:
         """The traced inputs that the graph reads or writes, and the symbols that it cannot read off their metadata."""
         trace, world = self.capture.trace, self.capture.world
         wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
@@ -119,15 +119,17 @@ class Emitter:
         vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
         tensors = [t for t in trace.inputs if t.vid in vids]
         read = {t.source for t in tensors}
-        mentioned: set[str] = set()
+        mentioned: dict[str, Any] = {}
         made = [t.sizes for op in trace.ops for t in liveness.tensors(op.outs)]  # a backward part may need these
-        for value in liveness.leaves([wanted, [(op.args, op.kwargs) for op in live], made]):
+        torch_level = [(op.args, op.kwargs) for op in trace.torch_ops] if self.context.all_symbols else []
+        inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
+        for value in liveness.leaves([wanted, [(op.args, op.kwargs) for op in live], made, torch_level, inputs]):
             e = liveness.number(value)
             if e is not None:
-                mentioned.update(s.name for x in (e, trace.scope.simplify(e)) for s in x.symbols())
+                mentioned.update((s.name, s) for x in (e, trace.scope.simplify(e)) for s in x.symbols())
         symbols = [
-            name for name, source in world.symbols.items()
-            if name in mentioned and not (source.op in METADATA and source.base in read)
+            mentioned[name] for name, source in world.symbols.items()
+            if name in mentioned and (self.context.all_symbols or not (source.op in METADATA and source.base in read))
         ]  # fmt: skip
         return tensors, symbols
 

@@ -13,7 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from pliant import events, native
-from pliant.codegen.region import compile_region
+from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError
 from pliant.graph.traced import Untraceable
@@ -73,7 +73,7 @@ class Region:
         self.sites = Sites()
         self.records: WeakIdDict[Record] = WeakIdDict()
         self.codes: list[weakref.ref[CodeType]] = []
-        self.context = Context(self.cache, self.miss, self.build)
+        self.context = Context(self.cache, self.miss, self.build, all_symbols=config.backend != "aten")
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
@@ -223,7 +223,10 @@ class Region:
     # -- graphs -------------------------------------------------------------------------------------------------------------
     def build(self, found: Capture, inputs: list, outputs: list, name: str) -> Any:
         """The executable of a captured graph, by the backend of this region."""
-        return compile_region(found.trace, inputs, outputs, name=name)
+        began = time.perf_counter()
+        made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend)
+        events.emit("backend_compile", frame_id=found.frame_id, backend=self.config.backend, seconds=time.perf_counter() - began)
+        return made
 
 
 def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> None:

@@ -63,7 +63,9 @@ def in_thread(fn: Callable[[], Any]) -> Any:
     return value
 
 
-def suspend(fn: Callable, args: tuple, when: int, action: Callable[[FrameState], Any], target: FunctionType | None = None) -> tuple[bool, Any]:
+def suspend(
+    fn: Callable, args: tuple, when: int, action: Callable[[FrameState], Any], target: FunctionType | None = None
+) -> tuple[bool, Any]:
     """Run `fn(*args)` to opcode number `when` of the first frame of `target` (default `fn`) and call `action(state)` there.
 
     Both run in threads of their own. Returns (reached, result of `action`); what `fn` does afterwards is of no interest.
@@ -125,5 +127,3 @@ def follows_kw_names(code: CodeType, offset: int) -> bool:
         elif i.opname == "CALL":
             pending = False
     return False
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pliant.symbolic.expr import TABLE, Expr, Scalar, Symbol, postorder
@@ -23,10 +23,21 @@ class Step:
 
 def steps(e: Expr) -> list[Step]:
     """The expression as rows of the table only: sums become add / sub / mul, chains become binary. The last step is the value."""
+    return program([e])[0]
+
+
+def program(roots: Iterable[Expr]) -> tuple[list[Step], dict[Expr, int]]:
+    """One straight-line program for several expressions, and the step that computes each of them and of their parts."""
     out: list[Step] = []
     index: dict[tuple, int] = {}
     done: dict[Expr, int] = {}
+    for e in roots:
+        for n in postorder(e, done=done):
+            done[n] = _step(n, done, _emitter(out, index))
+    return out, done
 
+
+def _emitter(out: list[Step], index: dict[tuple, int]) -> Callable[..., int]:
     def emit(op: str, args: tuple[int, ...], kind: type, value: Scalar | Symbol | None = None) -> int:
         key = (op, args, kind, id(value) if isinstance(value, Symbol) else repr(value))
         if key not in index:
@@ -34,24 +45,26 @@ def steps(e: Expr) -> list[Step]:
             out.append(Step(op, args, kind, value))
         return index[key]
 
-    for n in postorder(e):
-        if n.const is not None:
-            done[n] = emit("const", (), n.kind, n.const)
-        elif n.op == "sym":
-            done[n] = emit("sym", (), n.kind, n.info)
-        elif n.op == "sum":
-            done[n] = _sum(n, done, emit)
-        elif TABLE[n.op].arity == -1:
-            r = done[n.args[0]]
-            for a in n.args[1:]:
-                r = emit(n.op, (r, done[a]), n.kind)
-            done[n] = r
-        elif "f" + n.op in TABLE and n.kind is bool and any(a.kind is float for a in n.args):
-            args = [done[a] if a.kind is float else emit("to_float", (done[a],), float) for a in n.args]
-            done[n] = emit("f" + n.op, tuple(args), bool)
-        else:
-            done[n] = emit(n.op, tuple([done[a] for a in n.args]), n.kind)
-    return out
+    return emit
+
+
+def _step(n: Expr, done: dict[Expr, int], emit: Callable[..., int]) -> int:
+    """The step of one node whose parts are done."""
+    if n.const is not None:
+        return emit("const", (), n.kind, n.const)
+    if n.op == "sym":
+        return emit("sym", (), n.kind, n.info)
+    if n.op == "sum":
+        return _sum(n, done, emit)
+    if TABLE[n.op].arity == -1:
+        r = done[n.args[0]]
+        for a in n.args[1:]:
+            r = emit(n.op, (r, done[a]), n.kind)
+        return r
+    if "f" + n.op in TABLE and n.kind is bool and any(a.kind is float for a in n.args):
+        args = [done[a] if a.kind is float else emit("to_float", (done[a],), float) for a in n.args]
+        return emit("f" + n.op, tuple(args), bool)
+    return emit(n.op, tuple([done[a] for a in n.args]), n.kind)
 
 
 def _sum(n: Expr, done: dict[Expr, int], emit: Callable[..., int]) -> int:

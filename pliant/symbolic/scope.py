@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.symbolic import ops, printers, subtotals
+from pliant.symbolic.event import RECORD, Event, stack
 from pliant.symbolic.expr import Context, Expr, Scalar, Symbol, apply
 from pliant.symbolic.minimize import minimal, without_declared
 from pliant.symbolic.prover import CHEAP, FULL, LOOKUP, Prover
@@ -65,7 +66,8 @@ class Assert:
 class Scope:
     """See the module's docstring. Not thread-safe: one capture, one scope."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: bool | None = None) -> None:
+        """`record`: keep every question and answer for `validate.py`; by default where PLIANT_VALIDATE=1."""
         self.ctx = Context(printers.python, printers.postfix)
         self.ctx.fold = subtotals.fold
         self.prover = Prover()
@@ -74,6 +76,10 @@ class Scope:
         self._tried: dict[Expr, int] = {}  # questions that were not provable at a strength, until facts grow
         self._tried_version = -1
         self._guards: list[SymGuard] = []
+        self.events: list[Event] | None = None
+        if RECORD if record is None else record:
+            self.events = []
+            self.ctx.record = self._applied
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[Assert] = []
 
@@ -138,6 +144,7 @@ class Scope:
             v = bool(c_bool.hint)
             self._guard(c_bool if v else apply("not", c_bool), site, "decide")
             self.known[c] = v  # type: ignore[index]
+            self._event("answer", c, v, site)
         return v
 
     def known_true(self, c: Expr | bool, strength: int = FULL) -> bool:
@@ -176,18 +183,24 @@ class Scope:
             self._tried[c] = strength
         else:
             self.known[c] = v
+            self._event("answer", c, v)
         return v
 
     # learning ------------------------------------------------------------------------
 
     def learn(self, c: Expr) -> None:
-        """The one door through which facts enter: c is true from here on."""
+        """c is true from here on, by the nature of things (`nonzero(x) <= numel(x)`): neither guard nor assertion."""
+        self._learn("axiom", c, None)
+
+    def _learn(self, why: str, c: Expr, site: Any) -> None:
+        """The one door through which facts enter."""
+        self._event(why, c, True, site)
         self.prover.learn(c)
         self.known[c] = True
 
     def _guard(self, c: Expr, site: Any, why: str) -> None:
         self._guards.append(SymGuard(normal(c), site, why, c))
-        self.learn(c)
+        self._learn("guard", c, site)
 
     def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
@@ -211,7 +224,7 @@ class Scope:
         if c.backed and not c.hint:
             return self.decide(c, site)
         self._asserts.append(Assert(c, site, message))
-        self.learn(c)
+        self._learn("assert", c, site)
         return True
 
     def specialize(self, e: Expr | Scalar, site: Any = None) -> Scalar:
@@ -233,15 +246,30 @@ class Scope:
             self._guard(apply("eq", s, v), site, "specialize")
         return v  # type: ignore[return-value]
 
+    def _applied(self, op: str, args: tuple[Expr, ...], result: Expr) -> None:
+        self.events.append(Event("apply", result, args, None, op, stack()))  # type: ignore[union-attr]
+
+    def _event(self, kind: str, e: Expr, value: Any, site: Any = None) -> None:
+        if self.events is not None:
+            self.events.append(Event(kind, e, value, site, "", stack()))
+
     # views ---------------------------------------------------------------------------
 
     def range(self, e: Expr) -> tuple | None:
         """(lo, hi), inclusive, +-math.inf where unbounded; None for a float that may be nan."""
-        return self.prover.ranges.of(self.simplify(e)) if e.__class__ is Expr else (e, e)
+        if e.__class__ is not Expr:
+            return (e, e)
+        r = self.prover.ranges.of(self.simplify(e))
+        if r is not None:
+            self._event("range", e, r)
+        return r
 
     def simplify(self, e: Expr) -> Expr:
         """An equal expression, as simple as the facts make it."""
-        return self.prover.equalities.simplify(e)
+        r = self.prover.equalities.simplify(e)
+        if r is not e:
+            self._event("simplify", e, r)
+        return r
 
     def optimization_hint(self, e: Expr, fallback: Scalar = 64) -> Scalar:
         """A plausible value, to choose between equally correct ways: never to answer a question of the program."""
@@ -292,11 +320,13 @@ class Scope:
 
     def snapshot(self) -> tuple:
         """A token for `rollback`."""
-        return self.prover.facts.mark(), len(self._guards), len(self._asserts), len(self.symbols)
+        return self.prover.facts.mark(), len(self._guards), len(self._asserts), len(self.symbols), len(self.events or ())
 
     def rollback(self, token: tuple) -> None:
         """Forget everything since the snapshot: an abandoned capture leaves no fact behind."""
-        mark, guards, asserts, symbols = token
+        mark, guards, asserts, symbols, events = token
+        if self.events is not None:
+            del self.events[events:]
         self._minimal = None
         self.prover.facts.undo(mark)
         del self._guards[guards:], self._asserts[asserts:]

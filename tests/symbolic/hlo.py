@@ -42,7 +42,8 @@ def run(expressions: list[Expr], names: tuple[str, ...], kinds: list[type], envi
             for n, k in zip(names, kinds, strict=True):
                 data = np.asarray(env[n], DTYPES[k])
                 if k is bool:
-                    args.append(ir.DenseElementsAttr.get(np.packbits(data, bitorder="little"), type=ir.IntegerType.get_signless(1), shape=()))
+                    bits = np.packbits(data, bitorder="little")
+                    args.append(ir.DenseElementsAttr.get(bits, type=ir.IntegerType.get_signless(1), shape=()))
                 else:
                     args.append(ir.DenseElementsAttr.get(data))
             results = stablehlo.eval_module(module, args)

@@ -20,7 +20,8 @@ BOOL = st.booleans()
 
 #: What to try each row on: kinds of its operands.
 SWEEP: dict[str, list[tuple]] = {n: [(INT, INT)] for n in ("add", "sub", "mul", "floordiv", "mod", "ceildiv", "truediv", "int_truediv")}
-SWEEP |= {n: [(INT, INT), (FLOAT, FLOAT), (INT, FLOAT), (FLOAT, INT), (BOOL, INT)] for n in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")}
+ANY_TWO = [(INT, INT), (FLOAT, FLOAT), (INT, FLOAT), (FLOAT, INT), (BOOL, INT)]
+SWEEP |= dict.fromkeys(("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"), ANY_TWO)
 SWEEP |= {n: [(INT, INT), (FLOAT, FLOAT)] for n in ("floordiv", "mod", "min", "max", "truediv")}
 SWEEP |= {n: [(INT,), (FLOAT,), (BOOL,)] for n in ("neg", "abs", "to_int", "to_float", "to_bool")}
 SWEEP |= {n: [(INT, INT)] for n in ("bit_and", "bit_or", "bit_xor")} | {"bit_not": [(INT,)], "bool_to_int": [(BOOL,)], "subtotal": [(INT,)]}

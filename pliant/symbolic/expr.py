@@ -80,19 +80,19 @@ class Expr:
 
     def __add__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("add", self, other))
         return r if r is not None else apply("add", self, other)
 
     def __sub__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("sub", self, other))
         return r if r is not None else apply("sub", self, other)
 
     def __mul__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("mul", self, other))
         return r if r is not None else apply("mul", self, other)
 
@@ -175,37 +175,37 @@ class Expr:
 
     def __eq__(self, other):  # type: ignore[override]
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("eq", self, other))
         return r if r is not None else apply("eq", self, other)
 
     def __ne__(self, other):  # type: ignore[override]
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("ne", self, other))
         return r if r is not None else apply("ne", self, other)
 
     def __lt__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("lt", self, other))
         return r if r is not None else apply("lt", self, other)
 
     def __le__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("le", self, other))
         return r if r is not None else apply("le", self, other)
 
     def __gt__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("gt", self, other))
         return r if r is not None else apply("gt", self, other)
 
     def __ge__(self, other):
         if other.__class__ is not Expr:
-            other = self.ctx.lift(other)
+            other = self.ctx.constant(other)
         r = self.ctx.memo.get(("ge", self, other))
         return r if r is not None else apply("ge", self, other)
 
@@ -362,6 +362,7 @@ class Context:
         self.program = program
         self.memo: dict[tuple, Expr] = {}
         self.record: Callable[[str, tuple, Expr], None] | None = None
+        self.ints: dict[int, Expr] = {}
         self._consts: dict[tuple, Expr] = {}
         self._nodes: dict[tuple, Expr] = {}
         self._polys: dict[Terms, Expr] = {}
@@ -376,6 +377,11 @@ class Context:
     def next_serial(self) -> int:
         self._serial += 1
         return self._serial
+
+    def constant(self, value: Any) -> Expr:
+        """`lift` of what is most likely a small int."""
+        e = self.ints.get(value) if value.__class__ is int else None
+        return e if e is not None else self.lift(value)
 
     def lift(self, value: Any) -> Expr:
         """The expression of a Python number; an `Expr` of this context is itself."""
@@ -397,6 +403,8 @@ class Context:
         e = self._consts.get(key)
         if e is None:
             e = self._consts[key] = Expr(self, "const", (), t, value)
+            if t is int:
+                self.ints[value] = e
             if t is not float:
                 e.terms = (((), int(value)),) if value else ()
         return e

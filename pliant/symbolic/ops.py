@@ -233,6 +233,22 @@ def _door(name: str) -> Callable[..., Any]:
     def door(*args: Any) -> Any:
         return apply(name, *args)
 
+    def binary_door(a: Any, b: Any) -> Any:  # most calls repeat: one look-up
+        if a.__class__ is Expr:
+            ctx = a.ctx
+            if b.__class__ is not Expr:
+                b = ctx.constant(b)
+        elif b.__class__ is Expr:
+            ctx = b.ctx
+            a = ctx.constant(a)
+        else:
+            return TABLE[name].fn(a, b)
+        r = ctx.memo.get((name, a, b))
+        return r if r is not None else apply(name, a, b)
+
+    if TABLE[name].arity == 2:
+        door = binary_door
+
     door.__name__ = name
     door.__doc__ = f"`{TABLE[name].python}` of numbers or expressions; plain numbers give a plain number."
     return door

@@ -30,7 +30,8 @@ def sample_expressions() -> list[Expr]:
     i, j, k, n, x, y, b = (s[a] for a in ("i", "j", "k", "n", "x", "y", "b"))
     out = [ops.where(b, i, j * 2 - 1), ops.where(b, x, y), ops.not_(b), ops.and_(b, i < j)]
     out += [ops.or_(b, i < j, x <= y), ops.to_int(b) + i]
-    out += [i ** n, 2 ** n, 3 ** n, i << n, i >> n, -i + 3, i * j * j - 7 * k + 2, ops.min_(i, ops.min_(j, k)), ops.max_(i, ops.max_(j, 5)), ~i]
+    out += [i ** n, 2 ** n, 3 ** n, i << n, i >> n, -i + 3, i * j * j - 7 * k + 2, ops.min_(i, ops.min_(j, k))]
+    out += [ops.max_(i, ops.max_(j, 5)), ~i]
     out += [ops.DOORS[c](p, q) for c in ("eq", "ne", "lt", "le", "gt", "ge") for p, q in ((i, j), (x, y), (i, x))]
     out.append(i.ctx.node("subtotal", (i + j + k,), int))
     for name in INT_ROWS:

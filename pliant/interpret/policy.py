@@ -371,7 +371,7 @@ def full_name(fn: Any) -> str:
     """`module.qualname`, as well as it can be told."""
     name = str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__name__)
     module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", None)
-    if name.startswith("_VariableFunctionsClass."):
+    if name.startswith(("_VariableFunctionsClass.", "pybind11_")):
         name = fn.__name__
     return f"{module}.{name}" if module and module != "builtins" else name
 

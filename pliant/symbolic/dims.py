@@ -101,8 +101,8 @@ def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any 
     if value is None:
         raise ConstraintViolation(f"size {hint} at {source} does not fit {dim} ({base}). Pass an example that fits, or widen the Dim.")
     known = scope.symbols.get(base.name)
-    if known is not None and known.info.dim is not base and known.info.dim != base:  # type: ignore[union-attr]
-        raise ConstraintViolation(f"two different Dims are named {base.name!r}: {known.info.dim} and {base}")  # type: ignore[union-attr]
+    if known is not None and known.info.dim is not base and known.info.dim != base:
+        raise ConstraintViolation(f"two different Dims are named {base.name!r}: {known.info.dim} and {base}")
     if isinstance(dim, Derived) or known is not None:
         return _tied(scope, dim, base, known, value, hint, source, site)
     s = scope.backed(base.name, hint=value, lo=base.min, hi=base.max, source=source, size_like=True, dim=base)
@@ -125,7 +125,7 @@ def _tied(scope: Scope, dim: Dim | Derived, base: Dim, known: Expr | None, value
         return own
     if known.hint != value:
         raise ConstraintViolation(
-            f"size {hint} at {source} is declared {dim}, but {base.name} is {known.hint} at {known.info.source}: they must agree."  # type: ignore[union-attr]
+            f"size {hint} at {source} is declared {dim}, but {base.name} is {known.hint} at {known.info.source}: they must agree."
         )
     own = scope.backed(f"{base.name}_{count}", hint=hint, source=source, size_like=True)
     expected = known * dim.scale + dim.offset if isinstance(dim, Derived) else known
@@ -138,7 +138,7 @@ def check(scope: Scope, sites: Iterable[SymGuard] | None = None) -> None:
 
     A guard is no violation if the declarations imply it. Guards that involve undeclared symbols are not the user's promise.
     """
-    declared = {s for s in scope.symbols.values() if s.info.dim is not None}  # type: ignore[union-attr]
+    declared = {s for s in scope.symbols.values() if s.info.dim is not None}
     if not declared:
         return
     promises = Prover()
@@ -156,7 +156,7 @@ def check(scope: Scope, sites: Iterable[SymGuard] | None = None) -> None:
 
 def _explain(g: SymGuard, symbols: tuple[Expr, ...]) -> str:
     """The line, the relation that it needs, and the fix."""
-    dims = ", ".join(str(s.info.dim) for s in symbols)  # type: ignore[union-attr]
+    dims = ", ".join(str(s.info.dim) for s in symbols)
     where = f"{g.site}" if g.site is not None else "unknown line"
     return f"  - {where} needs `{g.user_form}`, but {dims} allows more.\n    Fix: {suggest(g.expr, symbols)}"
 

@@ -119,8 +119,8 @@ def _floordiv_rest(ctx: Context, a: Expr, b: Expr) -> Expr:
         return a
     if a.const is not None and b.const is not None:
         return ctx.lift(a.const // b.const)
-    alo, ahi = static_range(a)  # type: ignore[misc]
-    blo, bhi = static_range(b)  # type: ignore[misc]
+    alo, ahi = static_range(a)
+    blo, bhi = static_range(b)
     if alo >= 0 and ahi < blo:
         return ctx.zero
     if b.const is not None and a.terms[0][1] < 0:  # -x // k == -((x + k - 1) // k): one form for both ways to round up
@@ -160,8 +160,8 @@ def _mod_rest(ctx: Context, a: Expr, b: Expr) -> Expr:
         return ctx.zero
     if a.const is not None and b.const is not None:
         return ctx.lift(a.const % b.const)
-    alo, ahi = static_range(a)  # type: ignore[misc]
-    if alo >= 0 and ahi < static_range(b)[0]:  # type: ignore[index]
+    alo, ahi = static_range(a)
+    if alo >= 0 and ahi < static_range(b)[0]:
         return a
     k = b.const
     if a.op == "mod" and k is not None and a.args[1].const is not None and a.args[1].const % k == 0:

@@ -53,7 +53,7 @@ class Equalities:
             return self._value(e)
         memo = self._memo
         if e.op == "sum":
-            return self._sum(e)
+            return self._value(self._sum(e))
         if e.op == "subtotal" and not self.opened:
             return e
         args = tuple([memo[a] for a in e.args])
@@ -79,8 +79,8 @@ class Equalities:
         if e.const is not None or e.kind is float:
             return e
         r = self.ranges.of(e)
-        if r[0] == r[1]:  # type: ignore[index]
-            return e.ctx.lift(r[0] if e.kind is int else bool(r[0]))  # type: ignore[index]
+        if r[0] == r[1]:
+            return e.ctx.lift(r[0] if e.kind is int else bool(r[0]))
         if e.kind is int:
             m, v = self.congruence.of(e)
             if m == 0:
@@ -92,12 +92,12 @@ class Equalities:
         match e.op:
             case "mod":
                 a, b = e.args
-                if self.ranges.of(a)[0] >= 0 and self.ranges.of(poly_add(b, a, -1))[0] > 0:  # type: ignore[index]
+                if self.ranges.of(a)[0] >= 0 and self.ranges.of(poly_add(b, a, -1))[0] > 0:
                     return a
             case "min" | "max":
                 sign = 1 if e.op == "max" else -1
                 if len(e.args) == 2:
-                    lo, hi = self.ranges.of(poly_add(e.args[0], e.args[1], -sign * sign))  # type: ignore[misc]
+                    lo, hi = self.ranges.of(poly_add(e.args[0], e.args[1], -sign * sign))
                     if (lo if sign > 0 else -hi) >= 0:
                         return e.args[0]
                     if (hi if sign > 0 else -lo) <= 0:
@@ -107,7 +107,7 @@ class Equalities:
                 if v is not None:
                     return e.args[1] if v else e.args[2]
             case "abs":
-                lo, hi = self.ranges.of(e.args[0])  # type: ignore[misc]
+                lo, hi = self.ranges.of(e.args[0])
                 if lo >= 0:
                     return e.args[0]
                 if hi <= 0:

@@ -64,13 +64,13 @@ class Expr:
 
     __slots__ = ("ctx", "op", "args", "kind", "const", "serial", "terms", "info", "cache")
 
-    def __init__(self, ctx: Context, op: str, args: tuple, kind: type, const: Scalar | None = None, info: Symbol | None = None) -> None:
+    def __init__(self, ctx: Context, op: str, args: tuple, kind: type, const: Any = None, info: Any = None) -> None:
         self.ctx = ctx
         self.op = op  # "const", "sym", "sum", or a row of TABLE
         self.args = args
         self.kind = kind
-        self.const = const
-        self.info = info
+        self.const: Any = const  # the value of a constant, else None
+        self.info: Any = info  # the Symbol of a symbol, else None
         self.serial = ctx.next_serial()
         self.terms: Terms = (((self,), 1),)
         self.cache: dict[str, Any] = {}  # facts that never change: symbols, hint, static range, normal relation
@@ -173,13 +173,13 @@ class Expr:
 
     # comparisons -------------------------------------------------------------------
 
-    def __eq__(self, other):  # type: ignore[override]
+    def __eq__(self, other):
         if other.__class__ is not Expr:
             other = self.ctx.constant(other)
         r = self.ctx.memo.get(("eq", self, other))
         return r if r is not None else apply("eq", self, other)
 
-    def __ne__(self, other):  # type: ignore[override]
+    def __ne__(self, other):
         if other.__class__ is not Expr:
             other = self.ctx.constant(other)
         r = self.ctx.memo.get(("ne", self, other))

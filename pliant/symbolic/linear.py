@@ -35,7 +35,7 @@ class Linear:
         return self._search(p, depth, set())
 
     def _search(self, p: Expr, depth: int, seen: set[Expr]) -> bool:
-        if self.ranges.of(p)[0] >= 0:  # type: ignore[index]
+        if self.ranges.of(p)[0] >= 0:
             return True
         if depth == 0 or p in seen or p.const is not None:
             return False
@@ -75,9 +75,14 @@ class Linear:
                     g = f if not rest else poly_mul(f, f.ctx.poly({rest: 1})) if mono_range(rest, self.ranges.of)[0] >= 0 else None
                     if g is not None and any(same(m, mono) and (c > 0) == positive for m, c in g.terms):
                         yield g
-            if rest and self.ranges.of(x)[0] >= 0:  # type: ignore[index]
+            if rest and self.ranges.of(x)[0] >= 0:
                 for f in self._bounds_on(rest, positive):
                     yield poly_mul(f, x)
+        for other, _ in p.terms:  # what max, abs, // say of their operands
+            if len(other) == 1 and other[0].op in ("max", "abs", "floordiv", "min", "mod"):
+                for f in definitional(other[0], self.ranges):
+                    if any(same(m, mono) and (c > 0) == positive for m, c in f.terms):
+                        yield f
 
     def _subtotal_facts(self, p: Expr, x: Expr, positive: bool) -> Iterator[Expr]:
         """For a symbol, the subtotal that holds it; for a subtotal, the facts about those that extend it."""
@@ -112,11 +117,11 @@ def definitional(x: Expr, ranges: Ranges) -> list[Expr]:
     match x.op:
         case "floordiv":
             a, b = x.args
-            lo, hi = ranges.of(b)  # type: ignore[misc]
+            lo, hi = ranges.of(b)
             remainder = poly_add(a, poly_mul(b, x), -1)
             if lo > 0:
                 out = [remainder, shift(poly_add(b, remainder, -1), -1)]
-                alo, ahi = ranges.of(a)  # type: ignore[misc]
+                alo, ahi = ranges.of(a)
                 if b.const is None and alo >= 0:
                     out.append(poly_add(a, x, -1))  # a // b <= a
                 if b.const is None and ahi <= 0:
@@ -126,10 +131,10 @@ def definitional(x: Expr, ranges: Ranges) -> list[Expr]:
                 return [-remainder, shift(poly_add(remainder, b, -1), -1)]
         case "mod":
             a, b = x.args
-            lo, hi = ranges.of(b)  # type: ignore[misc]
+            lo, hi = ranges.of(b)
             if lo > 0:
                 out = [x, shift(poly_add(b, x, -1), -1)]
-                if ranges.of(a)[0] >= 0:  # type: ignore[index]
+                if ranges.of(a)[0] >= 0:
                     out.append(poly_add(a, x, -1))
                 return out
             if hi < 0:

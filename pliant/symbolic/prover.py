@@ -82,7 +82,7 @@ class Prover:
         return bool(r[0]) if r is not None and r[0] == r[1] else None
 
     def _nonnegative(self, p: Expr, strength: int) -> bool | None:
-        lo, hi = self.ranges.of(p)  # type: ignore[misc]
+        lo, hi = self.ranges.of(p)
         if lo >= 0:
             return True
         if hi < 0:
@@ -108,7 +108,7 @@ class Prover:
         """A lower bound with all subtotals opened."""
         low = 0
         for m, c in flat(p).items():
-            lo, hi = self.ranges.of(p.ctx.poly({m: 1}))  # type: ignore[misc]
+            lo, hi = self.ranges.of(p.ctx.poly({m: 1}))
             low = iv.endpoint_add(low, iv.endpoint_mul(lo if c > 0 else hi, c))
             if low == -iv.INF:
                 break
@@ -122,13 +122,13 @@ class Prover:
         if not common or len(p.terms) == 1:
             return False
         rest = p.ctx.poly({mono_without(m, common): c for m, c in p.terms})
-        lo, hi = self.ranges.of(p.ctx.poly({tuple(common): 1}))  # type: ignore[misc]
+        lo, hi = self.ranges.of(p.ctx.poly({tuple(common): 1}))
         if lo >= 0:
             return self.linear.nonnegative(rest, DEPTH)
         return hi <= 0 and self.linear.nonnegative(poly_scale(rest, -1), DEPTH)
 
     def _zero(self, p: Expr, strength: int) -> bool | None:
-        lo, hi = self.ranges.of(p)  # type: ignore[misc]
+        lo, hi = self.ranges.of(p)
         if lo > 0 or hi < 0:
             return False
         if lo == hi == 0:
@@ -182,6 +182,16 @@ class Prover:
         if s is not n:
             self._note(s)
         self._absorb(s)
+        if s.op != "or":
+            self._reopen(s)
+
+    def _reopen(self, c: Expr) -> None:
+        """Alternatives that c may have narrowed to one."""
+        about = self.facts.about
+        for x in near_symbols(c):
+            for n in about.get(x, ()):
+                if n.op == "or":
+                    self._absorb(n)
 
     def _note(self, n: Expr) -> None:
         facts = self.facts
@@ -199,7 +209,7 @@ class Prover:
                     self.learn(a)
             case "or":
                 open_ = [a for a in c.args if self.prove(a, CHEAP) is not False]
-                if len(open_) == 1:
+                if len(open_) == 1 and self.prove(open_[0], CHEAP) is None:
                     self.learn(open_[0])
             case "not" if c.args[0].op == "or":
                 for a in c.args[0].args:
@@ -245,7 +255,7 @@ class Prover:
         common = list(p.terms[0][0])
         for m, _ in p.terms[1:]:
             common = mono_common(common, m)
-        if common and len(p.terms) > 1 and self.ranges.of(p.ctx.poly({tuple(common): 1}))[0] > 0:  # type: ignore[index]
+        if common and len(p.terms) > 1 and self.ranges.of(p.ctx.poly({tuple(common): 1}))[0] > 0:
             self.learn(relation("ge", p.ctx.poly({mono_without(m, common): x for m, x in p.terms})))
 
     def _close(self, q: Expr) -> None:
@@ -300,7 +310,7 @@ class Prover:
         v = -c // k
         facts = self.facts
         facts.set(facts.excluded, q, facts.excluded.get(q, frozenset()) | {v})
-        lo, hi = self.ranges.of(q)  # type: ignore[misc]
+        lo, hi = self.ranges.of(q)
         if v == lo:
             self.learn(relation("ge", shift(q, -v - 1)))
         elif v == hi:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import Expr, postorder
 from pliant.symbolic.facts import Facts
@@ -15,10 +17,10 @@ class Ranges:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._memo: dict[Expr, tuple | None] = {}
+        self._memo: dict[Expr, Any] = {}
         self._version = -1
 
-    def of(self, e: Expr) -> tuple | None:
+    def of(self, e: Expr) -> Any:
         """(lo, hi) of an int or bool; of a float too, unless it may be nan (None)."""
         if self._version != self.facts.version:
             self._memo.clear()
@@ -31,12 +33,12 @@ class Ranges:
             r = memo[e]
         return r
 
-    def _compute(self, e: Expr) -> tuple | None:
+    def _compute(self, e: Expr) -> Any:
         if e.const is not None:
             return None if e.const != e.const else (e.const, e.const)
         memo = self._memo
         if e.op == "sum":
-            r = poly_range(e, memo.__getitem__)
+            r: Any = poly_range(e, memo.__getitem__)
             if e.ctx.subtotals and (r[0] == -iv.INF or r[1] == iv.INF or r[0] < 0):
                 r = iv.intersect(r, (paired_low(e, memo.__getitem__), -paired_low(-e, memo.__getitem__)))
             bounds = self.facts.bounds

@@ -109,7 +109,7 @@ def make_neg(ctx: Context, a: Expr) -> Expr:
 def make_abs(ctx: Context, a: Expr) -> Expr:
     if a.const is not None:
         return ctx.lift(abs(a.const))
-    lo, hi = static_range(a)  # type: ignore[misc]
+    lo, hi = static_range(a)
     if lo >= 0:
         return a
     if hi <= 0:
@@ -129,7 +129,7 @@ def make_extremum(name: str) -> Callable:
         for a in args:
             for x in a.args if a.op == name else (a,):
                 if x.const is not None:
-                    if best is None or sign * (x.const - best.const) > 0:  # type: ignore[operator]
+                    if best is None or sign * (x.const - best.const) > 0:
                         best = x
                 else:
                     seen[x] = None
@@ -152,7 +152,7 @@ def make_extremum(name: str) -> Callable:
 def _wins(y: Expr, x: Expr, sign: int, strict: bool) -> bool:
     """Whether y >= x (for max; <= for min) always holds; of two equal operands only the first is kept."""
     d = static_range(poly_add(y, x, -1))
-    lo = d[0] if sign > 0 else -d[1]  # type: ignore[index]
+    lo = d[0] if sign > 0 else -d[1]
     return lo > 0 or (lo == 0 and (not strict or d != (0, 0)))
 
 
@@ -162,14 +162,14 @@ def make_pow(ctx: Context, a: Expr, b: Expr) -> Expr:
     a, b = as_int(a), as_int(b)
     if b.const is not None and 0 <= b.const <= 16 and len(a.terms) ** b.const <= 64:
         r = ctx.one
-        for _ in range(b.const):  # type: ignore[arg-type]
+        for _ in range(b.const):
             r = poly_mul(r, a)
         return r
     if b.const is not None and b.const < 0:
         return fold(ctx, "fpow", (as_float(a), as_float(b)), float)  # Python: an int to a negative power is a float
     if a.const == 1:
         return a
-    if static_range(b)[0] < 0:  # type: ignore[index]
+    if static_range(b)[0] < 0:
         raise ValueError(f"the kind of `{a} ** {b}` depends on the exponent's sign: make sure that it is >= 0 first")
     return apply("lshift", 1, b) if a.const == 2 else ctx.node("int_pow", (a, b), int)
 
@@ -311,7 +311,7 @@ def make_shift(name: str) -> Callable:
     def make(ctx: Context, a: Expr, b: Expr) -> Expr:
         a, b = as_int(a), as_int(b)
         if b.const is not None and 0 <= b.const <= 62:
-            return apply(whole, a, ctx.lift(1 << b.const))  # type: ignore[operator]
+            return apply(whole, a, ctx.lift(1 << b.const))
         return fold(ctx, name, (a, b), int)
 
     return make

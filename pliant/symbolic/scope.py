@@ -31,7 +31,7 @@ class DataDependent(Exception):
 
 
 def unbacked_names(e: Expr) -> str:
-    names = [s.name for s in e.symbols() if not s.info.backed]  # type: ignore[union-attr]
+    names = [s.name for s in e.symbols() if not s.info.backed]
     return ", ".join(names) + (" is" if len(names) == 1 else " are")
 
 
@@ -136,14 +136,14 @@ class Scope:
             return v
         if c.__class__ is not Expr:
             return bool(c)
-        v = self._prove(c, FULL)  # type: ignore[arg-type]
+        v = self._prove(c, FULL)
         if v is None:
             c_bool = apply("to_bool", c)
             if not c_bool.backed:
                 raise DataDependent(c_bool, site)
             v = bool(c_bool.hint)
             self._guard(c_bool if v else apply("not", c_bool), site, "decide")
-            self.known[c] = v  # type: ignore[index]
+            self.known[c] = v
             self._event("answer", c, v, site)
         return v
 
@@ -158,8 +158,8 @@ class Scope:
     def _ask(self, c: Expr | bool, strength: int) -> bool | None:
         if c.__class__ is not Expr:
             return bool(c)
-        v = self.known.get(c)  # type: ignore[arg-type]
-        return v if v is not None else self._prove(c, strength)  # type: ignore[arg-type]
+        v = self.known.get(c)
+        return v if v is not None else self._prove(c, strength)
 
     def decide_or_false(self, c: Expr | bool, site: Any = None) -> bool:
         """As `decide`, but False where only the run could tell: for questions to which False is a safe, general answer."""
@@ -220,18 +220,18 @@ class Scope:
         v = self._ask(c, FULL)
         if v is not None:
             return v
-        c = apply("to_bool", c)
-        if c.backed and not c.hint:
-            return self.decide(c, site)
-        self._asserts.append(Assert(c, site, message))
-        self._learn("assert", c, site)
+        asked: Expr = apply("to_bool", c)
+        if asked.backed and not asked.hint:
+            return self.decide(asked, site)
+        self._asserts.append(Assert(asked, site, message))
+        self._learn("assert", asked, site)
         return True
 
     def specialize(self, e: Expr | Scalar, site: Any = None) -> Scalar:
         """Pin e to its value in this call, under a guard; `simplify` then gives the constant."""
         if e.__class__ is not Expr:
             return e  # type: ignore[return-value]
-        s = self.simplify(e)  # type: ignore[arg-type]
+        s = self.simplify(e)
         if s.const is not None:
             return s.const
         if not s.backed:
@@ -280,7 +280,7 @@ class Scope:
         values = {}
         for s in e.symbols():
             lo, hi = self.range(s) or (None, None)
-            v = s.info.hint if s.info.hint is not None else fallback  # type: ignore[union-attr]
+            v = s.info.hint if s.info.hint is not None else fallback
             values[s.name] = v if lo is None else max(lo, min(hi, v))
         try:
             return e.evaluate(values)
@@ -306,11 +306,11 @@ class Scope:
         out = []
         for s in self.symbols.values():
             i = s.info
-            if i.backed and i.kind is not bool:  # type: ignore[union-attr]
-                if i.lo is not None and not (i.size_like and i.lo <= 0):  # type: ignore[union-attr]
-                    out.append(s >= i.lo)  # type: ignore[union-attr]
-                if i.hi is not None:  # type: ignore[union-attr]
-                    out.append(s <= i.hi)  # type: ignore[union-attr]
+            if i.backed and i.kind is not bool:
+                if i.lo is not None and not (i.size_like and i.lo <= 0):
+                    out.append(s >= i.lo)
+                if i.hi is not None:
+                    out.append(s <= i.hi)
         return [SymGuard(normal(c), None, "declared", c) for c in out if c.const is None]
 
     @property

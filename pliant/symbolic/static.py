@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import TABLE, Expr, postorder
 
 
-def declared(e: Expr) -> tuple | None:
+def declared(e: Expr) -> Any:
     """The interval of a symbol from its declaration; None for a float that may be nan."""
     info = e.info
-    if info.kind is bool:  # type: ignore[union-attr]
+    if info.kind is bool:
         return iv.BOOL
-    lo, hi = info.lo, info.hi  # type: ignore[union-attr]
-    if info.kind is float and lo is None and hi is None:  # type: ignore[union-attr]
+    lo, hi = info.lo, info.hi
+    if info.kind is float and lo is None and hi is None:
         return None
     return (-iv.INF if lo is None else lo, iv.INF if hi is None else hi)
 
@@ -69,7 +70,7 @@ def node_range(e: Expr, of: Callable[[Expr], tuple | None]) -> tuple | None:
     return default(e.kind) if r is None else r
 
 
-def static_range(e: Expr) -> tuple | None:
+def static_range(e: Expr) -> Any:
     """(lo, hi) that every model satisfies; None for a float that may be nan."""
     r = e.cache.get("range", e)
     if r is e:

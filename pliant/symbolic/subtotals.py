@@ -38,7 +38,7 @@ def _cancel(items: list[Item]) -> list[Item]:
         inner = child.args[0].terms
         chain = child.cache["chain"]
         parent = chain[-2] if len(chain) > 1 else None
-        if d.get((parent,)) == -c or 2 * sum(d.get(m) == -c * k for m, k in inner) >= len(inner):
+        if (parent is not None and d.get((parent,)) == -c) or 2 * sum(d.get(m) == -c * k for m, k in inner) >= len(inner):
             del d[(child,)]
             for m, k in inner:
                 d[m] = d.get(m, 0) + c * k
@@ -71,7 +71,7 @@ def _subtotal(ctx: Context, items: list[Item]) -> Expr:
     low, unbounded = (parent.cache["floor"] if parent is not None else (0, 0))
     for (a,), _ in items:
         if a is not parent:
-            lo = static_range(a)[0]  # type: ignore[index]
+            lo = static_range(a)[0]
             low, unbounded = (low, unbounded + 1) if lo == -iv.INF else (low + lo, unbounded)
             a.cache.setdefault("member", node)
     node.cache["floor"] = (low, unbounded)
@@ -105,7 +105,7 @@ def cover(a: Expr, p: Expr) -> Expr | None:
         if m in negative:
             out[m] = -1
         else:
-            low += static_range(m[0])[0]  # type: ignore[index]
+            low += static_range(m[0])[0]
     if low == -iv.INF:
         return None
     out[()] = -int(low)

@@ -171,9 +171,9 @@ class Validator:
         out = []
         for s in self.symbols:
             info = s.info
-            if s in text.index and info.kind is not bool:  # type: ignore[union-attr]
-                lo = 0 if info.backed and info.size_like else None if info.backed else info.lo  # type: ignore[union-attr]
-                hi = None if info.backed else info.hi  # type: ignore[union-attr]
+            if s in text.index and info.kind is not bool:
+                lo = 0 if info.backed and info.size_like else None if info.backed else info.lo
+                hi = None if info.backed else info.hi
                 for op, end in ((">=", lo), ("<=", hi)):
                     if end is not None:
                         out.append(f"(assert ({op} {text.term(s)} {literal(end)}))")
@@ -181,7 +181,7 @@ class Validator:
 
     def model(self, m: z3.ModelRef) -> dict[str, Scalar]:
         values = {str(d): m[d] for d in m.decls() if d.arity() == 0}
-        return {s.name: number(values[quoted(s.name).strip("|")], s.info.kind) for s in self.symbols if s.name in values}  # type: ignore[union-attr]
+        return {s.name: number(values[quoted(s.name).strip("|")], s.info.kind) for s in self.symbols if s.name in values}
 
     def refute_by_luck(self, i: int) -> dict[str, Scalar] | None:
         """Random sizes that satisfy all hypotheses and refute the claim, for what z3 cannot decide."""
@@ -198,11 +198,11 @@ class Validator:
 
     def random_value(self, s: Expr) -> Scalar:
         info = s.info
-        if info.kind is bool:  # type: ignore[union-attr]
+        if info.kind is bool:
             return self.rng.random() < 0.5
-        lo = info.lo if info.lo is not None else -6  # type: ignore[union-attr]
-        hi = info.hi if info.hi is not None else lo + self.rng.choice([3, 12, 100])  # type: ignore[union-attr]
-        return self.rng.randint(math.ceil(lo), math.floor(hi)) if info.kind is int else self.rng.uniform(lo, hi)  # type: ignore[union-attr]
+        lo = info.lo if info.lo is not None else -6
+        hi = info.hi if info.hi is not None else lo + self.rng.choice([3, 12, 100])
+        return self.rng.randint(math.ceil(lo), math.floor(hi)) if info.kind is int else self.rng.uniform(lo, hi)
 
 
 def expressions(e: Event) -> list[Expr]:
@@ -380,6 +380,6 @@ def number(v: z3.ExprRef, kind: type) -> Scalar:
     if kind is bool:
         return z3.is_true(v)
     if kind is int:
-        return v.as_long()  # type: ignore[attr-defined]
-    f = v.as_fraction() if z3.is_rational_value(v) else v.approx(20).as_fraction()  # type: ignore[attr-defined]
+        return v.as_long()
+    f = v.as_fraction() if z3.is_rational_value(v) else v.approx(20).as_fraction()
     return float(f)

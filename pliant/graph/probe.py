@@ -32,7 +32,7 @@ def example(trace: Any, x: Any) -> Any:
     return likely(trace, x) if type(x) is torch.SymInt else x
 
 
-@handler("_fft_r2c", "_fft_c2r", "_fft_c2c", "linalg_eig", "_linalg_svd")
+@handler("_fft_r2c", "_fft_c2r", "_fft_c2c", "linalg_eig", "_linalg_svd", "max_unpool2d")
 def probed(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     check(trace, func, args)
     out = through_meta(trace, func, args, kwargs)

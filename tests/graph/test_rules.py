@@ -224,6 +224,33 @@ case(lambda x: F.adaptive_avg_pool2d(x, 1), "abhw", name="adaptive pool")
 case(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), "abhw", "b", "b", name="batch_norm")
 case(lambda x, m, v: aten.native_batch_norm(x, None, None, m, v, False, 0.1, 1e-5), "abhw", "b", "b", name="batch_norm eval")
 case(lambda x: F.group_norm(x, 2), "a4hw", name="group_norm")
+# their gradients
+
+
+def grads_of(fn: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """The gradients of a layer with respect to all its inputs, with a row-major and with a transposed tangent."""
+
+    def run(*inputs: torch.Tensor) -> Any:
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        out = fn(*leaves)
+        plain = torch.ones_like(out, memory_format=torch.contiguous_format)
+        tangents = plain, plain.transpose(-1, -2).contiguous().transpose(-1, -2)
+        return [g for up in tangents for g in torch.autograd.grad(out, leaves, up, retain_graph=True)]
+
+    return run
+
+
+case(grads_of(lambda x, w, b: F.conv2d(x, w, b, padding=1)), "ab67", "cb33", "c", name="conv2d gradients")
+case(grads_of(lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2)), "ab67", "bc33", "c", name="conv_transpose2d gradients")
+case(grads_of(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True)), "abhw", "b", "b", name="batch_norm gradients")
+case(grads_of(lambda x, w, b: F.group_norm(x, 2, w, b)), "a4hw", "4", "4", name="group_norm gradients")
+case(grads_of(lambda x, w, b: F.layer_norm(x, [4], w, b)), "ab4", "4", "4", name="layer_norm gradients")
+case(grads_of(lambda x: F.max_pool2d(x, 2)), "abhw", name="max_pool2d gradients")
+case(grads_of(lambda x: F.avg_pool2d(x, 2)), "abhw", name="avg_pool2d gradients")
+case(grads_of(lambda x: F.adaptive_avg_pool2d(x, 2)), "abhw", name="adaptive_avg_pool2d gradients")
+case(grads_of(lambda x: F.gelu(x).softmax(-1)), "abc", name="gelu softmax gradients")
+case(grads_of(F.scaled_dot_product_attention), "bhq8", "bhk8", "bhk8", name="attention gradients")
+case(grads_of(lambda x, w, b: F.linear(x, w, b)), "nab", "cb", "c", name="linear gradients")
 case(lambda x, t: aten.nll_loss_forward(x, t, None, 1, -100), "a9", "a", name="nll_loss", dtypes=INDEX)
 case(lambda x, t: aten.nll_loss_forward(x, t, None, 0, -100), "a9", "a", name="nll_loss none", dtypes=INDEX)
 

@@ -26,6 +26,8 @@ def python(e: Expr, rename: Mapping[str, str] | Callable[[str], str] | None = No
             done[n] = (name(n.name), CALL)
         elif n.op == "sum":
             done[n] = _sum(n, done)
+        elif n.op == "subtotal":  # a sum in its own right: it keeps the precedence of one
+            done[n] = done[n.args[0]]
         else:
             done[n] = _node(n, done)
     return done[e][0]
@@ -103,7 +105,7 @@ def postfix(e: Expr, index: Mapping[str, int]) -> list[tuple] | None:
             if any(not -INT64 <= c < INT64 for _, c in item.terms):
                 return None
             stack.extend(reversed(_sum_program(item)))
-        elif item.op == "bool_to_int":
+        elif item.op in ("bool_to_int", "subtotal"):
             stack.append(item.args[0])
         elif item.op in POSTFIX and all(a.kind is not float for a in item.args):
             stack.extend(reversed(_node_program(item)))

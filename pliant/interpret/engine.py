@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from torch._dispatch.python import enable_python_dispatcher
+
 from pliant import native as engine
 from pliant.errors import PliantError
 from pliant.graph import symnode
@@ -59,9 +61,15 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     trace = vm.trace
     rec = TorchOp(fn, args, kwargs, None, current_site())
     trace.torch_ops.append(rec)
+    n = len(trace.ops)
     try:
         rec.out = out = fn(*args, **kwargs)
     except Exception as e:
+        if "concrete integers" in str(e):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
+            del trace.ops[n:]
+            with enable_python_dispatcher():
+                rec.out = out = fn(*args, **kwargs)
+            return out
         if not isinstance(e, (DataDependent, Untraceable, PliantError)) and handled_somewhere():
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0019", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e

@@ -275,6 +275,22 @@ def tensor_to_number(t: Any, kind: type) -> Any:
     return l_float((v,), {})
 
 
+def extremum(fn: Any, symbolic: Any) -> Callable:
+    """`max` and `min`: of plain numbers, some symbolic, without asking which is the larger."""
+
+    def pick(args: tuple, kw: dict) -> Any:
+        values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
+        if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
+            return functools.reduce(symbolic, values)
+        return native(fn, tuple(values) if len(values) > 1 else (values,) if len(args) == 1 else args, kw)
+
+    return pick
+
+
+LOOKASIDES[max] = extremum(max, torch.sym_max)
+LOOKASIDES[min] = extremum(min, torch.sym_min)
+
+
 @lookaside(abs, operator.abs)
 def l_abs(args: tuple, kw: dict) -> Any:
     v = args[0]
@@ -577,7 +593,7 @@ def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
         return tensor_item(t, (), {})
     n = t.sizes[0]
     if type(n) is not int:
-        raise Break("PL0002", "tolist() of a tensor of changing length", clean=True)
+        concrete(n)  # a list has a length
     return [tensor_tolist(x, (), {}) for x in unpack(t)]
 
 

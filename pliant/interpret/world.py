@@ -230,7 +230,7 @@ class World:
             return self.constant(v, source)
         changed = h is not None and h.is_dynamic(source)
         if not changed:
-            if (v in SPECIALIZED_INTS and not self.in_loop) or source.root.op != "local" or through_attribute(source):
+            if (v in SPECIALIZED_INTS and not self.in_loop and source.op != "index") or source.root.op != "local" or through_attribute(source):
                 return self.constant(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:

@@ -20,7 +20,7 @@ PATTERNS = {}
 SIZES = list(range(2, 32))
 
 
-def pattern(arguments, bound=12, **options):
+def pattern(arguments, bound=16, **options):
     def register(factory):
         PATTERNS[factory.__name__] = (factory, arguments, bound, options)
         return factory
@@ -72,7 +72,7 @@ def buckets(n):
     return 32
 
 
-@pattern([(t(n, 2),) for n in (3, 7, 12, 20, 30, 4, 5, 9, 17, 25, 2, 6, 10, 18, 26, 8, 11, 19, 27, 13, 21, 28, 14, 22, 29, 15, 23, 31, 16, 24)], bound=10)
+@pattern([(t(n, 2),) for n in (3, 7, 12, 20, 30, 4, 5, 9, 17, 25, 2, 6, 10, 18, 26, 8, 11, 19, 27, 13, 21, 28, 14, 22, 29, 15, 23, 31, 16, 24)], bound=20)
 def bucketed_if_chain():
     def fn(x):
         n = x.shape[0]
@@ -241,7 +241,7 @@ def fresh_closures():
     return fn, ()
 
 
-@pattern([(t(*([2] * (1 + k % 5))),) for k in range(30)], bound=12)
+@pattern([(t(*([2] * (1 + k % 5))),) for k in range(30)], bound=16)
 def ranks():
     def fn(x):
         return x.sum(-1) * x.dim()
@@ -260,7 +260,7 @@ def cache_world():
     return fn, cache
 
 
-PATTERNS["growing_cache"] = (cache_world, [(t(2, 3, seed=k),) for k in range(30)], 12, {})
+PATTERNS["growing_cache"] = (cache_world, [(t(2, 3, seed=k),) for k in range(30)], 16, {})
 
 
 @pytest.mark.parametrize("name", PATTERNS)

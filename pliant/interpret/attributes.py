@@ -270,7 +270,7 @@ def function_getattr(fn: Any, name: str) -> Any:
     if name == "__closure__" and fn.__closure__ is not None:
         raise Break("PL0007", "the closure cells of a function")
     v = getattr(fn, name)
-    return vm.world.locate(v, S.const(fn).attr(name))
+    return vm.world.locate(v, (vm.world.function_sources.get(id(fn)) or S.const(fn)).attr(name))
 
 
 def type_getattr(cls: type, name: str) -> Any:

@@ -33,7 +33,7 @@ def default(fn: Any, which: str, key: Any, value: Any) -> Any:
     world = vm.world
     if id(fn) in world.own_functions:
         return value
-    c = S.const(fn)
+    c = world.function_sources.get(id(fn)) or S.const(fn)
     src = c.attr("__defaults__").index(key) if which == "defaults" else c.attr("__kwdefaults__").key(key)
     t = type(value)
     if t in (int, float, bool, str, type(None)):

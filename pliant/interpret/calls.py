@@ -56,12 +56,13 @@ def run_frame(fn: Any, loc: list) -> Any:
     if caller is not None:
         tail, caller.tail = caller.tail, False
     world = vm.world
-    if id(fn) not in world.own_functions:
+    source = world.function_sources.get(id(fn))
+    if source is None and id(fn) not in world.own_functions:
         key = (fn, "fn")
         if key not in world.lookups:
             world.lookups[key] = True
             world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
-    f = make_frame(fn, loc)
+    f = make_frame(fn, loc, func_source=source)
     f.is_tail = tail
     f.parent = caller
     if vm.depth > MAX_DEPTH:
@@ -265,7 +266,7 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
     if isinstance(owner, dict):
         if name in ("get", "__contains__", "__getitem__") and not kwargs and args:
             k = vm.outside_key(args[0])
-            if k in owner:
+            if dict.__contains__(owner, k):
                 if name == "__contains__":
                     world.present(h, k)
                     return True

@@ -15,7 +15,7 @@ from pliant import native as engine
 from pliant.errors import PliantError
 from pliant.graph import symnode
 from pliant.graph.trace import Trace, TorchOp
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
 from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build  # noqa: F401  (they register themselves)
@@ -70,9 +70,11 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             with enable_python_dispatcher():
                 rec.out = out = fn(*args, **kwargs)
             return out
+        if is_limit(e):
+            raise Break("PL0011", str(e).splitlines()[0]) from e
         if not isinstance(e, (DataDependent, Untraceable, PliantError)) and handled_somewhere():
             # the program may look at the exception: let the real call raise the real one
-            raise Break("PL0019", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
+            raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
         raise
     return out
 

@@ -174,7 +174,7 @@ def getitem(o: Any, k: Any) -> Any:
             return interp(m, (o, k), {})
         if isinstance(o, dict):
             k = outside_key(k)
-            if k in o:
+            if dict.__contains__(o, k):
                 return world.item(h, k)
             world.absent(h, k)
             missing = lookup(t, "__missing__")

@@ -129,6 +129,7 @@ class World:
         self.lookups: dict[tuple, Any] = {}
         self.specialized: dict[str, Any] = {}
         self.keep: list = []
+        self.function_sources: dict[int, Source] = {}  # functions known by their code only
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0
 
@@ -316,6 +317,13 @@ class World:
         return self.constant(v, source)
 
     def locate_function(self, v: Any, source: Source) -> Any:
+        if (source.root.op == "local" and source.root.arg[1] == "state") or (self.history is not None and self.history.is_dynamic(source)):
+            # made anew for each call: its code and defaults count, not its identity
+            self.guard(source, "FUNCTION", (v.__code__, v.__defaults__, v.__kwdefaults__))
+            if id(v) not in self.function_sources:
+                self.function_sources[id(v)] = source
+                self.adopt(v, source)
+            return v
         self.guard(source, "ID_MATCH", v)
         return v
 
@@ -392,22 +400,22 @@ class World:
 
     def item(self, h: Shadow, k: Any) -> Any:
         """Read one key of a dict through its shadow."""
-        v = h.copy[k]
-        if k not in h.located and k in h.orig:
+        v = dict.__getitem__(h.copy, k)  # subclasses may say otherwise; a shadow is the plain content
+        if k not in h.located and dict.__contains__(h.orig, k):
             h.located[k] = WRITTEN
             w = h.located[k] = self.locate(v, h.source.key(k))
             if w is not v:
-                h.copy[k] = w
+                dict.__setitem__(h.copy, k, w)
                 return w
         return v
 
     def absent(self, h: Shadow, k: Any) -> None:
         """The program relied on `k` not being in this dict."""
-        if k not in h.orig:
+        if not dict.__contains__(h.orig, k):
             self.guard(h.source, "DICT_CONTAINS", (k, False), k)
 
     def present(self, h: Shadow, k: Any) -> None:
-        if k in h.orig:
+        if dict.__contains__(h.orig, k):
             self.guard(h.source, "DICT_CONTAINS", (k, True), k)
 
     def index(self, h: Shadow, i: int) -> Any:

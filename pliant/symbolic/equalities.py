@@ -16,6 +16,11 @@ from pliant.symbolic.ranges import Ranges
 MAX_TERMS = 4  # longer right-hand sides would make every later expression grow: they stay linear facts
 
 
+def _later(s: Expr, x: Expr) -> bool:
+    """Whether s may be unknown where x is used: a symbol is only replaced by what the graph has by then."""
+    return not s.info.backed and (x.info.backed or s.serial > x.serial)
+
+
 class Equalities:
     """`simplify` and `solve` over the shared facts."""
 
@@ -131,6 +136,8 @@ class Equalities:
             constant = sum(1 for m, _ in p.terms if m) == 1
             if info is None and not constant and any(a.info is not None for m, _ in p.terms for a in m):
                 continue  # keep what is known of the operator; a symbol goes instead, or nothing
+            if info is not None and any(_later(s, x) for m, _ in p.terms if m is not mono for a in m for s in a.symbols()):
+                continue
             rank = (info is not None, info is not None and not info.backed, x.serial)
             if best is None or rank > best[0]:
                 best = (rank, x, c)

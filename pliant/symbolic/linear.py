@@ -46,7 +46,8 @@ class Linear:
                     return False
                 self._left -= 1
                 k = next((x for m, x in f.terms if same(m, mono)), c)  # none: a fact about a longer subtotal, taken as it is
-                if self._search(poly_add(poly_scale(p, abs(k)), f, -abs(c)), depth - 1, seen):
+                scaled = shift(poly_scale(p, abs(k)), abs(k) - 1)  # p is whole: k*p + k - 1 >= 0 says no less
+                if self._search(poly_add(scaled, f, -abs(c)), depth - 1, seen):
                     return True
         return False
 

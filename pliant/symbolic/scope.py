@@ -235,6 +235,8 @@ class Scope:
         if s.const is not None:
             return s.const
         if not s.backed:
+            s = e  # an equal backed expression will do
+        if not s.backed:
             raise DataDependent(s, site)
         v = s.hint
         if s.kind is bool:

@@ -428,7 +428,7 @@ def check_world(
     (eager, eager_state), (fn, state) = sides
     filename = getattr(getattr(eager, "__code__", None), "co_filename", None)
     target = compiled(fn, **(options or {}))
-    compare, history, values, answered = Comparer(exact), [], [], False
+    compare, history, values, answered, raised = Comparer(exact), [], [], False, False
     compare(look(eager_state), look(state), "initial state")
     for i, a in enumerate(map(as_call, arg_sets)):
         calls = copy.deepcopy(a), copy.deepcopy(a)
@@ -455,7 +455,11 @@ def check_world(
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
             compare(look(eager_state), look(state), f"{where}.state after backward")
         answered = answered or want.error is None
+        raised = raised or want.error is not None
+        ran = pliant.stats()["calls"] - (history[-1] if history else start)["calls"]
         history.append(dict(pliant.stats()))
+        if must_compile and not raised and not ran and not IDENTITY:  # (a program that raised may be left alone for a while)
+            raise Mismatch(f"{where}: the program ran eagerly: an exception in the capture was taken for the program's own")
         values.append(got.value)
     return finish(start, history, values, captures, breaks, entries, must_compile and answered)
 

@@ -20,6 +20,7 @@ from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift
 from pliant.symbolic.subtotals import flat
+from pliant.symbolic.witnesses import Witnesses
 
 LOOKUP, CHEAP, FULL = 0, 1, 2
 DEPTH = 4
@@ -34,6 +35,7 @@ class Prover:
         self.congruence = Congruence(self.facts)
         self.equalities = Equalities(self.facts, self.ranges, self.congruence, self._lookup)
         self.linear = Linear(self.facts, self.ranges)
+        self.witnesses = Witnesses(self.facts)
 
     # questions -----------------------------------------------------------------------
 
@@ -94,8 +96,8 @@ class Prover:
         return False if self._sign(shift(poly_scale(p, -1), -1), p.hint, negate=True) else None
 
     def _sign(self, p: Expr, hint, negate: bool = False) -> bool:
-        """p >= 0 by search; not even tried where the hint, a model of all facts, says otherwise."""
-        if hint is not None and (hint >= 0) == negate:
+        """p >= 0 by search; not even tried where the hint or a witness, models of all facts, say otherwise."""
+        if (hint is not None and (hint >= 0) == negate) or self.witnesses.refute_nonnegative(p):
             return False
         if self.linear.nonnegative(p, DEPTH):
             return True
@@ -145,7 +147,7 @@ class Prover:
 
     def _zero_hard(self, p: Expr) -> bool | None:
         hint = p.hint
-        if hint is None or hint == 0:
+        if (hint is None or hint == 0) and not self.witnesses.refute_zero(p):
             q = expand_divisions(p)
             if q.const == 0 or self.equalities.simplify(q).const == 0:
                 return True
@@ -153,7 +155,7 @@ class Prover:
                 return True
             if self.linear.nonnegative(p, 2) and self.linear.nonnegative(poly_scale(p, -1), 2):
                 return True
-        if hint != 0:
+        if hint != 0 and not self.witnesses.refute_nonzero(p):
             if self._product_nonzero(p):
                 return False
             if hint is None or hint > 0:
@@ -197,6 +199,7 @@ class Prover:
         facts = self.facts
         if facts.true.get(n) is True:
             return
+        self.witnesses.learn(n)
         facts.set(facts.true, n, True)
         facts.set(facts.true, negated(n), False)
         for s in near_symbols(n):

@@ -208,9 +208,11 @@ ITERATORS = [
     lambda: iter([1, 2, 3]), lambda: iter((1, 2, 3)), lambda: reversed([1, 2, 3]), lambda: iter(range(3)), lambda: iter("abc"),
     lambda: iter(b"abc"), lambda: iter({1, 2, 3}), lambda: iter({1: 2, 3: 4, 5: 6}), lambda: iter({1: 2, 3: 4, 5: 6}.values()),
     lambda: iter({1: 2, 3: 4, 5: 6}.items()), lambda: reversed({1: 2, 3: 4}), lambda: enumerate([5, 6, 7], 3), lambda: zip([1, 2], "ab"),
-    lambda: map(abs, [-1, -2]), lambda: filter(None, [0, 1, 2]), lambda: itertools.chain([1], [2, 3]), lambda: itertools.islice([1, 2, 3], 2),
+    lambda: map(abs, [-1, -2]), lambda: filter(None, [0, 1, 2]),
+    lambda: itertools.chain([1], [2, 3]), lambda: itertools.islice([1, 2, 3], 2),
     lambda: itertools.product([1, 2], [3]), lambda: itertools.zip_longest([1], [2, 3]), lambda: itertools.accumulate([1, 2, 3]),
-    lambda: iter(collections.deque([1, 2, 3])), lambda: iter(collections.OrderedDict(a=1, b=2)), lambda: itertools.takewhile(bool, [1, 1, 0]),
+    lambda: iter(collections.deque([1, 2, 3])), lambda: iter(collections.OrderedDict(a=1, b=2)),
+    lambda: itertools.takewhile(bool, [1, 1, 0]),
 ]  # fmt: skip
 
 
@@ -290,6 +292,6 @@ def test_what_cannot_be_made_again_says_so():
     with pytest.raises(CannotReconstruct):
         rebuilt(Local(), [Local])
     with pytest.raises(CannotReconstruct):
-        rebuilt((x for x in [1]))
+        rebuilt(x for x in [1])
     with pytest.raises(CannotReconstruct):
         rebuilt(memoryview(b"x"))

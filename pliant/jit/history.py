@@ -111,8 +111,8 @@ class History:
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
             if source not in self.dynamic:
                 self.note(self.dynamic, source, "dynamic")
-        elif not newest:
-            return
+        elif not newest or (kind == "ID_MATCH" and issubclass(value, type)):
+            return  # a class that is made anew each time has no use as an unknown
         elif kind in STRUCTURE:
             if guard.site is None or not self.learn_site(guard.site):
                 self.tolerate(source, BACKOFF)

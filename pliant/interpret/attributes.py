@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import types
 from typing import Any
 
@@ -30,6 +31,9 @@ PLAIN = {
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MethodWrapperType,
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, type(torch.ops), types.GenericAlias,
 }  # fmt: skip
+
+
+SYM_METHODS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def lookup(cls: type, name: str) -> Any:
@@ -94,6 +98,8 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     if t in PLAIN:
         if name == "__class__":
             return vm.type_of(obj)
+        if t in SYM_METHODS and not name.startswith("__") and hasattr(SYM_METHODS[t], name):
+            return getattr(vm.specialize(obj), name)  # methods of int and float that PyTorch's symbolic numbers do not have, or not as Python has them
         return getattr(obj, name)
     if t is ModuleType:
         return module_getattr(obj, name)
@@ -376,6 +382,8 @@ def tensor_getattr(t: Any, name: str) -> Any:
         raise Break("PL0007", "the __dict__ of a tensor")
     if name in TENSOR_BREAKS:
         raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
+    if name == "nbytes":
+        return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
         return not t.requires_grad or (real is not None and real.is_leaf)
     if name == "grad":

@@ -133,6 +133,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             world.deep(a)
         elif type(a) is Opaque:
             raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
+        elif type(a) is torch.Generator:  # its state is outside, and no graph input
+            raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
         elif isinstance(a, torch.Tensor) and type(a) is not vm.traced_type:
             raise Break("PL0011", f"a {type(a).__name__} is passed to {name_of(fn)}", clean=True)
     caller = vm.frame
@@ -169,7 +171,7 @@ def call(fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(inner) is FunctionType:
             return call_function(inner, (fn.__self__, *args), kwargs)
         return call(inner, (fn.__self__, *args), kwargs)
-    if t is BuiltinType:
+    if t is BuiltinType or isinstance(fn, BuiltinType):
         return call_builtin(fn, args, kwargs)
     try:
         look = LOOKASIDES.get(fn)

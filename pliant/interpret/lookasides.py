@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import logging
+import math
 import operator
 import sys
 import types
@@ -282,7 +283,7 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
         values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)
-        return native(fn, tuple(values) if len(values) > 1 else (values,) if len(args) == 1 else args, kw)
+        return native(fn, (list(values),) if len(args) == 1 else args, kw)
 
     return pick
 
@@ -577,6 +578,8 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
 
 @lookaside(warnings.warn)
 def l_warn(args: tuple, kw: dict) -> None:
+    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()):
+        raise Break("PL0005", "a warning while warnings are redirected", clean=True)
     vm.world.calls.append((warnings.warn, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
 
 
@@ -598,6 +601,14 @@ def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
 
 
 METHOD_LOOKASIDES[(torch.Tensor, "item")] = tensor_item
+
+
+def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
+    return math.prod(t.sizes)
+
+
+LOOKASIDES[torch.numel] = lambda args, kw: tensor_numel(args[0], (), {})
+METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
 METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensor_to_number(t, int)

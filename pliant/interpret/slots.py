@@ -42,7 +42,7 @@ def hashable(k: Any) -> Any:
         for x in k:
             if type(x) in SYM_TYPES or isinstance(x, tuple):
                 items = [hashable(x) for x in k]
-                return tuple(items) if t is tuple else tuple.__new__(t, items)
+                return tuple(items) if t is tuple or t is torch.Size else tuple.__new__(t, items)
     return k
 
 
@@ -391,6 +391,8 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
         if ta is str and fn in (operator.mod, operator.imod) and tb in SYM_TYPES:
             b = specialize(b)
+        if (ta is torch.SymFloat or tb is torch.SymFloat) and fn in (operator.pow, operator.ipow):
+            return fn(specialize(a), specialize(b))  # its sign decides whether there is an answer
         return fn(a, b)
     traced = vm.traced_type
     if ta is traced and (tb is traced or tb in PLAIN_OPERANDS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from pliant.symbolic.expr import Context, Expr, Mono, mono_mul, poly_add, poly_mul, poly_scale, same
-from pliant.symbolic.relation import mono_common, mono_without
+from pliant.symbolic.relation import mono_common, mono_without, whole_quotient
 from pliant.symbolic.static import static_range
 
 
@@ -129,6 +129,12 @@ def _floordiv_rest(ctx: Context, a: Expr, b: Expr) -> Expr:
     if a.op == "floordiv" and blo > 0:
         inner, divisor = a.args  # (x // d) // b == x // (d*b) for b > 0
         return floordiv(ctx, inner, poly_mul(divisor, b))
+    if b.const is not None:
+        found = whole_quotient(a)
+        if found is not None and found[1] == 1:  # (x // d + r) // b == (x + r*d) // (d*b): chains of strided convolutions
+            q, _, rest = found
+            x, d = q.args
+            return floordiv(ctx, poly_add(x, rest, d.const), poly_mul(d, b))
     return ctx.node("floordiv", (a, b), int)
 
 

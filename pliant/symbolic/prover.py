@@ -18,7 +18,7 @@ from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale, po
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
-from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift
+from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift, whole_quotient
 from pliant.symbolic.subtotals import flat
 from pliant.symbolic.witnesses import Witnesses
 
@@ -278,6 +278,9 @@ class Prover:
         q, k, c = direction(p)
         self.facts.tighten(q, -c // k, -c // k)
         self.congruence.learn_equal(p)
+        if whole_quotient(p) is not None:
+            self.learn(relation("ge", p))
+            self.learn(relation("ge", poly_scale(p, -1)))
         solved = self.equalities.solve(p)
         if solved is not None:
             x, e = solved

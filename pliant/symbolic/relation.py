@@ -74,9 +74,39 @@ def relation(op: str, p: Expr) -> Expr:
             g = -g
         if g != 1:
             p = ctx.poly({m: c // g for m, c in terms})
+    if op == "ge":
+        opened = _open_quotient(p)
+        if opened is not None:
+            return relation("ge", opened)
     e = ctx.node(op, (p, ctx.zero), bool)
     e.cache["normal"] = e
     return e
+
+
+def whole_quotient(p: Expr) -> tuple[Expr, int, Expr] | None:
+    """(q, c, rest) with p == c*q + rest, q some `x // d` with a constant d > 0 and c = 1 or -1; the newest such q."""
+    best = None
+    for m, c in p.terms:
+        if len(m) == 1 and m[0].op == "floordiv" and abs(c) == 1:
+            d = m[0].args[1].const
+            if d is not None and d > 0 and (best is None or m[0].serial > best[0].serial):
+                best = m[0], c
+    if best is None:
+        return None
+    q, c = best
+    return q, c, poly_add(p, q, -c)
+
+
+def _open_quotient(p: Expr) -> Expr | None:
+    """What is >= 0 exactly where p is, without a quotient: x // d >= r says x >= r*d, and x // d <= r says x < (r + 1)*d."""
+    found = whole_quotient(p)
+    if found is None:
+        return None
+    q, c, rest = found
+    x, d = q.args
+    if c == 1:
+        return poly_add(x, rest, d.const)
+    return poly_add(shift(poly_scale(rest, d.const), d.const - 1), x, -1)
 
 
 def _divide_positive_factor(p: Expr) -> Expr:

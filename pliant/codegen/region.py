@@ -43,7 +43,9 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
     if plan is not None and plan.differentiable:
         return Region(plan).build()
-    return build(trace, inputs, flat, name=name)
+    # gradients could flow although none does: what the capture saw was computed without autograd
+    hidden = torch.is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+    return build(trace, inputs, flat, name=name, guard=True if hidden else None)
 
 
 class Region:

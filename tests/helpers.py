@@ -3,7 +3,8 @@
     check(fn, (torch.ones(3),), (torch.ones(5),))           # two calls, shapes change in between
     check_world(factory, ...)                               # `factory()` makes a fresh world: a function, or (function, state)
 
-Each side gets its own deep copy of the arguments (aliasing inside one argument set is kept) or its own world. After every call are compared:
+Each side gets its own deep copy of the arguments (aliasing inside one argument set is kept) or its own world. After every call are
+compared:
 the value, the state of arguments and world, which objects and storages are the same ones, printed and logged output, exceptions
 and the user's line in their traceback, random-number state, torch's global state and, with `grad=True`, gradients.
 
@@ -76,13 +77,14 @@ def call(*args: Any, **kwargs: Any) -> Call:
 
 
 # ---------------------------------------------------------------------------------------------------------------- comparing
-ATOMS = (type(None), bool, int, str, bytes, type, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice)
+ATOMS = (type(None), bool, int, str, bytes, type, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format, range,
+    slice)
 BY_IDENTITY = (types.ModuleType, types.BuiltinFunctionType, torch._C._VariableFunctionsClass, staticmethod, classmethod)
 UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.TracebackType)
 
 
 class Comparer:
-    """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) must map one to one, over all calls of a check."""
+    """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) map one to one, over all calls of a check."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
@@ -130,7 +132,8 @@ class Comparer:
         elif isinstance(want, BY_IDENTITY):
             self.expect(want is got or want == got, path, "object", want, got)
         elif isinstance(want, np.ndarray):
-            self.expect(want.dtype == got.dtype and want.shape == got.shape, path, "array", (want.dtype, want.shape), (got.dtype, got.shape))
+            self.expect(want.dtype == got.dtype and want.shape == got.shape, path, "array", (want.dtype, want.shape),
+                (got.dtype, got.shape))
             self.expect(np.allclose(want, got, equal_nan=True), path, "array values", want, got)
         else:
             self.walk_object(want, got, path, seen)
@@ -214,7 +217,8 @@ class Comparer:
         if want.layout is torch.strided:
             self.expect(want.stride() == got.stride(), path, "stride", want.stride(), got.stride())
             self.expect(want.storage_offset() == got.storage_offset(), path, "storage_offset", want.storage_offset(), got.storage_offset())
-            self.expect(want.is_conj() == got.is_conj() and want.is_neg() == got.is_neg(), path, "conj/neg bits", want.is_conj(), got.is_conj())
+            self.expect(want.is_conj() == got.is_conj() and want.is_neg() == got.is_neg(), path, "conj/neg bits", want.is_conj(),
+                got.is_conj())
             self.same_storage(want, got, path)
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
             a, b = want.detach(), got.detach()
@@ -236,7 +240,8 @@ class Comparer:
     def key(k: Any) -> Any:
         if isinstance(k, tuple):
             return tuple(map(Comparer.key, k))
-        return (type(k).__name__, k if isinstance(k, int | float | str | bytes | type(None)) else getattr(k, "__qualname__", None) or type(k).__qualname__)
+        return (type(k).__name__, k if isinstance(k, int | float | str | bytes | type(None)) else getattr(k, "__qualname__", None)
+            or type(k).__qualname__)
 
 
 # ---------------------------------------------------------------------------------------------------------------- one side, one call
@@ -354,7 +359,8 @@ def compare_errors(want: BaseException | None, got: BaseException | None, filena
         return
     if want is None or got is None or type(want).__qualname__ != type(got).__qualname__:
         culprit = got if got is not None else want
-        raise Mismatch(f"{where}: exceptions differ: eager {want!r}, compiled {got!r}\n" + "".join(traceback.format_exception(culprit)[-24:])) from got
+        raise Mismatch(f"{where}: exceptions differ: eager {want!r}, compiled {got!r}\n" + "".join(
+            traceback.format_exception(culprit)[-24:])) from got
     if str(want) != str(got):
         raise Mismatch(f"{where}: exception messages differ:\n  eager    {want}\n  compiled {got}") from got
     compare(want, got, f"{where}.exception")
@@ -415,8 +421,9 @@ def check_world(
 ) -> Report:
     """Compare a program whose state lives outside its arguments. `factory()` returns a function or `(function, state)`, twice.
 
-    `state` (default: the function itself, so its closure, defaults and, for a module, its attributes) is compared after each call. `before(i, state)`
-    changes the world before call `i`, on both sides. `captures`, `breaks`, `entries` bound the compiler's counts: a number or (low, high).
+    `state` (default: the function itself, so its closure, defaults and, for a module, its attributes) is compared after each call.
+    `before(i, state)` changes the world before call `i`, on both sides. `captures`, `breaks`, `entries` bound the compiler's counts:
+    a number or (low, high).
     `breaks` is about the first call alone: later, a branch that keeps changing sides may become a break by policy.
     """
     pliant.reset()
@@ -446,7 +453,8 @@ def check_world(
         compare(look(eager_state), look(state), f"{where}.state")
         for k, v in want.state.items():
             if v != got.state[k]:
-                raise Mismatch(f"{where}: {k} differs afterwards" + ("" if "r" in k and "rng" in k else f": eager {v!r}, compiled {got.state[k]!r}"))
+                raise Mismatch(f"{where}: {k} differs afterwards" + ("" if "r" in k and "rng" in k
+                    else f": eager {v!r}, compiled {got.state[k]!r}"))
         if want.bumped != got.bumped:
             raise Mismatch(f"{where}: tensors written to in place (argument order): eager {want.bumped}, compiled {got.bumped}")
         if grad and want.error is None:

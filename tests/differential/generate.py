@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.differential import prelude
+from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
+SIZE = 18  # statements in a program, at most
 HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
 LEAVES = {
     "T": "x",
@@ -86,7 +87,8 @@ class Writer:
         if kind[0] == "=":
             return declared[int(kind[1:]) - 1].name
         if what:
-            v = Variable(f"{kind.lower()}{next(self.names)}" if what != "fn" else f"f{next(self.names)}", kind if what != "fn" else "fn", self.level)
+            v = Variable(f"{kind.lower()}{next(self.names)}" if what != "fn" else f"f{next(self.names)}", kind if what != "fn"
+                else "fn", self.level)
             v_scope = "loc" if what == "loc" else "new"
             declared.append(v)
             self.pending.append((v_scope, v))
@@ -244,8 +246,9 @@ def arguments(s: Sizes, grad: bool = False) -> Call:
 
 @st.composite
 def programs(draw: Callable, theme: str = "mixed") -> Program:
-    """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated afterwards."""
-    source = Writer(draw, theme, size=18).program()
+    """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too."""
+    source = Writer(draw, theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme == "grad" else 3)
-    sizes = st.builds(Sizes, st.sampled_from([2, 3, 4, 5, 1]), st.sampled_from([3, 2, 4, 1]), st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
+    sizes = st.builds(Sizes, st.sampled_from([2, 3, 4, 5, 1]), st.sampled_from([3, 2, 4, 1]), st.integers(0, 7), st.booleans(),
+        st.integers(1, 3), alias)
     return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), grad=theme == "grad")

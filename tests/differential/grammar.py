@@ -2,10 +2,12 @@
 
 A hole `<K>` becomes an expression of kind K; `<K:var>` an existing variable of that kind, `<K:own>` one that this function may rebind.
 `<new:K>` declares a variable (visible from the next line on), `<loc:K>` one that ends with the template, `<=1>`, `<=2>`… name those again.
-A line that is only `<block>` is nested statements; `<loop>` too, with break and continue; `<func>` a nested function's body; `<ret>` its result.
+A line that is only `<block>` is nested statements; `<loop>` too, with break and continue; `<func>` a nested function's body; `<ret>`
+its result.
 
 Kinds: T a float tensor shaped like x; R a row (as long as x's last dim); C a 0-d tensor; A a 1-d tensor of any length; M a mask like x;
-I int; F float; B bool; S string; Z a loop counter, private to its template; L list of T; N list of ints; D dict from strings to T; Q deque of T; O Box; P a pair (T, I) tuple.
+I int; F float; B bool; S string; Z a loop counter, private to its template; L list of T; N list of ints; D dict from strings to T; Q
+deque of T; O Box; P a pair (T, I) tuple.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The world that every random program lives in: fixed source text, executed afresh for each side of a comparison.
 
-It offers a little of everything that user code is made of: classes of each flavour, functions to inline, decorators, generators, graph breaks.
+It offers a little of everything that user code is made of: classes of each flavour, functions to inline, decorators, generators, graph
+breaks.
 """
 
 PRELUDE = '''

@@ -337,9 +337,12 @@ def builtins_over_iterables(x):
     return (
         list(zip(xs, range(n))), list(map(lambda a, b: a + b, xs, [1, 2, 3])), list(filter(None, [0, n, 2])), list(enumerate(xs, 5)),
         list(reversed(xs)), any(v > 2 for v in range(n)), all([1, n]), sum([1, n]), sum(xs), max(1, n), min([n, 3], key=lambda v: -v),
-        list(range(0, n, 2)), tuple(xs), dict(a=x), dict([("k", n)]), set([n]), abs(-n), divmod(n, 2), pow(2, 3), round(2.567, 1), isinstance(x, (int, torch.Tensor)),
-        functools.reduce(lambda a, b: a * b, xs), operator.add(x, 1), operator.itemgetter(0, 1)(xs), len(range(n)), bool(n), int("3"), str(n), float(n), chr(97), ord("b"),
-        hash("a") == hash("a"), callable(len), type(x) is torch.Tensor, getattr(x, "nope", 7), hasattr(x, "shape"), next(iter(xs)), next(iter([]), "d"),
+        list(range(0, n, 2)), tuple(xs), dict(a=x), dict([("k", n)]), set([n]), abs(-n), divmod(n, 2), pow(2, 3), round(2.567,
+            1), isinstance(x, (int, torch.Tensor)),
+        functools.reduce(lambda a, b: a * b, xs), operator.add(x, 1), operator.itemgetter(0, 1)(xs), len(range(n)), bool(n), int(
+            "3"), str(n), float(n), chr(97), ord("b"),
+        hash("a") == hash("a"), callable(len), type(x) is torch.Tensor, getattr(x, "nope", 7), hasattr(x, "shape"), next(
+            iter(xs)), next(iter([]), "d"),
     )  # fmt: skip
 
 
@@ -364,7 +367,8 @@ def copies(x):
 def strings(x):
     n = x.shape[0]
     s = f"{n}-{n:>4}-{n!r}-{x.dim()}-{1.5:.2f}-{'q'!s:^5}"
-    return s, "%d %s" % (n, "a"), "{} {k}".format(n, k=2), s.split("-"), "-".join(["a", "b"]), s.upper(), "a" * n, "ab" in "cab", s[0], s.startswith("3"), "é".encode()
+    return (s, "%d %s" % (n, "a"), "{} {k}".format(n, k=2), s.split("-"), "-".join(["a", "b"]), s.upper(), "a" * n, "ab" in "cab", s[0],
+        s.startswith("3"), "é".encode(),)
 
 
 @program(*SHAPES, breaks=0)
@@ -378,7 +382,8 @@ def mappingproxy_and_namespace(x):
 @program(*SHAPES, breaks=0)
 def equality(x):
     a = [1, [2, (3,)], {"k": 4}]
-    return a == [1, [2, (3,)], {"k": 4}], a != [1], (1, 2.0) == (1, 2), {1} == {1.0}, [x] == [x], x is x, [1, 2] < [1, 3], x.shape == (x.shape[0],)
+    return (a == [1, [2, (3,)], {"k": 4}], a != [1], (1, 2.0) == (1, 2), {1} == {1.0}, [x] == [x], x is x, [1, 2] < [1, 3],
+        x.shape == (x.shape[0],),)
 
 
 @program(*[(t(3), {"w": {"deep": [t(3), {"k": n}]}}) for n in (1, 2, 5)], breaks=0)

@@ -321,26 +321,32 @@ def identity_of_results(x):
 def comparisons_of_identity(x):
     y, z = x + 1, x
     a = [1]
-    return x is z, x is y, a is a, a is [1], x is not None, type(x) is type(y), id(a) == id(a), y in [x] if False else 0, any(v is y for v in [x, y])
+    return (x is z, x is y, a is a, a is [1], x is not None, type(x) is type(y), id(a) == id(a), y in [x] if False else 0,
+        any(v is y for v in [x, y]),)
 
 
 @program(*[(t(n), 2**40, -5, 3.5, 1e300, float("inf"), float("nan"), 10**30, 1j, b"x", "é", None, ...) for n in (3, 4)])
 def scalars(x, big, neg, f, huge, inf, nan, enormous, cplx, by, s, none, dots):
-    return x * f + neg, big + 1, big * big, neg // 2, neg % 3, -neg, huge * 10, inf, nan, enormous + 1, cplx * 2, by, s + "!", none, dots, f // 1, round(f), int(f), big / 3
+    return (x * f + neg, big + 1, big * big, neg // 2, neg % 3, -neg, huge * 10, inf, nan, enormous + 1, cplx * 2, by, s + "!", none,
+        dots, f // 1, round(f), int(f), big / 3,)
 
 
 @program(*[(t(3), n) for n in (2, 5, -3, 0, 7, 100)])
 def int_arithmetic(x, n):
     return (
-        x + n, n + 1, n - 3, n * 2, n // 3, n % 4, n / 2, -n, +n, ~n, abs(n), n**2, n & 6, n | 1, n ^ 3, n << 1, n >> 1, n == 5, n != 5, n < 5, n <= 5, n > 5, n >= 5,
-        divmod(n, 3), float(n), bool(n), str(n), max(n, 3), min(n, 3, 1), n.bit_length(), hash(n), [1, 2, 3][n % 3], "ab" * n, (0,) * (n % 3), {n: 1}, {n}, f"{n:04d}", n if n else None,
-        sum([n, n]), pow(n, 2), round(n), isinstance(n, int), int(n), n.__add__(2), range(n), complex(n), bin(n), chr(n % 26 + 97), n and 4, n or 4, not n,
+        x + n, n + 1, n - 3, n * 2, n // 3, n % 4, n / 2, -n, +n, ~n, abs(
+            n), n**2, n & 6, n | 1, n ^ 3, n << 1, n >> 1, n == 5, n != 5, n < 5, n <= 5, n > 5, n >= 5,
+        divmod(n, 3), float(n), bool(n), str(n), max(n, 3), min(n, 3, 1), n.bit_length(), hash(n), [1, 2, 3][n % 3], "ab" * n, (0,) * (
+            n % 3), {n: 1}, {n}, f"{n:04d}", n if n else None,
+        sum([n, n]), pow(n, 2), round(n), isinstance(n, int), int(n), n.__add__(2), range(n), complex(n), bin(n), chr(
+            n % 26 + 97), n and 4, n or 4, not n,
     )  # fmt: skip
 
 
 @program(*[(t(3), f) for f in (2.5, 0.0, -1.25, 100.0)])
 def float_arithmetic(x, f):
-    return x * f, f + 1, f * f, -f, abs(f), f // 1, f % 1, f < 2, f == 0.0, int(f), bool(f), round(f, 1), str(f), f**2, max(f, 1.0), x.clamp(max=f), x + f if f > 1 else x, f.is_integer(), f / 2
+    return (x * f, f + 1, f * f, -f, abs(f), f // 1, f % 1, f < 2, f == 0.0, int(f), bool(f), round(f, 1), str(f), f**2, max(f, 1.0),
+        x.clamp(max=f), x + f if f > 1 else x, f.is_integer(), f / 2,)
 
 
 @program(*[(t(3), b) for b in (True, False)])

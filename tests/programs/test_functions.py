@@ -36,7 +36,8 @@ def calls_of_all_kinds(x):
         return a + b, c, d, e
 
     args, kw = (x, 1), {"d": 9, "q": 1}
-    return f(x), f(x, 1), f(*args), f(*args, 5, *[6], **kw), f(a=x), f(x, **{"b": 3}), f(*args, **{**kw, "z": 0}), max(*[1, 2], key=lambda v: v)
+    return (f(x), f(x, 1), f(*args), f(*args, 5, *[6], **kw), f(a=x), f(x, **{"b": 3}), f(*args, **{**kw, "z": 0}),
+        max(*[1, 2], key=lambda v: v),)
 
 
 @program(*SHAPES)
@@ -45,7 +46,8 @@ def call_errors(x):
         return a
 
     out = []
-    for k in (lambda: f(), lambda: f(1, 2, 3), lambda: f(1, 2, d=3), lambda: f(1, a=2), lambda: f(*3), lambda: f(**{1: 2}), lambda: x.dim()()):
+    for k in (lambda: f(), lambda: f(1, 2, 3), lambda: f(1, 2, d=3), lambda: f(1, a=2), lambda: f(*3), lambda: f(**{1: 2}),
+        lambda: x.dim()()):
         try:
             k()
         except TypeError as e:
@@ -246,7 +248,8 @@ def generators(x, n):
     for y in numbers(x, n):
         total = total + y
     g = (y * 2 for y in numbers(x, 2))
-    return total, next(g), list(g), [*numbers(x, 2)], sum(numbers(x, 3)), dict(enumerate(numbers(x, 2))), any(i > 2 for i in range(n)), max((i for i in range(n)), default=-1)
+    return (total, next(g), list(g), [*numbers(x, 2)], sum(numbers(x, 3)), dict(enumerate(numbers(x, 2))), any(i > 2 for i in range(n)),
+        max((i for i in range(n)), default=-1),)
 
 
 @program(*SHAPES, breaks=0)
@@ -346,7 +349,8 @@ def decorators(x):
 def lambdas_and_partials(x):
     add = functools.partial(operator.add, x)
     compose = functools.reduce(lambda f, g: lambda v: g(f(v)), [add, torch.relu, lambda v: v * 2])
-    return compose(x), functools.partial(lambda a, b, c=3: a + b + c, 1, c=5)(x), (lambda *a, **k: (a, k))(1, x, z=2), operator.methodcaller("add", 1)(x)
+    return (compose(x), functools.partial(lambda a, b, c=3: a + b + c, 1, c=5)(x), (lambda *a, **k: (a, k))(1, x, z=2),
+        operator.methodcaller("add", 1)(x),)
 
 
 @functools.lru_cache(maxsize=None)

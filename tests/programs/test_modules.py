@@ -262,7 +262,8 @@ class Introspective(nn.Module):
         k = [type(m).__name__ for m in self.modules()]
         c = len(list(self.children()))
         total = sum(p.numel() for p in self.parameters())
-        return self.b(self.a(x)) * total, n, k, c, self.training, next(self.parameters()).dtype, "a" in dict(self.named_children()), self.get_submodule("b.0")(x)
+        return (self.b(self.a(x)) * total, n, k, c, self.training, next(self.parameters()).dtype, "a" in dict(self.named_children()),
+            self.get_submodule("b.0")(x),)
 
 
 @program(*ROWS, world=True, breaks=0)
@@ -316,7 +317,8 @@ def embeddings():
 @program(*[(t(2, 3, n, n + 2),) for n in (8, 9, 12)], world=True, grad=True)
 @world
 def convolutions():
-    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten())
 
 
 @program(*[(t(2, n, 8),) for n in (3, 4, 7)], world=True, grad=True)

@@ -306,7 +306,8 @@ def operators(x):
     n = Number(x)
     m = n
     m += 1
-    r = [n + 1, 1 + n, n + n, n * 2, -n, +n is n, ~n, n < 5, n > 3 if False else 0, n == n, n != 4, not n, len(n), 3 in n, n[1:2, ...], n(1, a=2)]
+    r = [n + 1, 1 + n, n + n, n * 2, -n, +n is n, ~n, n < 5, n > 3 if False else 0, n == n, n != 4, not n, len(n), 3 in n, n[1:2, ...],
+        n(1, a=2)]
     n[2] = 3
     r += [[1, 2, 3][n], int(n), str(n), f"{n:>3}", {n: 1}[m], bool(n), n or "empty"]
     del n[9]
@@ -316,7 +317,8 @@ def operators(x):
 @program(*SHAPES)
 def operator_errors(x):
     out = []
-    for f in (lambda: Number(x) * "s", lambda: Number(x) - 1, lambda: object() < 1, lambda: Plain(x)(), lambda: Plain(x)[0], lambda: len(Plain(x)), lambda: iter(3)):
+    for f in (lambda: Number(x) * "s", lambda: Number(x) - 1, lambda: object() < 1, lambda: Plain(x)(), lambda: Plain(x)[0],
+        lambda: len(Plain(x)), lambda: iter(3)):
         try:
             f()
         except TypeError as e:
@@ -354,7 +356,8 @@ def iterator_classes(x, n):
     for i in Countdown(n):
         x = x + i
     a, b, c = Countdown(3)
-    return x, list(Countdown(n)), [*Sequence([1, x])], sum(Countdown(4)), a + b + c, x.dim() in Sequence([1]), list(zip(Countdown(2), Sequence("ab"))), list(reversed(Sequence([1, 2])))
+    return (x, list(Countdown(n)), [*Sequence([1, x])], sum(Countdown(4)), a + b + c, x.dim() in Sequence([1]),
+        list(zip(Countdown(2), Sequence("ab"))), list(reversed(Sequence([1, 2]))),)
 
 
 @program(*[(Countdown(3), Sequence([t(n), t(n)])) for n in (2, 4)])

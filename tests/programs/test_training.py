@@ -205,13 +205,15 @@ def expand_and_sum(x):
 @program(*each(3, 5, tail=(4,), grad=True), grad=True)
 def softmax_and_losses(x):
     target = torch.arange(x.shape[0]) % 4
-    return nn.functional.cross_entropy(x, target), x.softmax(-1), nn.functional.mse_loss(x, torch.zeros_like(x)), nn.functional.log_softmax(x, 1)
+    return (nn.functional.cross_entropy(x, target), x.softmax(-1), nn.functional.mse_loss(x, torch.zeros_like(x)),
+        nn.functional.log_softmax(x, 1),)
 
 
 @program(*each(3, 5, tail=(4,), grad=True), grad=True)
 def indexing_gradients(x):
     i = torch.tensor([0, 2, 0])
-    return x[i], x[:, ::2], x.index_select(0, i), x.gather(1, torch.zeros(x.shape[0], 1, dtype=torch.long)), x[x > 0].sum(), torch.cat([x, x[1:]]), torch.stack([x, x]), x.masked_fill(x > 0, 0.0)
+    return (x[i], x[:, ::2], x.index_select(0, i), x.gather(1, torch.zeros(x.shape[0], 1, dtype=torch.long)), x[x > 0].sum(),
+        torch.cat([x, x[1:]]), torch.stack([x, x]), x.masked_fill(x > 0, 0.0),)
 
 
 @program(*each(3, 5, tail=(4,)))

@@ -242,9 +242,12 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         if look is not None:
             return call_lookaside((owner, name), look, args, kwargs)
         return call_class_builtin(owner, name, fn, args, kwargs)
-    if id(owner) in world.outside:
-        return apply_kind(policy.method_kind(t, name, outside=True), fn, args, kwargs)
-    return apply_kind(policy.method_kind(t, name, outside=False), fn, args, kwargs)
+    if isinstance(owner, torch.Tensor):  # a bound method that came through a graph break
+        raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
+    outside = id(owner) in world.outside
+    if outside and has_c_state(t):
+        raise Break("PL0007", f"{name}() of a {t.__module__}.{t.__qualname__} made outside", clean=True)
+    return apply_kind(policy.method_kind(t, name, outside=outside), fn, args, kwargs)
 
 
 def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -298,6 +298,8 @@ class World:
         if owner is None or type(owner) in NAMESPACES or isinstance(owner, type):
             return self.identity(v, source)
         self.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
+        if isinstance(owner, torch.Tensor):
+            return self.adopt(v, source)
         self.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)
         o = self.locate(owner, source.attr("__self__"))
         return getattr(o, v.__name__) if o is not owner else v

@@ -22,7 +22,7 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.world import Opaque
+from pliant.interpret.world import NAMESPACES, Opaque
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
 
@@ -153,7 +153,7 @@ def partial_literal(b: Builder, p: functools.partial) -> str:
 def bound_c_row(b: Builder, m: Any) -> Row:
     """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
     owner = m.__self__
-    if owner is None or isinstance(owner, (types.ModuleType, type)):
+    if owner is None or type(owner) in NAMESPACES or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
     return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
 

@@ -84,7 +84,7 @@ UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.T
 
 
 class Comparer:
-    """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) map one to one, over all calls of a check."""
+    """Walks two object graphs side by side. Identities (of mutable objects, tensors, storages) map one to one, over a whole check."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact

@@ -224,8 +224,8 @@ class Compiler:
         if len(flags) != len(regs) * (len(regs) - 1) // 2:
             raise ValueError("STORAGE_OVERLAP takes one flag for each pair of sources, in the order of itertools.combinations")
         specs = [next((g.value for _, g in n.checks if g.kind == "TENSOR_MATCH"), None) for n in nodes]
-        if all(n.tensor for n in nodes):
-            numbers = (*(s.dtype.itemsize for s in specs), *flags)
+        if all(n.tensor and s is not None for n, s in zip(nodes, specs)):
+            numbers = (*(s.dtype.itemsize for s in specs if s is not None), *flags)
             self.emit("OVERLAP", -1, -1, 0, (regs, numbers), ("guard", index))
             return
 

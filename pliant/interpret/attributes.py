@@ -99,7 +99,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         if name == "__class__":
             return vm.type_of(obj)
         if t in SYM_METHODS and not name.startswith("__") and hasattr(SYM_METHODS[t], name):
-            return getattr(vm.specialize(obj), name)  # methods of int and float that PyTorch's symbolic numbers do not have, or not as Python has them
+            return getattr(vm.specialize(obj), name)  # PyTorch's symbolic numbers lack them, or answer otherwise than Python's
         return getattr(obj, name)
     if t is ModuleType:
         return module_getattr(obj, name)

@@ -104,10 +104,13 @@ def check_native(fn: Any, a: Any) -> None:
 
 
 # container methods that keep an object without looking into it
-STORES = {"append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count", "__contains__", "set_"}
+STORES = {
+    "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count",
+    "__contains__",
+}  # fmt: skip
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def has_c_state(t: type) -> bool:
     """Whether instances hold state that only C code sees (iterators, generators, arrays, files…)."""
     if t in IMMUTABLE or issubclass(t, (BaseException, enum.Enum, types.CellType)) or t is vm.entry_point_type:

@@ -41,7 +41,7 @@ class FrameState:
     stack: list
     offset: int
     exc_info: Any = None  # the exception being handled in this frame (innermost PUSH_EXC_INFO), or None
-    handler: tuple[int, int, bool] | None = None  # (target offset, stack depth, push lasti) of the `try` that covers the current instruction
+    handler: tuple[int, int, bool] | None = None  # (target offset, stack depth, push lasti) of the `try` around the instruction
     lasti: int = -1  # instruction index (co_code offset // 2) of the current instruction, for `push lasti`
     loop: Any = None  # (header offset) when this frame is the body of a region loop
 
@@ -66,12 +66,12 @@ class Break:
 
     `action` says what to run, in normalized form:
     - `("call", fn, args, kwargs)`: call it; its result is pushed `pushes` times (0 or 1) on the innermost frame's stack;
-    - `("branch", value, offset_if_true, offset_if_false, stack_if_true, stack_if_false)`: `bool(value)`, then go on at that offset with that stack;
+    - `("branch", value, offset_if_true, offset_if_false, stack_if_true, stack_if_false)`: `bool(value)`, then go on there;
     - `("next", iterator, offset_body, offset_exhausted, stack_if_exhausted)`: `next(iterator)`: push the item, or go on at the exit;
     - `("unpack", value, n)`: unpack into exactly n items, pushed so that the first is on top;
     - `("loop", header_offset)`: a region loop starts here: hand the frame to the loop driver;
     - `("none",)`: nothing to run (`pliant.graph_break()`).
-    `frames[0]` is the outermost (the compiled frame), `frames[-1]` the innermost; its `stack` is what remains after the operands were popped,
+    `frames[0]` is the outermost (the compiled frame), `frames[-1]` the innermost; its `stack` is what remains without the operands,
     and its `offset` where to go on after the action.
     """
 

@@ -44,7 +44,7 @@ def op(*names: str) -> Callable:
 
 @dataclass(slots=True)
 class Decoded:
-    """`ins[i]` is `(handler, operand)`; `names[i]` its opcode; `offsets[i]` its byte offset; `table` the exception table in instruction indexes."""
+    """`ins[i]` is `(handler, operand)`, `names[i]` its opcode, `offsets[i]` its byte offset; `table`, the exception table, has indexes."""
 
     code: CodeType
     ins: list[tuple[Callable, Any]]

@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-
 from torch._dispatch.python import enable_python_dispatcher
 
 from pliant import native as engine
 from pliant.errors import PliantError
 from pliant.graph import symnode
-from pliant.graph.trace import Trace, TorchOp
+from pliant.graph.trace import TorchOp, Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
-from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
-from pliant.interpret import policy
+from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build, policy  # noqa: F401  (they register themselves)
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of

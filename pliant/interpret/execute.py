@@ -148,9 +148,8 @@ def suspend(f: Frame, operands: int, offset: int) -> FrameState:
             break
     stack = f.stack[: len(f.stack) - operands] if operands else list(f.stack)
     loop = f.decoded.offsets[f.loop_header] if f.loop_header >= 0 else None
-    return FrameState(
-        f.code, f.globals, f.func, list(f.fast), stack, offset, f.handling[-1] if f.handling else None, handler, f.decoded.offsets[i] // 2, loop
-    )
+    handled = f.handling[-1] if f.handling else None
+    return FrameState(f.code, f.globals, f.func, list(f.fast), stack, offset, handled, handler, f.decoded.offsets[i] // 2, loop)
 
 
 vm.run = run

@@ -24,7 +24,20 @@ from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDE
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes import force, read_cell
-from pliant.interpret.slots import SYM_TYPES, binary, compare, contains, get_iter, get_next, getitem, hashable, length, setitem, truth, unpack
+from pliant.interpret.slots import (
+    SYM_TYPES,
+    binary,
+    compare,
+    contains,
+    get_iter,
+    get_next,
+    getitem,
+    hashable,
+    length,
+    setitem,
+    truth,
+    unpack,
+)
 from pliant.interpret.state import Break, vm
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -85,7 +98,9 @@ def is_instance(o: Any, cls: Any) -> bool:
         return issubclass(o.pytype, cls)
     base = SYM_BASE.get(t)
     if base is not None:
-        return issubclass(base, cls) if isinstance(cls, type) and not issubclass(cls, (torch.SymInt, torch.SymBool, torch.SymFloat)) else isinstance(o, cls)
+        if isinstance(cls, type) and not issubclass(cls, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+            return issubclass(base, cls)
+        return isinstance(o, cls)
     if t is Generator:
         return issubclass(types.GeneratorType, cls)
     if t.__name__ == "Opaque":

@@ -15,7 +15,7 @@ from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.generators import Generator
-from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth, unpack
+from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
 from pliant.interpret.state import Break, LoopBackSignal, vm
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import to_sym
-from pliant.guards import source as S
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
@@ -231,7 +230,8 @@ class World:
             return self.constant(v, source)
         changed = h is not None and h.is_dynamic(source)
         if not changed:
-            if (v in SPECIALIZED_INTS and not self.in_loop and source.op != "index") or source.root.op != "local" or through_attribute(source):
+            special = v in SPECIALIZED_INTS and not self.in_loop and source.op != "index"
+            if special or source.root.op != "local" or through_attribute(source):
                 return self.constant(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:

@@ -38,7 +38,11 @@ TORCH: list[Row] = [
     Row("torch", "constant", "_running_with_deploy _is_device_backend_autoload_enabled"),
     Row("torch", "inline", "use_deterministic_algorithms"),
     Row("torch", "graph", "broadcast_shapes pca_lowrank svd_lowrank lobpcg"),
-    *skips("PL0037", "factories already captured would follow the new default", {"torch": "set_default_dtype", "torch._C": "_set_default_dtype"}),
+    *skips(
+        "PL0037",
+        "factories already captured would follow the new default",
+        {"torch": "set_default_dtype", "torch._C": "_set_default_dtype"},
+    ),
     *skips(
         "PL0037",
         "it sets a default of the whole process",

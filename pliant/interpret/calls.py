@@ -113,7 +113,7 @@ STORES = {
 @functools.cache
 def has_c_state(t: type) -> bool:
     """Whether instances hold state that only C code sees (iterators, generators, arrays, files…)."""
-    if t in IMMUTABLE or issubclass(t, (BaseException, enum.Enum, types.CellType)) or t is vm.entry_point_type:
+    if t in IMMUTABLE or issubclass(t, (enum.Enum, types.CellType)) or t is vm.entry_point_type:
         return False
     return any(not b.__flags__ & (1 << 9) and b is not object for b in t.__mro__)
 

@@ -96,7 +96,7 @@ def hides_gradient(op: Any) -> bool:
     """Was this view made under `no_grad`? (Its base has gradients, the view has none, and it is not `detach`.)"""
     if op.target is DETACH:
         return False
-    return any(t.requires_grad for t in liveness.op_inputs(op)) and all(t.grad_fn is None for t in liveness.op_outputs(op))
+    return any(t.requires_grad for t in liveness.op_inputs(op)) and not any(t.requires_grad for t in liveness.op_outputs(op))
 
 
 # needless views ------------------------------------------------------------------------------------

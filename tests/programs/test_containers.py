@@ -339,10 +339,10 @@ def builtins_over_iterables(x):
         list(reversed(xs)), any(v > 2 for v in range(n)), all([1, n]), sum([1, n]), sum(xs), max(1, n), min([n, 3], key=lambda v: -v),
         list(range(0, n, 2)), tuple(xs), dict(a=x), dict([("k", n)]), set([n]), abs(-n), divmod(n, 2), pow(2, 3), round(2.567,
             1), isinstance(x, (int, torch.Tensor)),
-        functools.reduce(lambda a, b: a * b, xs), operator.add(x, 1), operator.itemgetter(0, 1)(xs), len(range(n)), bool(n), int(
-            "3"), str(n), float(n), chr(97), ord("b"),
-        hash("a") == hash("a"), callable(len), type(x) is torch.Tensor, getattr(x, "nope", 7), hasattr(x, "shape"), next(
-            iter(xs)), next(iter([]), "d"),
+        functools.reduce(lambda a, b: a * b, xs), operator.add(x, 1), operator.itemgetter(0,
+            1)(xs), len(range(n)), bool(n), int("3"), str(n), float(n), chr(97), ord("b"),
+        hash("a") == hash("a"), callable(len), type(x) is torch.Tensor, getattr(x, "nope", 7), hasattr(x,
+            "shape"), next(iter(xs)), next(iter([]), "d"),
     )  # fmt: skip
 
 

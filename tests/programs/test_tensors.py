@@ -22,13 +22,16 @@ WIDE = each(3, 5, 2, tail=(4,))
 @program(*WIDE, captures=1, breaks=0)
 def queries(x):
     return (
-        x.shape, x.size(), x.size(0), x.size(-1), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.layout, x.stride(), x.stride(
-            0), x.storage_offset(), x.is_contiguous(), x.requires_grad, x.is_leaf,
-        x.is_floating_point(), x.is_complex(), x.element_size(), x.itemsize, x.nbytes, x.is_cuda, len(
-            x), x.T.shape, x.mT.shape, torch.is_tensor(x), x.grad, x.grad_fn, x.is_sparse,
-        torch.numel(x), torch.finfo(x.dtype).max, x.type(), x.device.type, str(x.dtype), x.nelement(), x.data_ptr() == x.data_ptr(
-            ), x.get_device(), x.is_meta,
+        x.shape, x.size(), x.size(0), x.size(-1), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.layout, x.stride(), x.stride(0), x.storage_offset(), x.is_contiguous(), x.requires_grad, x.is_leaf,
+        x.is_floating_point(), x.is_complex(), x.element_size(), x.itemsize, x.nbytes, x.is_cuda, len(x), x.T.shape, x.mT.shape, torch.is_tensor(x), x.grad, x.is_sparse,
+        torch.numel(x), torch.finfo(x.dtype).max, x.type(), x.device.type, str(x.dtype), x.nelement(), x.get_device(), x.is_meta,
     )  # fmt: skip
+
+
+@program(*WIDE)
+def queries_of_the_object_itself(x):
+    y = x + 1
+    return x.data_ptr() == x.data_ptr(), y.data_ptr() == x.data_ptr(), x.grad_fn, y.grad_fn, id(x) == id(x), id(x) == id(y), x._version >= 0
 
 
 @program(*[(t(n, 4, dtype=d),) for n, d in ((3, torch.float32), (3, torch.float64), (5, torch.int64), (3, torch.bool),
@@ -106,14 +109,14 @@ def index_errors(x):
 def factories(x):
     n = x.shape[0]
     return (
-        torch.zeros(n), torch.ones(n, 2), torch.full((n,), 3), torch.full((2,), 1.5), torch.arange(0, n, 2), torch.empty(
-            n).shape, torch.tensor([1, 2]), torch.tensor([[1.0, n]]), torch.tensor(n), torch.eye(n, 2),
+        torch.zeros(n), torch.ones(n, 2), torch.full((n,), 3), torch.full((2,), 1.5), torch.arange(0, n,
+            2), torch.empty(n).shape, torch.tensor([1, 2]), torch.tensor([[1.0, n]]), torch.tensor(n), torch.eye(n, 2),
         torch.zeros_like(x), torch.ones_like(x, dtype=torch.int32), torch.full_like(x, 2), torch.arange(n,
             dtype=torch.float32), torch.zeros(x.shape), torch.zeros(*x.shape), x.new_full((n, 2), 1), x.new_tensor([1.0]),
-        torch.as_tensor([1, n]), torch.scalar_tensor(2.0), torch.tril(torch.ones(n, n)), torch.linspace(0, 1, 5), torch.zeros(
-            0), torch.logspace(0, 1, 3), torch.tensor(True), torch.tensor([]), torch.zeros(size=(n,)),
-        torch.tril_indices(3, 3), torch.meshgrid(torch.arange(2), torch.arange(n), indexing="ij"), torch.hann_window(4), torch.complex(
-            x, x), torch.zeros(n, device="cpu", dtype=torch.bool),
+        torch.as_tensor([1, n]), torch.scalar_tensor(2.0), torch.tril(torch.ones(n, n)), torch.linspace(0, 1,
+            5), torch.zeros(0), torch.logspace(0, 1, 3), torch.tensor(True), torch.tensor([]), torch.zeros(size=(n,)),
+        torch.tril_indices(3, 3), torch.meshgrid(torch.arange(2), torch.arange(n),
+            indexing="ij"), torch.hann_window(4), torch.complex(x, x), torch.zeros(n, device="cpu", dtype=torch.bool),
     )  # fmt: skip
 
 

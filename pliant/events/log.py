@@ -111,3 +111,8 @@ def unsubscribe(fn: Subscriber) -> None:
     global _subscribers
     with _lock:
         _subscribers = tuple(s for s in _subscribers if s is not fn)
+
+
+def watched() -> bool:
+    """Whether anybody subscribed: what is costly to tell need not be made otherwise."""
+    return bool(_subscribers)

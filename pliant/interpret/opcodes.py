@@ -521,6 +521,8 @@ def pop_except(f: Any, a: Any) -> None:
     vm.exc = f.stack.pop()
     if f.handling:
         f.handling.pop()
+        if f.top and not f.handling and vm.exc is not None:  # a resumed frame: the handler around this one was entered before
+            f.handling.append(vm.exc)
 
 
 @op("CHECK_EXC_MATCH")

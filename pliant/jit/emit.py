@@ -18,7 +18,7 @@ import builtins
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -44,6 +44,7 @@ class Emitted:
     source: str
     slots: list[Any]
     executable: Any  # codegen's, or None if there is nothing to compute
+    outputs: list[Any] = field(default_factory=list)  # the traced values that the graph returns, until the logs have shown them
 
 
 @dataclass(slots=True)
@@ -92,7 +93,8 @@ class Emitter:
         head, executable = self.graph()
         body = [*head, *b.lines, *self.tail]
         text = f"def {self.name}({', '.join([*self.params, *b.slots.values()])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
-        return Emitted(self.compile(text, line), text, list(b.slots), executable)
+        outputs = [value for value, _ in b.outputs.values()]
+        return Emitted(self.compile(text, line), text, list(b.slots), executable, outputs)
 
     def graph(self) -> tuple[list[str], Any]:
         """The call of the graph; its inputs become slots."""

@@ -233,9 +233,11 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> 
     """Tell the event log what a capture came to."""
     i, n_ops, n_guards, kind = found.frame_id, len(found.trace.ops), len(found.guards), type(found.exit).__name__
     events.emit("capture_end", frame_id=i, seconds=time.perf_counter() - began, ops=n_ops, guards=n_guards, exit=kind)
-    events.emit("graph", frame_id=i, graph=found.trace)
-    events.emit("guards", frame_id=i, guards=(*found.guards, *found.trace.scope.guards))
-    events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
+    if events.watched():  # these three are only told, never kept
+        events.emit("graph", frame_id=i, graph=found.trace, outputs=emitted.outputs, name=fn.__code__.co_qualname)
+        events.emit("guards", frame_id=i, guards=(*found.guards, *found.trace.scope.guards))
+        events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
+    emitted.outputs = []  # they hold the whole trace
     events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
 
 

@@ -276,5 +276,5 @@ def test_explain_tells_where():
 
     found = pliant.explain(fn, X)
     assert len(found.graphs) == 2 and len(found.breaks) == 1
-    assert "PL0019" in found.breaks[0] and "test_compile.py" in found.breaks[0]
-    assert torch.equal(found.value, X * 2 + 3) and "aten.mul" in str(found)
+    assert found.breaks[0].code == "PL0019" and "test_compile.py" in str(found.breaks[0])
+    assert torch.equal(found.result, X * 2 + 3) and "aten.mul" in str(found)

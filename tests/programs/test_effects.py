@@ -334,7 +334,8 @@ def scalars(x, big, neg, f, huge, inf, nan, enormous, cplx, by, s, none, dots):
 @program(*[(t(3), n) for n in (2, 5, -3, 0, 7, 100)])
 def int_arithmetic(x, n):
     return (
-        x + n, n + 1, n - 3, n * 2, n // 3, n % 4, n / 2, -n, +n, ~n, abs(n), n**2, n & 6, n | 1, n ^ 3, n << 1, n >> 1, n == 5, n != 5, n < 5, n <= 5, n > 5, n >= 5,
+        x + n, n + 1, n - 3, n * 2, n // 3, n % 4, n / 2, -n, +n, ~n, abs(n), n**2, n & 6, n | 1, n ^ 3,
+        n << 1, n >> 1, n == 5, n != 5, n < 5, n <= 5, n > 5, n >= 5,
         divmod(n, 3), float(n), bool(n), str(n), max(n, 3), min(n, 3, 1), n.bit_length(), hash(n), [1, 2, 3][n % 3], "ab" * n, (0,
             ) * (n % 3), {n: 1}, {n}, f"{n:04d}", n if n else None,
         sum([n, n]), pow(n, 2), round(n), isinstance(n,

@@ -22,8 +22,10 @@ WIDE = each(3, 5, 2, tail=(4,))
 @program(*WIDE, captures=1, breaks=0)
 def queries(x):
     return (
-        x.shape, x.size(), x.size(0), x.size(-1), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.layout, x.stride(), x.stride(0), x.storage_offset(), x.is_contiguous(), x.requires_grad, x.is_leaf,
-        x.is_floating_point(), x.is_complex(), x.element_size(), x.itemsize, x.nbytes, x.is_cuda, len(x), x.T.shape, x.mT.shape, torch.is_tensor(x), x.grad, x.is_sparse,
+        x.shape, x.size(), x.size(0), x.size(-1), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.layout,
+        x.stride(), x.stride(0), x.storage_offset(), x.is_contiguous(), x.requires_grad, x.is_leaf,
+        x.is_floating_point(), x.is_complex(), x.element_size(), x.itemsize, x.nbytes,
+        x.is_cuda, len(x), x.T.shape, x.mT.shape, torch.is_tensor(x), x.grad, x.is_sparse,
         torch.numel(x), torch.finfo(x.dtype).max, x.type(), x.device.type, str(x.dtype), x.nelement(), x.get_device(), x.is_meta,
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Smuggling: a real tensor reaches the trace by each known way. Later calls must see the tensor that is there then, or fail loudly.
 
-Each row builds a fresh world and returns `(fn, put)`: `fn(x)` uses the hidden tensor, `put(tensor)` replaces it. Between calls its identity,
-its values in place, its shape and its dtype change. A stale answer is the one thing that may not happen.
+Each row builds a fresh world and returns `(fn, put)`: `fn(x)` uses the hidden tensor, `put(tensor)` replaces it. Between calls its
+identity, its values in place, its shape and its dtype change. A stale answer is the one thing that may not happen.
 
 PYTEST_DONT_REWRITE: the programs keep their own asserts.
 """

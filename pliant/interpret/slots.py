@@ -312,6 +312,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     traced = vm.traced_type
     if ta is traced or tb is traced:
         return tensor_compare(fn, a, b)
+    if ta in SYM_TYPES or tb in SYM_TYPES:
+        return compare(fn, specialize(a), specialize(b))
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]
     if tb is not ta and issubclass(tb, ta):
@@ -399,6 +401,8 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
         return graph_call(fn, (a, b), {})
     if tb is traced and ta in PLAIN_OPERANDS:
         return graph_call(fn, (a, b), {})
+    if ta in SYM_TYPES or tb in SYM_TYPES:  # beside anything else than a number, a symbolic number is its value
+        return binary(fn, specialize(a), specialize(b))
     name, reflected, inplace = BINARY_METHODS[fn]
     if inplace is not None:
         m = lookup(ta, inplace)

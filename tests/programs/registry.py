@@ -53,7 +53,10 @@ KNOWN = {
 
 
 def cases(module: str) -> list:
-    return [pytest.param(c, marks=pytest.mark.xfail(strict=False, reason=KNOWN[c.name])) if c.name in KNOWN else c for c in REGISTRY[module]]
+    def marked(c: Case) -> Any:
+        return pytest.param(c, marks=pytest.mark.xfail(strict=False, reason=KNOWN[c.name])) if c.name in KNOWN else c
+
+    return [marked(c) for c in REGISTRY[module]]
 
 
 def t(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:

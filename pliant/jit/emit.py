@@ -81,6 +81,9 @@ class Emitter:
         b, capture = self.builder, self.capture
         for effect in capture.effects:
             EFFECTS[effect.kind](self, effect)
+        # what the exit needs is made after the effects: an iterator half way through a list that has grown must find it grown
+        made, replayed = len(b.lines), self.tail
+        self.tail = []
         line = self.code.co_firstlineno
         exit_ = capture.exit
         if isinstance(exit_, Return):
@@ -91,7 +94,7 @@ class Emitter:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
         head, executable = self.graph()
-        body = [*head, *b.lines, *self.tail]
+        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *self.tail]
         text = f"def {self.name}({', '.join([*self.params, *b.slots.values()])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
         outputs = [value for value, _ in b.outputs.values()]
         return Emitted(self.compile(text, line), text, list(b.slots), executable, outputs)

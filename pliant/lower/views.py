@@ -17,7 +17,7 @@ import torch
 
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness
 
 DETACH = torch.ops.aten.detach.default
@@ -96,7 +96,14 @@ def hides_gradient(op: Any) -> bool:
     """Was this view made under `no_grad`? (Its base has gradients, the view has none, and it is not `detach`.)"""
     if op.target is DETACH:
         return False
-    return any(t.requires_grad for t in liveness.op_inputs(op)) and not any(t.requires_grad for t in liveness.op_outputs(op))
+    return any(t.requires_grad for t in liveness.op_inputs(op)) and all(without_history(t) for t in liveness.op_outputs(op))
+
+
+def without_history(t: TracedTensor) -> bool:
+    try:
+        return t.grad_fn is None
+    except Untraceable:  # autograd would make the history of a view anew, after its base was written: it has one
+        return False
 
 
 # needless views ------------------------------------------------------------------------------------

@@ -278,3 +278,11 @@ def test_explain_tells_where():
     assert len(found.graphs) == 2 and len(found.breaks) == 1
     assert found.breaks[0].code == "PL0019" and "test_compile.py" in str(found.breaks[0])
     assert torch.equal(found.result, X * 2 + 3) and "aten.mul" in str(found)
+
+
+def test_an_iterator_over_a_list_that_grew_before_the_break():
+    def fn(items):
+        items += [1.5]
+        return [pliant.graph_break() if i else item for i, item in enumerate(items)]
+
+    assert pliant.compile(fn, strict=True)([2.5]) == [2.5, None]

@@ -23,8 +23,8 @@ def run(program: Program) -> None:
 
 
 # Known to differ now and then: an exception raised in captured code that crosses a graph break in a `finally` has lost the line that
-# raised it, and one program of the grad theme appended to an outside list twice.
-UNSTEADY = pytest.mark.xfail(strict=False, reason="tracebacks across a break in finally; one doubled effect")
+# raised it.
+UNSTEADY = pytest.mark.xfail(strict=False, reason="tracebacks across a break in finally")
 
 
 @pytest.mark.parametrize("theme", [pytest.param(t, marks=UNSTEADY) if t in ("breaks", "grad") else t for t in THEMES])

@@ -1,6 +1,7 @@
 """Shared test settings: one thread, a clean compiler for every test, hypothesis profiles.
 
-PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs.
+PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs, whose failures are
+printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ torch.set_num_threads(1)
 
 FUZZ = int(os.environ.get("PLIANT_FUZZ", "0"))
 COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": list(hypothesis.HealthCheck)}
-hypothesis.settings.register_profile("ci", derandomize=True, database=None, **COMMON)
+UNSHRUNK = [p for p in hypothesis.Phase if p not in (hypothesis.Phase.shrink, hypothesis.Phase.explain)]
+hypothesis.settings.register_profile("ci", derandomize=True, database=None, phases=UNSHRUNK, **COMMON)
+hypothesis.settings.register_profile("shrink", derandomize=True, database=None, **COMMON)
 hypothesis.settings.register_profile("fuzz", max_examples=max(FUZZ, 1), **COMMON)
-hypothesis.settings.load_profile("fuzz" if FUZZ else "ci")
+hypothesis.settings.load_profile("fuzz" if FUZZ else "shrink" if os.environ.get("PLIANT_SHRINK") else "ci")
 
 
 def forget() -> None:

@@ -1,6 +1,7 @@
 """Random Python programs: eager and compiled must be indistinguishable. See `grammar.py` for what they are made of.
 
-    PLIANT_FUZZ=5000 pytest tests/differential            # many more, fresh seeds
+    PLIANT_FUZZ=5000 pytest tests/differential            # many more, fresh seeds, failures shrunk
+    PLIANT_SHRINK=1 pytest tests/differential             # shrink what fails in the fixed set
     PLIANT_TEST_IDENTITY=1 pytest tests/differential      # are the programs themselves valid?
 """
 

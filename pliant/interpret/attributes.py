@@ -188,15 +188,8 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
             return vm.interp(g, (raw, obj, t), {})
-        if outside and id(obj) not in vm.world.by_copy and not isinstance(obj, BaseException):
-            return bound_c_method(raw, obj, t)
         return raw.__get__(obj, t)
     return class_value(raw, t, name)
-
-
-def bound_c_method(raw: Any, obj: Any, t: type) -> Any:
-    """A C method of an outside object: the call policy sees it as a bound builtin."""
-    return raw.__get__(obj, t)
 
 
 def bind_class(func: Any, cls: type) -> Any:
@@ -410,7 +403,6 @@ def tensor_getattr(t: Any, name: str) -> Any:
         raw = TENSOR_LOOKUP[name] = next((b.__dict__[name] for b in torch.Tensor.__mro__ if name in b.__dict__), None)
     if type(raw) is FunctionType:
         return MethodType(raw, t)
-    vm.note_tensor_read(t, name)
     return getattr(t, name)
 
 

@@ -88,10 +88,6 @@ def handled_somewhere() -> bool:
     return False
 
 
-def note_tensor_read(t: Any, name: str) -> None:
-    """An attribute of a tensor that makes a tensor (`.T`, `.mT`, `.real`) is part of the Torch-level record."""
-
-
 def globals_source(g: dict) -> S.Source:
     return S.const(g)
 
@@ -104,7 +100,6 @@ def global_source(g: dict, name: str) -> S.Source:
 
 vm.internal_error = internal_error
 vm.record_torch = record_torch
-vm.note_tensor_read = note_tensor_read
 vm.globals_source = globals_source
 vm.global_source = global_source
 

@@ -439,11 +439,6 @@ LOOKASIDES[tuple] = sequence(tuple)
 LOOKASIDES[torch.Size] = sequence(torch.Size)
 
 
-@lookaside(set, frozenset)
-def l_set(args: tuple, kw: dict) -> Any:
-    raise AssertionError  # replaced below, one for each class
-
-
 def hashed(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
@@ -479,11 +474,6 @@ def l_dict(args: tuple, kw: dict) -> dict:
 @lookaside(range)
 def l_range(args: tuple, kw: dict) -> range:
     return range(*[concrete(a) if type(a) in SYM_TYPES else a for a in args], **kw)
-
-
-@lookaside(str, repr, ascii, format)
-def l_text(args: tuple, kw: dict) -> Any:
-    raise AssertionError  # replaced below
 
 
 def text(fn: Any) -> Callable:

@@ -415,14 +415,7 @@ def for_iter(f: Any, a: int) -> None:
 @op("UNARY_NOT")
 def unary_not(f: Any, a: Any) -> None:
     v = f.stack[-1]
-    f.stack[-1] = symbolic_not(v) if type(v) in SYM_BOOL else not truth(v)
-
-
-SYM_BOOL: set[type] = set()
-
-
-def symbolic_not(v: Any) -> Any:
-    return not bool(v)
+    f.stack[-1] = not truth(v)
 
 
 def unary(fn: Any, name: str) -> Any:
@@ -620,11 +613,6 @@ def with_except_start(f: Any, a: Any) -> None:
     r = vm.call(s[-4], (type(e), e, None), {})  # the traceback of a capture is not the program's
     f.tail = False
     s.append(r)
-
-
-def install(types_: dict[str, set]) -> None:
-    """Types known only when the other rooms are loaded."""
-    OPAQUE_TYPES.update(types_.get("opaque", ()))
 
 
 def same_object(a: Any, b: Any) -> bool:

@@ -100,12 +100,8 @@ def length(o: Any) -> Any:
         world.length(h)
         return len(o)
     if id(o) in world.outside:
-        return world.locate(len(o), world.sources[id(o)].attr("__len__()")) if False else outside_length(o)
+        raise Break("PL0007", f"the length of a {t.__module__}.{t.__qualname__}", clean=True)
     return len(o)
-
-
-def outside_length(o: Any) -> Any:
-    raise Break("PL0007", f"the length of a {type(o).__module__}.{type(o).__qualname__}", clean=True)
 
 
 def get_iter(o: Any) -> Any:
@@ -122,16 +118,13 @@ def get_iter(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         world.all(o)
-    elif id(o) in world.outside and t not in VIEWED:
+    elif id(o) in world.outside:
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
     if m is UNSET:
         g = lookup(t, "__getitem__")
         if type(g) is FunctionType:
             return sequence_iterator(o)
     return iter(o)
-
-
-VIEWED: set[type] = set()
 
 
 def sequence_iterator(o: Any) -> Any:

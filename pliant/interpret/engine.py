@@ -169,6 +169,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     trace = Trace(scope)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
+    at_entry = engine.global_state()
     with scene(scope, trace, world, history, config):
         entry_state = globalstate.save()
         frame = first_frame(fn, args, start)
@@ -190,7 +191,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         with trace.recording():
             effects = effects_of(world)
         effects += globalstate.differences(entry_state)
-        guards = final_guards(world)
+        guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_)
 
 
@@ -248,7 +249,7 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
     return f
 
 
-def final_guards(world: World) -> list[Guard]:
+def final_guards(world: World, at_entry: Any) -> list[Guard]:
     """All guards with their sites, class look-ups and torch's global state included."""
     out = []
     for g in world.guards.values():
@@ -261,7 +262,7 @@ def final_guards(world: World) -> list[Guard]:
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
-    out.append(Guard(S.func(), "GLOBAL_STATE", engine.global_state()))
+    out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 
 

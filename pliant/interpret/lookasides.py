@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
-import itertools
 import logging
 import math
 import operator
@@ -18,9 +16,8 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import concrete
-from pliant.guards import source as S
 from pliant.interpret.attributes import delattr_, getattr_, lookup, setattr_
-from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, construct, graph_call, interp, native
+from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes import force, read_cell
@@ -652,4 +649,3 @@ vm.type_of = type_of
 vm.locals = locals_of
 vm.isinstance = is_instance
 vm.specialize = concrete
-__all__ = ["S", "MethodType", "builtins", "construct", "itertools", "setattr_"]

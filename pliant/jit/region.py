@@ -8,7 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -165,9 +165,7 @@ class Region:
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
         began = time.perf_counter()
-        state = native.global_state()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
-        found.guards = [replace(g, value=state) if g.kind == "GLOBAL_STATE" else g for g in found.guards]  # as it was at entry
         found.frame_id = frame_id
         if isinstance(found.exit, Break):
             if not found.exit.frames:

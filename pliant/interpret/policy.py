@@ -136,12 +136,6 @@ def inline(fn: Any) -> Any:
     return fn
 
 
-def forget_user_kinds() -> None:
-    """Drop what `set_kind` was told: `pliant.reset()` and the tests call this."""
-    _by_user.clear()
-    runs_natively.cache_clear()
-
-
 def _user(fn: Any) -> Policy | None:
     found = _by_user.get(id(fn))
     return found[1] if found is not None else None

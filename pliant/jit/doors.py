@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.interpret import policy
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.policy import allow_in_graph, inline, skip
+from pliant.interpret.policy import allow_in_graph, inline, register, skip
 from pliant.interpret.policy_tables.row import Policy
 from pliant.interpret.state import vm
 
@@ -66,11 +65,6 @@ def run_here_disabled(fn: Callable) -> Callable:
 
     register(disabled, DISABLED)
     return disabled
-
-
-def register(fn: Any, row: Policy) -> None:
-    """Give one function a row of its own in the call policy, for as long as the process lives."""
-    policy._objects[id(fn)] = (fn, row)
 
 
 register(graph_break, ASKED)

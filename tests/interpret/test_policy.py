@@ -33,9 +33,11 @@ TORCH_SPACES = (
 
 
 @pytest.fixture(autouse=True)
-def forget():
+def own_kinds(monkeypatch):
+    """What a test says through the user's doors stays its own; what other tests' modules said when they were imported stays too."""
+    monkeypatch.setattr(policy, "_by_user", dict(policy._by_user))
     yield
-    policy.forget_user_kinds()
+    policy.runs_natively.cache_clear()
 
 
 def test_rows_are_well_formed():
@@ -168,7 +170,7 @@ def test_async_functions_break():
     assert policy.classify(g).code == "PL0040"
 
 
-def test_the_user_wins_until_forgotten():
+def test_the_user_wins():
     def f(x):
         return x + 1
 
@@ -180,8 +182,6 @@ def test_the_user_wins_until_forgotten():
     assert policy.classify(torch.is_tensor).kind == "inline"
     policy.skip(torch.add)
     assert policy.classify(torch.add).code == "PL0021"
-    policy.forget_user_kinds()
-    assert policy.classify(torch.add).kind == "graph"
     with pytest.raises(ValueError, match="not one of"):
         policy.set_kind(f, "fast")
 

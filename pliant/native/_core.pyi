@@ -8,6 +8,7 @@ CAPTURE: int
 SKIP: int
 SKIP_RECURSIVE: int
 RUN_ONLY: int
+PASS: int
 OPS: tuple[str, ...]
 
 class Guard:

@@ -13,6 +13,7 @@ enum {
     PL_SKIP = 1,           /* always evaluate this code in CPython */
     PL_SKIP_RECURSIVE = 2, /* and everything that it calls (frame hook in run mode) */
     PL_RUN_ONLY = 4,       /* use entries, but never call the miss callback */
+    PL_PASS = 8,           /* the frame hook in run mode lets this code be; entry points and its callees are not concerned */
 };
 
 /* Frame hook modes, per thread. */
@@ -42,8 +43,15 @@ int pl_enabled(void); /* global switch and this thread's disable depth */
 void pl_count_call(void);
 void pl_count_miss(void);
 void pl_count_eager(void);
-/* What a miss callback said. Consumes nothing; 0 retry, 1 eager, 2 value (new reference in *value), -1 error. */
+/* What a miss callback said. Consumes nothing; 0 retry, 1 eager (with a judge in *value, or NULL), 2 value (new reference in *value),
+ * -1 error. */
 int pl_miss_answer(PyObject *answer, PyObject **value);
+/* Hand the outcome of an eager run to its judge: judge(None), or judge(exception). If that raises, its exception is the outcome.
+ * Steals both references; without a judge the outcome stands. */
+PyObject *pl_judged(PyObject *judge, PyObject *result);
+/* hook.c: set this thread's mode; returns the one before. */
+int pl_enter(int mode);
+int pl_mode(void);
 
 int pl_guards_init(PyObject *module);
 int pl_layout_init(PyObject *module);

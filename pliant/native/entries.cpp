@@ -112,14 +112,40 @@ int pl_miss_answer(PyObject *answer, PyObject **value) {
     PyObject *what = PyTuple_Check(answer) && PyTuple_GET_SIZE(answer) > 0 ? PyTuple_GET_ITEM(answer, 0) : nullptr;
     auto is = [what](PyObject *s) { return what == s || (what && PyUnicode_CheckExact(what) && PyUnicode_Compare(what, s) == 0); };
     if (is(str_retry)) return 0;
-    if (is(str_eager)) return 1;
+    if (is(str_eager)) {
+        if (PyTuple_GET_SIZE(answer) == 2) *value = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
+        return 1;
+    }
     if (is(str_value) && PyTuple_GET_SIZE(answer) == 2) {
         *value = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
         return 2;
     }
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "a miss callback must return ('retry',), ('eager',) or ('value', x), not %.100R", answer);
+        PyErr_Format(PyExc_TypeError, "a miss callback must return ('retry',), ('eager',), ('eager', judge) or ('value', x), not %.100R", answer);
     return -1;
+}
+
+PyObject *pl_judged(PyObject *judge, PyObject *result) {
+    if (!judge) return result;
+    PyObject *type = nullptr, *error = nullptr, *tb = nullptr;
+    if (!result) {
+        PyErr_Fetch(&type, &error, &tb);
+        PyErr_NormalizeException(&type, &error, &tb);
+    }
+    const int old = pl_mode() == PL_OFF ? PL_OFF : pl_enter(PL_OFF);
+    PyObject *said = PyObject_CallOneArg(judge, error ? error : Py_None);
+    if (old != PL_OFF) pl_enter(old);
+    Py_DECREF(judge);
+    if (said) {
+        Py_DECREF(said);
+        if (!result) PyErr_Restore(type, error, tb);
+        return result;
+    }
+    Py_XDECREF(result);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(tb);
+    return nullptr;
 }
 
 } // extern "C"
@@ -280,7 +306,7 @@ static PyMethodDef methods[] = {
     {"remove_entry", remove_entry, METH_VARARGS, "remove_entry(code, entry): nothing happens if it is no longer there."},
     {"entries", entries, METH_O, "entries(code) -> list of Entry, most recently used first."},
     {"clear", clear, METH_O, "clear(code): drop entries and flags."},
-    {"set_flags", set_flags, METH_VARARGS, "set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY)"},
+    {"set_flags", set_flags, METH_VARARGS, "set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)"},
     {"get_flags", get_flags, METH_O, "get_flags(code) -> int"},
     {"reset_classes", reset_classes, METH_NOARGS, "Forget what `classify` answered for every code object."},
     {"set_enabled", set_enabled, METH_O, "set_enabled(bool) -> bool before: the process-wide switch."},
@@ -301,7 +327,7 @@ extern "C" int pl_entries_init(PyObject *module) {
     if (extra_index < 0 || !entry_type || !str_value) return -1;
     if (PyModule_AddObjectRef(module, "Entry", reinterpret_cast<PyObject *>(entry_type)) < 0) return -1;
     if (PyModule_AddIntConstant(module, "SKIP", PL_SKIP) < 0 || PyModule_AddIntConstant(module, "SKIP_RECURSIVE", PL_SKIP_RECURSIVE) < 0 ||
-        PyModule_AddIntConstant(module, "RUN_ONLY", PL_RUN_ONLY) < 0)
+        PyModule_AddIntConstant(module, "RUN_ONLY", PL_RUN_ONLY) < 0 || PyModule_AddIntConstant(module, "PASS", PL_PASS) < 0)
         return -1;
     return PyModule_AddFunctions(module, methods);
 }

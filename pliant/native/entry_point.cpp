@@ -95,7 +95,10 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
     PyObject *target = pl_entries_find(state, slots, n, fn, call + 1 + n, cap, &extra);
     if (target) {
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = slots[i];
+        const int mode = pl_mode(); // compiled code runs with the frame hook off
+        if (mode != PL_OFF) pl_enter(PL_OFF);
         *result = PyObject_Vectorcall(target, call + 1, static_cast<size_t>(n + extra) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        if (mode != PL_OFF) pl_enter(mode);
         for (Py_ssize_t i = 0; i < extra; i++) Py_DECREF(call[1 + n + i]);
         Py_DECREF(target);
     }
@@ -106,7 +109,7 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
 // Entries, then the miss callback, until something ran.
 PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code, PyObject *const *slots, Py_ssize_t n,
                 PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    PyObject *result = nullptr;
+    PyObject *result = nullptr, *judge = nullptr;
     for (int round = 0; round <= kRetries; round++) {
         if (try_entries(self, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) return result;
         PlCodeState *state = pl_state_of(code);
@@ -116,8 +119,11 @@ PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code
         for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(frame_args, i, Py_NewRef(slots[i]));
         pl_count_miss();
         PyObject *miss = Py_NewRef(self->miss);
+        const int mode = pl_mode();
+        if (mode != PL_OFF) pl_enter(PL_OFF);
         PyObject *answer = PyObject_CallFunctionObjArgs(miss, reinterpret_cast<PyObject *>(self), reinterpret_cast<PyObject *>(fn),
                                                         frame_args, nullptr);
+        if (mode != PL_OFF) pl_enter(mode);
         Py_DECREF(miss);
         Py_DECREF(frame_args);
         if (!answer) return nullptr;
@@ -125,9 +131,12 @@ PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code
         Py_DECREF(answer);
         if (what == 2) return result;
         if (what < 0) return nullptr;
-        if (what == 1) break;
+        if (what == 1) {
+            judge = result;
+            break;
+        }
     }
-    return run_eagerly(self, args, nargsf, kwnames);
+    return pl_judged(judge, run_eagerly(self, args, nargsf, kwnames));
 }
 
 PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {

@@ -75,7 +75,9 @@ static void uninstall(void) {
     if (_PyInterpreterState_GetEvalFrameFunc(interp) == hook) _PyInterpreterState_SetEvalFrameFunc(interp, below);
 }
 
-static int enter(int new_mode) {
+int pl_mode(void) { return mode; }
+
+int pl_enter(int new_mode) {
     const int old = mode;
     mode = new_mode;
     if (old == PL_OFF && new_mode != PL_OFF) users++;
@@ -97,9 +99,9 @@ static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwfl
 }
 
 static PyObject *evaluate_in(int new_mode, PyThreadState *ts, _PyInterpreterFrame *f) {
-    const int old = enter(new_mode);
+    const int old = pl_enter(new_mode);
     PyObject *r = evaluate(ts, f, 0);
-    enter(old);
+    pl_enter(old);
     return r;
 }
 
@@ -171,7 +173,7 @@ static PyObject *run_in_place(PyThreadState *ts, _PyInterpreterFrame *f, PyObjec
     F_SETIP(f, code, 0);
     Py_DECREF(old_code);
     Py_DECREF(old_func);
-    return evaluate(ts, f, 0);
+    return evaluate_in(PL_OFF, ts, f);
 }
 
 /* 1: *result is the frame's; 0: no entry holds. */
@@ -192,7 +194,9 @@ static int try_entries(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *
         *result = run_in_place(ts, f, target, n, slots, nslots);
     } else if (target) {
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = f->localsplus[i];
+        const int old = pl_enter(PL_OFF); /* compiled code runs with the hook off; where it breaks, it turns it on again */
         PyObject *r = PyObject_Vectorcall(target, call + 1, (size_t)(n + nslots) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        pl_enter(old);
         for (Py_ssize_t i = 0; i < nslots; i++) Py_DECREF(slots[i]);
         Py_DECREF(target);
         *result = finish(ts, f, r);
@@ -214,27 +218,30 @@ static PyObject *frame_args(_PyInterpreterFrame *f, Py_ssize_t n, int as_list) {
 static PyObject *run_frame(PyThreadState *ts, _PyInterpreterFrame *f) {
     PyCodeObject *code = F_CODE(f);
     const Py_ssize_t n = pl_frame_args(code);
-    PyObject *result = NULL;
+    PyObject *result = NULL, *judge = NULL;
     for (int round = 0; round <= RETRIES; round++) {
         if (try_entries(ts, f, code, n, &result)) return result;
         PlCodeState *state = pl_state_of(code);
-        if (round == RETRIES || !run_callback || (state && (pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP)))) break;
+        if (round == RETRIES || !run_callback || (state && (pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP | PL_PASS)))) break;
         PyObject *args = frame_args(f, n, 0);
         if (!args) return finish(ts, f, NULL);
         pl_count_miss();
         PyObject *callback = Py_NewRef(run_callback);
-        const int old = enter(PL_OFF);
+        const int old = pl_enter(PL_OFF);
         PyObject *answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)F_FUNC(f), args, NULL);
-        enter(old);
+        pl_enter(old);
         Py_DECREF(callback);
         Py_DECREF(args);
         const int what = answer ? pl_miss_answer(answer, &result) : -1;
         Py_XDECREF(answer);
         if (what == 2 || what < 0) return finish(ts, f, what == 2 ? result : NULL);
-        if (what == 1) break;
+        if (what == 1) {
+            judge = result;
+            break;
+        }
     }
     PlCodeState *state = pl_state_of(code);
-    return evaluate_in(state && (pl_state_flags(state) & PL_SKIP_RECURSIVE) ? PL_OFF : PL_RUN, ts, f);
+    return pl_judged(judge, evaluate_in(state && (pl_state_flags(state) & PL_SKIP_RECURSIVE) ? PL_OFF : PL_RUN, ts, f));
 }
 
 /* 1 native, 2 interpret, -1 error */
@@ -244,9 +251,9 @@ static int class_of(PyCodeObject *code) {
     int k = pl_state_class(state);
     if (k || !classify) return k ? k : 1;
     PyObject *callback = Py_NewRef(classify);
-    const int old = enter(PL_OFF);
+    const int old = pl_enter(PL_OFF);
     PyObject *answer = PyObject_CallOneArg(callback, (PyObject *)code);
-    enter(old);
+    pl_enter(old);
     Py_DECREF(callback);
     if (!answer) return -1;
     k = (int)PyLong_AsLong(answer);
@@ -273,9 +280,9 @@ static PyObject *capture_frame(PyThreadState *ts, _PyInterpreterFrame *f, int th
     PyObject *args = frame_args(f, pl_frame_args(code), 1);
     if (!args) return finish(ts, f, NULL);
     PyObject *callback = Py_NewRef(capture_callback);
-    const int old = enter(PL_OFF);
+    const int old = pl_enter(PL_OFF);
     PyObject *r = PyObject_CallFunctionObjArgs(callback, (PyObject *)F_FUNC(f), args, NULL);
-    enter(old);
+    pl_enter(old);
     Py_DECREF(callback);
     Py_DECREF(args);
     return finish(ts, f, r);
@@ -294,7 +301,7 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     PyCodeObject *code = F_CODE(f);
     PlCodeState *state = pl_state_of(code);
     if (throwflag || f->owner != FRAME_OWNED_BY_THREAD || TRACING(ts) || !pl_enabled() ||
-        (code->co_flags & PLAIN_FUNCTION) != PLAIN_FUNCTION || (state && (pl_state_flags(state) & PL_SKIP)))
+        (code->co_flags & PLAIN_FUNCTION) != PLAIN_FUNCTION || (state && (pl_state_flags(state) & (PL_SKIP | PL_PASS))))
         return evaluate(ts, f, throwflag);
     if (state && (pl_state_flags(state) & PL_SKIP_RECURSIVE)) return evaluate_in(PL_OFF, ts, f);
     return run_frame(ts, f);
@@ -303,9 +310,9 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
 /* ---- module functions ---- */
 
 static PyObject *call_in(int new_mode, PyObject *fn, PyObject *args, PyObject *kwargs) {
-    const int old = enter(new_mode);
+    const int old = pl_enter(new_mode);
     PyObject *r = PyObject_Call(fn, args, kwargs);
-    enter(old);
+    pl_enter(old);
     return r;
 }
 
@@ -334,7 +341,7 @@ static PyObject *set_mode(PyObject *self, PyObject *value) {
     (void)self;
     if (m == -1 && PyErr_Occurred()) return NULL;
     if (m < PL_OFF || m > PL_CAPTURE) return PyErr_Format(PyExc_ValueError, "mode must be OFF, RUN or CAPTURE");
-    return PyLong_FromLong(enter((int)m));
+    return PyLong_FromLong(pl_enter((int)m));
 }
 
 static PyObject *get_mode(PyObject *self, PyObject *unused) {

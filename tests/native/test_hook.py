@@ -258,11 +258,58 @@ def test_recursion_without_a_limit_spares_the_c_stack():
 def test_compiled_recursion():
     scope = scope_of("def fn(x):\n return 'plain' if x == 0 else fn(x - 1)\ndef outer(x):\n return fn(x)\n")
 
-    def target(x):
-        return scope["fn"](x - 1) + 1 if x else 0
+    def target(x):  # compiled code runs with the hook off, and turns it on for what it calls of the user's
+        return in_run(scope["fn"], x - 1) + 1 if x else 0
 
     native.add_entry(scope["fn"].__code__, ALWAYS, target)
     assert in_run(scope["outer"], 300) == 300
+
+
+def test_compiled_code_runs_with_the_hook_off():
+    scope = scope_of("def fn(x):\n return 'plain'\ndef outer(x):\n return fn(x)\n")
+    native.add_entry(scope["fn"].__code__, ALWAYS, lambda x: native.get_mode())
+    assert in_run(scope["outer"], 1) == native.OFF
+    assert in_run(native.EntryPoint(scope["fn"]), 1) == native.OFF
+    assert in_run(native.get_mode) == native.RUN
+
+
+def test_code_that_is_passed_over_is_not_asked_about():
+    scope = scope_of("def fn(x):\n return inner(x)\ndef inner(x):\n return 'plain'\ndef outer(x):\n return fn(x)\n")
+    asked = []
+    native.set_flags(scope["fn"].__code__, native.PASS)
+    native.set_run_callback(lambda fn, args: asked.append(fn.__name__) or ("eager",))
+    try:
+        assert in_run(scope["outer"], 1) == "plain"
+    finally:
+        native.set_run_callback(None)
+    assert asked == ["outer", "inner"]
+    native.add_entry(scope["fn"].__code__, ALWAYS, lambda x: "compiled")
+    assert native.EntryPoint(scope["fn"])(1) == "compiled"
+
+
+@pytest.mark.parametrize("through", ["hook", "entry point"])
+def test_a_judge_hears_how_the_eager_run_went(through):
+    scope = scope_of("def fn(x):\n return 1 / x\ndef outer(x):\n return fn(x)\n")
+    heard = []
+
+    def judge(error):
+        heard.append(type(error))
+        if error is None:
+            raise LookupError("unexpected")
+
+    def miss(*args):
+        return ("eager", judge) if args[-2] is scope["fn"] else ("eager",)
+
+    native.set_run_callback(miss if through == "hook" else None)
+    call = scope["outer"] if through == "hook" else native.EntryPoint(scope["fn"], miss)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            in_run(call, 0)
+        with pytest.raises(LookupError):
+            in_run(call, 1)
+    finally:
+        native.set_run_callback(None)
+    assert set(heard) == {ZeroDivisionError, type(None)}
 
 
 def test_mode_is_of_the_thread():

@@ -1,0 +1,24 @@
+"""Other people's models, tiny and with random weights: what `benchmarks.crawl` compiles."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: family: the module that has it. Imported only when asked for: each needs its library.
+FAMILIES = {
+    "encoders": "texts",
+    "decoders": "texts",
+    "experts": "texts",
+    "states": "texts",
+    "translators": "texts",
+    "generation": "texts",
+    "vision": "senses",
+    "audio": "senses",
+    "mixed": "senses",
+}
+
+
+def load(family: str) -> list[Any]:
+    """The models of a family. ImportError where its library is not installed."""
+    return importlib.import_module(f"benchmarks.zoo.{FAMILIES[family]}").FAMILIES[family]

@@ -19,7 +19,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
-STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "entries")
+STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries")
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -131,6 +131,10 @@ def reset() -> None:
 
 
 def stats() -> dict[str, int]:
-    """Process-wide counts since the last `reset()`: captures, recompiles, graph_breaks, fallbacks, entries, calls (entries run)."""
+    """Process-wide counts since the last `reset()`.
+
+    captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
+    with an exception of the program's own, which CPython raised again), entries, calls (entries run).
+    """
     counted = events.counters()
     return {name: counted.get(name, 0) for name in STATISTICS} | {"calls": native.counters()["calls"]}

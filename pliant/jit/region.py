@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,7 +19,7 @@ from pliant.errors import BackendError, GraphBreakError, InternalError, PliantEr
 from pliant.graph.traced import Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compile_guards
-from pliant.interpret import CaptureFailed, UserError, capture
+from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
 from pliant.jit import resume
@@ -30,6 +30,7 @@ from pliant.jit.reconstruct import CannotReconstruct
 
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
+MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
 EXPLAINED = 8  # entries whose failure is worth explaining
 
 _lock = threading.RLock()
@@ -104,7 +105,7 @@ class Region:
     # -- a miss -------------------------------------------------------------------------------------------------------------
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
-        with _lock:
+        with _lock, collection_paused():
             if vm.active:  # a call made by the program that is being captured
                 return EAGER
             code = fn.__code__
@@ -118,10 +119,8 @@ class Region:
                 return self.limit(code)
             try:
                 return self.compile(fn, args, record)
-            except UserError:
-                record.user_errors += 1
-                record.skip = (1 << record.user_errors) - 2
-                return EAGER
+            except UserError as e:
+                return "eager", self.judge(code, record, e.error)
             except (GraphBreakError, BackendError):
                 if self.config.strict or self.config.fullgraph:
                     raise
@@ -136,6 +135,26 @@ class Region:
                 return self.fall_back(code, record, e)
             finally:
                 vm.world = vm.trace = vm.scope = vm.history = None  # they hold the user's tensors
+
+    def judge(self, code: CodeType, record: Record, expected: BaseException) -> Callable[[BaseException | None], None]:
+        """What hears how the eager run went after a capture that ended with the exception `expected`.
+
+        The program's own exceptions come again; one that does not was pliant's. Either way the frame ran once, in CPython.
+        """
+
+        def hear(actual: BaseException | None) -> None:
+            if type(actual) is type(expected):
+                events.count("user_errors")
+                record.user_errors += 1
+                record.skip = (1 << min(record.user_errors, MOST_SKIPPED)) - 2
+                return
+            got = "nothing" if actual is None else f"{type(actual).__name__}: {actual}"
+            text = f"the capture raised {type(expected).__name__}: {expected}; CPython raised {got}"
+            if self.config.strict:
+                raise InternalError(f"{where(code)}: {text}") from expected
+            self.fall_back(code, record, InternalError(text))
+
+        return hear
 
     def limit(self, code: CodeType) -> tuple:
         if self.config.fullgraph:

@@ -1,11 +1,11 @@
 """The Python-in-Python interpreter: a frame's bytecode, run on stand-ins for the outside world."""
 
 from pliant.interpret.capture import NULL, UNSET, Capture, Effect, FrameState, LoopBack, Return, Start
-from pliant.interpret.engine import CaptureFailed, UserError, capture
+from pliant.interpret.engine import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.generators import Generator
 from pliant.interpret.world import Opaque, World
 
 __all__ = [
     "NULL", "UNSET", "Capture", "CaptureFailed", "Effect", "FrameState", "Generator", "LoopBack", "Opaque", "Return", "Start",
-    "UserError", "World", "capture",
+    "UserError", "World", "capture", "collection_paused",
 ]  # fmt: skip

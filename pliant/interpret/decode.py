@@ -9,10 +9,11 @@ from __future__ import annotations
 import dis
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from pliant.guards.guard import Site
 from pliant.interpret.capture import UNSET
 
 BINARY = (
@@ -59,6 +60,14 @@ class Decoded:
     is_generator: bool
     index_at: dict[int, int]  # byte offset -> instruction index (EXTENDED_ARG prefixes included)
     loop_headers: set[int]  # targets of backward jumps, instruction indexes
+    sites: dict[int, Site] = field(default_factory=dict, repr=False)
+
+    def site(self, i: int) -> Site:
+        """The place of instruction `i`, whoever called this code."""
+        s = self.sites.get(i)
+        if s is None:
+            s = self.sites[i] = Site(self.code.co_filename, self.lines[i], self.code.co_qualname, self.offsets[i], self.code)
+        return s
 
 
 _decoded: dict[CodeType, Decoded] = {}

@@ -16,7 +16,7 @@ from pliant.graph import symnode
 from pliant.graph.trace import TorchOp, Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
-from pliant.guards.guard import Guard, Site
+from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
 from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build, policy  # noqa: F401  (they register themselves)
 from pliant.interpret.binding import make_frame
@@ -145,22 +145,31 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
     Returns what was learned. Raises UserError when the program itself raises, CaptureFailed when pliant cannot go on.
     """
     vm.break_serial = -1
-    gc_was_on = gc.isenabled()
-    gc.disable()
     try:
-        seen: set[tuple] = set()
-        for _ in range(MAX_RESTARTS):
-            try:
-                return attempt(fn, args, start, history, config)
-            except Restart as r:
-                if (r.serial, r.count) in seen:
-                    raise CaptureFailed(f"cannot break at {r.reason}") from None
-                seen.add((r.serial, r.count))
-                vm.break_serial, vm.break_count, vm.break_code, vm.break_reason = r.serial, r.count, r.code, r.reason
-        raise CaptureFailed("too many restarts")
+        with collection_paused():
+            seen: set[tuple] = set()
+            for _ in range(MAX_RESTARTS):
+                try:
+                    return attempt(fn, args, start, history, config)
+                except Restart as r:
+                    if (r.serial, r.count) in seen:
+                        raise CaptureFailed(f"cannot break at {r.reason}") from None
+                    seen.add((r.serial, r.count))
+                    vm.break_serial, vm.break_count, vm.break_code, vm.break_reason = r.serial, r.count, r.code, r.reason
+            raise CaptureFailed("too many restarts")
     finally:
         vm.break_serial = -1
-        if gc_was_on:
+
+
+@contextlib.contextmanager
+def collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside: it would walk the whole process again and again while nearly nothing can be freed yet."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
             gc.enable()
 
 
@@ -250,15 +259,8 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
 
 
 def final_guards(world: World, at_entry: Any) -> list[Guard]:
-    """All guards with their sites, class look-ups and torch's global state included."""
-    out = []
-    for g in world.guards.values():
-        where = g.site
-        site = None
-        if where is not None:
-            d, i = where
-            site = Site(d.code.co_filename, d.lines[i], d.code.co_qualname, d.offsets[i], d.code)
-        out.append(Guard(g.source, g.kind, g.value, site))
+    """All guards, class look-ups and torch's global state included."""
+    out = list(world.guards.values())
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
@@ -294,4 +296,4 @@ def captured_frame(fn: Any, args: list) -> Any:
 
 
 engine.set_capture_callback(captured_frame, classify)
-__all__ = ["CaptureFailed", "UserError", "capture", "opcodes_build", "site_of"]
+__all__ = ["CaptureFailed", "UserError", "capture", "collection_paused", "opcodes_build", "site_of"]

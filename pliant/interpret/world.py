@@ -138,8 +138,8 @@ class World:
         k = (source, kind, key)
         if k not in self.guards:
             f = vm.frame
-            where = (f.decoded, f.pc - 1 if f.pc else 0) if f is not None else None
-            self.guards[k] = Guard(source, kind, value, where)
+            site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
+            self.guards[k] = Guard(source, kind, value, site)
 
     def type_attr(self, cls: type, name: str, found: Any) -> None:
         """The program relied on what the class look-up of `name` gives."""
@@ -569,13 +569,13 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
         else:
             name = world.new_symbol(source.size(i))
             lo = 2 if n > 1 else 0
-            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i))))
+            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True)))
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
     offset: Any = v.storage_offset()
     if not all(static):
         name = world.new_symbol(source.offset())
-        offset = to_sym(scope, scope.backed(name, hint=offset, lo=0, source=source.offset()))
+        offset = to_sym(scope, scope.backed(name, hint=offset, size_like=True, source=source.offset()))
     t = world.trace.input(v, source, tuple(sizes), tuple(strides), offset, v.requires_grad)
     if type(v) is not torch.Tensor:
         t.pytype = type(v)
@@ -612,12 +612,12 @@ def trace_strides(
             out[i] = spec[i] = st
         elif out[i] is None:
             name = world.new_symbol(source.stride(i), "t")
-            out[i] = to_sym(scope, scope.backed(name, hint=st, lo=0, source=source.stride(i)))
+            out[i] = to_sym(scope, scope.backed(name, hint=st, size_like=True, source=source.stride(i)))
         elif type(out[i]) is int:
             spec[i] = st
         else:
             name = world.new_symbol(source.stride(i), "t")
-            world.relations.append(StrideIs(scope.backed(name, hint=st, lo=0, source=source.stride(i)), out[i].node.expr))
+            world.relations.append(StrideIs(scope.backed(name, hint=st, size_like=True, source=source.stride(i)), out[i].node.expr))
         done.append(i)
     return out, spec
 

@@ -167,14 +167,16 @@ def origin(site: Site) -> tuple[CodeType, int]:
 
 def lesson(guard: Guard) -> Guard:
     """What `learn` needs of a guard, without keeping the user's objects alive."""
-    value = guard.value
-    if guard.kind == "TENSOR_MATCH":
-        value = replace(value, example=None)
-    elif guard.kind == "ID_MATCH":
+    kind, value = guard.kind, guard.value
+    if kind == "ID_MATCH":
         value = type(value)
-    elif guard.kind != "EQ_MATCH":
+    elif kind == "TENSOR_MATCH":
+        value = replace(value, example=None)
+    elif value is None or kind == "EQ_MATCH":
+        return guard
+    else:
         value = None
-    return replace(guard, value=value)
+    return Guard(guard.source, kind, value, guard.site)
 
 
 def module_state(source: Source) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,10 +35,13 @@ INT64 = range(-(2**63), 2**63)
 class Node:
     """A source in the tree: its checks and what is read from it."""
 
-    __slots__ = ("checks", "children", "reg", "source", "tensor", "var", "wants_var")
+    __slots__ = ("base", "checks", "children", "first", "numbers", "reg", "source", "tensor", "var", "wants_var")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, base: Node | None) -> None:
         self.source = source
+        self.base = base
+        self.first = -1  # the first guard here or below
+        self.numbers = False  # sizes, strides or the offset are read from it
         self.checks: list[tuple[int, Guard]] = []
         self.children: list[Node] = []
         self.reg = -1
@@ -58,7 +62,8 @@ class Compiler:
         self.roots: list[Node] = []
         self.code: list[tuple] = []
         self.why: list[tuple[str, int]] = []  # per instruction: ("guard" | "relation" | "read", index)
-        self.reader: dict[int, Source] = {}  # instruction -> the source that it reads
+        self.reader: dict[int, Node] = {}  # instruction -> what it reads
+        self.int_vars: dict[int, int] = {}  # guard -> the variable that it checks
         self.nregs = self.nvars = self.nargs = 0
         self.native_relations: list[list[tuple[int, int]]] = []
         self.relation_vars: list[tuple[str, ...]] = []
@@ -78,8 +83,11 @@ class Compiler:
     def node(self, source: Source) -> Node:
         n = self.nodes.get(source)
         if n is None:
-            n = self.nodes[source] = Node(source)
-            (self.roots if source.base is None else self.node(source.base).children).append(n)
+            base = self.node(source.base) if source.base is not None else None
+            n = self.nodes[source] = Node(source, base)
+            (self.roots if base is None else base.children).append(n)
+            if base is not None and source.op in INT_SOURCES:
+                base.numbers = True
         return n
 
     def collect(self) -> None:
@@ -88,18 +96,23 @@ class Compiler:
                 self.state.append((index, guard))
                 continue
             n = self.node(guard.source)
-            if guard.kind in CROSS:
+            above: Node | None = n
+            while above is not None and above.first < 0:
+                above.first = index
+                above = above.base
+            kind = guard.kind
+            if kind in CROSS:
                 self.cross.append((index, guard))
                 for other in others(guard):
                     self.node(other)
-            elif guard.kind == "PREDICATE":
+            elif kind == "PREDICATE":
                 self.asked.append((index, guard))
             else:
                 n.checks.append((index, guard))
-                if guard.kind in ("FLOAT", "BOOL"):
-                    self.boxed.add(guard.source)
-                if guard.kind == "TENSOR_MATCH":
+                if kind == "TENSOR_MATCH":
                     n.tensor = fast_tensor(guard.value)
+                elif kind == "FLOAT" or kind == "BOOL":
+                    self.boxed.add(guard.source)
         for source in self.symbols.values():
             self.node(source).wants_var = True
         for slot in self.slots:
@@ -114,18 +127,21 @@ class Compiler:
 
     def visit(self, n: Node, base: Node | None) -> None:
         self.read(n, base)
-        for index, guard in sorted(n.checks, key=lambda c: ORDER.get(c[1].kind, 3)):
+        if len(n.checks) > 1:
+            n.checks.sort(key=lambda c: ORDER.get(c[1].kind, 3))
+        for index, guard in n.checks:
             self.check(n, index, guard)
         if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and n.source not in self.boxed:
             self.bind_object(n, ("read", len(self.code)))
-        # Metadata before anything else below a tensor: most misses are seen there.
-        for child in sorted(n.children, key=lambda c: c.source.op not in INT_SOURCES):
+        if n.numbers:  # before anything else below a tensor: most misses are seen there
+            n.children.sort(key=lambda c: c.source.op not in INT_SOURCES)
+        for child in n.children:
             self.visit(child, n)
 
     def read(self, n: Node, base: Node | None) -> None:
         op, arg = n.source.op, n.source.arg
         why = ("read", len(self.code))
-        self.reader[len(self.code)] = n.source
+        self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
         if op in INT_SOURCES:
             dim = arg if op != "offset" else 0
@@ -165,8 +181,13 @@ class Compiler:
 
     def check(self, n: Node, index: int, guard: Guard) -> None:
         kind, value, reg, why = guard.kind, guard.value, n.reg, ("guard", index)
-        if n.source.op in INT_SOURCES:
+        if reg < 0:
+            self.int_vars[index] = n.var
             self.check_int(n, kind, value, why)
+        elif kind in SIMPLE:
+            op, convert = SIMPLE[kind]
+            self.code.append((op, -1, reg, 0, value if convert is None else convert(value)))
+            self.why.append(why)
         elif kind == "INT":
             if n.var < 0:
                 self.bind_object(n, why)
@@ -178,9 +199,6 @@ class Compiler:
             self.emit("LENGTH", -1, reg, value, None, why)
         elif kind == "TYPE_ATTRS":
             self.emit(kind, -1, reg, 0, {name: (absence(n.source, name, v), v) for name, v in value.items()}, why)
-        elif kind in SIMPLE:
-            op, convert = SIMPLE[kind]
-            self.emit(op, -1, reg, 0, convert(value), why)
         else:
             raise ValueError(f"unknown guard kind {kind}")
 
@@ -310,14 +328,15 @@ class Compiler:
         return native.Guard(self.code, self.native_relations, counts, self.out, visible, self.predicates, describe)
 
 
-SIMPLE = {
-    "TYPE_MATCH": ("IS_TYPE", lambda v: v),
-    "ID_MATCH": ("IS_OBJECT", lambda v: v),
-    "EQ_MATCH": ("EQ", lambda v: v),
-    "DICT_KEYS": ("KEYS", tuple),
-    "DICT_CONTAINS": ("CONTAINS", tuple),
-    "SET_EQUALS": ("SET_EQ", lambda v: v),
-    "FUNCTION": ("FUNCTION", tuple),
+#: Guards that are one instruction over a register: its number, and what becomes of the value (None: nothing).
+SIMPLE: dict[str, tuple[int, Any]] = {
+    "TYPE_MATCH": (OP["IS_TYPE"], None),
+    "ID_MATCH": (OP["IS_OBJECT"], None),
+    "EQ_MATCH": (OP["EQ"], None),
+    "DICT_KEYS": (OP["KEYS"], tuple),
+    "DICT_CONTAINS": (OP["CONTAINS"], tuple),
+    "SET_EQUALS": (OP["SET_EQ"], None),
+    "FUNCTION": (OP["FUNCTION"], tuple),
 }
 
 
@@ -355,16 +374,10 @@ class Describe:
         self.relations = tuple(c.relations)
         self.relation_vars = c.relation_vars
         self.vars = {name: c.nodes[s].var for name, s in c.symbols.items()}
-        self.int_vars = {i: c.nodes[g.source].var for i, g in enumerate(c.guards) if g.source.op in INT_SOURCES}
+        self.int_vars = c.int_vars
         self.why = c.why
         self.predicate_why = c.predicate_why
-        first: dict[Source, int] = {}  # the first guard at or below a source
-        for i, g in enumerate(c.guards):
-            step: Source | None = g.source
-            while step is not None and step not in first:
-                first[step] = i
-                step = step.base
-        self.readers = {i: (label(s), s.op in ROOTS, first.get(s)) for i, s in c.reader.items()}
+        self.readers = {i: (label(n.source), n.source.op in ROOTS, n.first if n.first >= 0 else None) for i, n in c.reader.items()}
 
     def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
         late = instruction - len(self.why) - 1  # the program ends with one instruction of its own
@@ -401,29 +414,32 @@ def name_of(source: Source | str) -> str:
 
 
 def expectation(guard: Guard) -> Any:
-    """What is needed to say later what the guard wanted, without holding on to objects."""
-    v = guard.value
-    if guard.kind == "TENSOR_MATCH":
-        return v.pytype.__name__, v.dtype, v.device, v.requires_grad, v.sizes, v.strides
-    if guard.kind == "TYPE_MATCH":
-        return type_text(v)
-    if guard.kind == "ID_MATCH":
-        return object_text(v)
-    if guard.kind == "ALIAS":
-        return f"the object at {v.name}"
-    if guard.kind == "TYPE_ATTRS":
-        return f"the same class attributes {', '.join(v)}"
-    if guard.kind in FIXED:
-        return FIXED[guard.kind]
-    if guard.kind in ("EQ_MATCH", "LENGTH") and type(v) in ATOMS:
+    """What is needed to say later what the guard wanted, without holding on to objects; `text_of` makes the words."""
+    v, kind = guard.value, guard.kind
+    if kind == "TYPE_MATCH":
+        return weakref.ref(v)
+    if kind == "DICT_CONTAINS" and type(v[0]) is str or kind == "EQ_MATCH" and type(v) in ATOMS or kind == "LENGTH":
         return v
-    return clip(repr_of(v))
+    if kind == "DICT_KEYS" and set(map(type, v)) <= {str}:
+        return v
+    if kind == "TENSOR_MATCH":
+        return v.pytype.__name__, v.dtype, v.device, v.requires_grad, v.sizes, v.strides
+    if kind == "ID_MATCH":
+        return object_text(v)
+    if kind == "ALIAS":
+        return f"the object at {v.name}"
+    if kind == "TYPE_ATTRS":
+        return f"the same class attributes {', '.join(v)}"
+    return FIXED[kind] if kind in FIXED else clip(repr_of(v))
 
 
 def text_of(kind: str, value: Any) -> str:
     if kind == "TENSOR_MATCH":
         return tensor_text(*value)
-    return repr(value) if kind in ("EQ_MATCH", "LENGTH") and type(value) is not str else str(value)
+    if kind == "TYPE_MATCH":
+        t = value()
+        return type_text(t) if t is not None else "a class that is gone"
+    return value if type(value) is str else clip(repr(value))
 
 
 MESSAGES = {

@@ -46,13 +46,14 @@ class Source:
     | offset    |                | `base.storage_offset()`, an int                                |
     """
 
-    __slots__ = ("op", "base", "arg", "_name", "__weakref__")
+    __slots__ = ("op", "base", "arg", "_name", "_root", "__weakref__")
 
     def __init__(self, op: str, base: Source | None, arg: Any) -> None:
         self.op = op
         self.base = base
         self.arg = arg
         self._name: str | None = None
+        self._root: Source | None = base.root if base is not None else None
 
     @property
     def name(self) -> str:
@@ -63,10 +64,7 @@ class Source:
 
     @property
     def root(self) -> Source:
-        s = self
-        while s.base is not None:
-            s = s.base
-        return s
+        return self if self._root is None else self._root
 
     def __repr__(self) -> str:
         return self.name

@@ -23,14 +23,15 @@ def env_flag(name: str) -> bool:
 class Config:
     """What `pliant.compile` was told.
 
-    dynamic: None (sizes and ints are symbolic until the program specializes them), True (also ints held by objects), False (all static).
+    dynamic: None (sizes and ints are symbolic until the program specializes them), True (also ints held by objects), False (all static),
+    or declared dims: a table made of what the user said of each parameter (`jit/dims.py`).
     fullgraph: a graph break is an error.
     backend: "aten", another registered name, or a callable `(GraphModule, example_inputs) -> callable`.
     strict: internal errors are raised instead of falling back to eager PyTorch (default: the environment variable PLIANT_STRICT).
     """
 
     backend: str | Callable = "aten"
-    dynamic: bool | None = None
+    dynamic: bool | tuple | None = None
     fullgraph: bool = False
     strict: bool = False
     mode: str | None = None

@@ -7,23 +7,74 @@ is always a safe answer, because PyTorch then takes the path that works for any 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.relation import normal
 from pliant.symbolic.scope import Scope
 
 CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
+class Framework:
+    """Whether PyTorch's own code is running on stand-ins (`depth` > 0): then a question is not the program's own branch."""
+
+    depth = 0
+
+
+@contextmanager
+def framework() -> Iterator[None]:
+    """While inside, decisions that only the run could take are taken for the general case (`general`)."""
+    Framework.depth += 1
+    try:
+        yield
+    finally:
+        Framework.depth -= 1
+
+
+@contextmanager
+def program() -> Iterator[None]:
+    """While inside, the user's program runs again, called from PyTorch's code: its branches are its own."""
+    depth, Framework.depth = Framework.depth, 0
+    try:
+        yield
+    finally:
+        Framework.depth = depth
+
+
 def ask(scope: Scope, cond: Any, site: Any) -> bool:
-    """Whether `cond` holds: proved, else decided under a guard, else (no hint, no proof) False."""
+    """Whether `cond` holds: proved, else decided under a guard, else (no hint, no proof, or a declared dim) False."""
     if cond is True or cond is False:
         return cond
     c = cond.const
     if c is not None:
         return bool(c)
-    return scope.decide(cond, site) if cond.backed else scope.decide_or_false(cond, site)
+    if not cond.backed or any([s.info.dim is not None for s in cond.symbols()]):
+        return scope.decide_or_false(cond, site)
+    return scope.decide(cond, site)
+
+
+def general(scope: Scope, cond: Expr, site: Any) -> bool:
+    """The answer to a question of PyTorch's own code on sizes that only the run knows: proved, or that of the general case.
+
+    Such code asks whether a size is 0 or 1, or two sizes are the same, to take a short cut; the general path is right for all sizes, the
+    kernels that it reaches look again. Raises `DataDependent` for what is not a question of this kind.
+    """
+    if scope.known_true(cond):
+        return True
+    if scope.known_false(cond):
+        return False
+    if cond.op == "not":
+        return not general(scope, cond.args[0], site)
+    if cond.op in ("and", "or"):
+        return (all if cond.op == "and" else any)([general(scope, a, site) for a in cond.args])
+    relation = normal(cond)
+    if relation.op in ("eq", "ne") and relation.args[0].kind is int:
+        return relation.op == "ne"
+    return scope.decide(cond, site)
 
 
 def is_packed(scope: Scope, sizes: list[Expr], strides: list[Expr], order: list[int] | tuple[int, ...], site: Any) -> bool:

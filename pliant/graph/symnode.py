@@ -160,7 +160,10 @@ class SymNode:
         c = self.expr.const
         if c is not None:
             return bool(c)
-        return self.scope.decide(truth(self.expr), site_hook())
+        cond = truth(self.expr)
+        if layout.Framework.depth and not cond.backed:
+            return layout.general(self.scope, cond, site_hook())
+        return self.scope.decide(cond, site_hook())
 
     def int_(self) -> int:
         return self.guard_int()

@@ -11,8 +11,8 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 
 from pliant import native as engine
-from pliant.errors import PliantError
-from pliant.graph import symnode
+from pliant.errors import ConstraintViolation, PliantError
+from pliant.graph import layout, symnode
 from pliant.graph.trace import TorchOp, Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
@@ -51,7 +51,7 @@ vm.capture_failed = CaptureFailed
 
 def internal_error(e: BaseException) -> bool:
     """Errors of pliant itself never reach the user's `except` clauses."""
-    return isinstance(e, (CaptureFailed, UserError))
+    return isinstance(e, (CaptureFailed, UserError, ConstraintViolation))
 
 
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
@@ -61,11 +61,12 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     trace.torch_ops.append(rec)
     n = len(trace.ops)
     try:
-        rec.out = out = fn(*args, **kwargs)
+        with layout.framework():
+            rec.out = out = fn(*args, **kwargs)
     except Exception as e:
         if "concrete integers" in str(e):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]
-            with enable_python_dispatcher():
+            with enable_python_dispatcher(), layout.framework():
                 rec.out = out = fn(*args, **kwargs)
             return out
         if is_limit(e):
@@ -193,7 +194,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)
         except LoopBackSignal:
             exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))
-        except (Restart, CaptureFailed):
+        except (Restart, CaptureFailed, ConstraintViolation):
             raise
         except Exception as e:
             raise UserError(e) from e
@@ -287,7 +288,8 @@ def captured_frame(fn: Any, args: list) -> Any:
         f.parent = vm.frame
         vm.depth += 1
         try:
-            return vm.run(f)
+            with layout.program():
+                return vm.run(f)
         finally:
             vm.depth -= 1
     except (Break, Restart) as e:

@@ -13,6 +13,7 @@ import torch
 
 from pliant.graph.symnode import concrete as specialize
 from pliant.interpret.attributes import lookup
+from pliant.interpret import indexing
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
@@ -187,6 +188,10 @@ def getitem(o: Any, k: Any) -> Any:
         world.all(o)
         return o[k]
     if t is vm.traced_type:
+        if indexing.is_symbolic(k):
+            o, k = indexing.selected(o, k)
+            if k is Ellipsis:
+                return o
         return graph_call(operator.getitem, (o, k), {})
     if t is dict:
         return o[hashable(k)]
@@ -211,6 +216,8 @@ def setitem(o: Any, k: Any, v: Any) -> None:
     """`o[k] = v`."""
     t = type(o)
     if t is vm.traced_type:
+        if indexing.is_symbolic(k):
+            o, k = indexing.selected(o, k)
         graph_call(operator.setitem, (o, k, v), {})
         return
     world = vm.world

@@ -16,12 +16,15 @@ from typing import Any
 
 import torch
 
-from pliant.graph.symnode import to_sym
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.symnode import expr_of, to_sym
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
+from pliant.interpret import declared
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
+from pliant.symbolic import ops
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SPECIALIZED_INTS = (0, 1)
@@ -61,20 +64,23 @@ WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 class StrideIs:
     """`stride symbol == product of sizes`: a relation of the guard program that the scope need not know."""
 
-    __slots__ = ("expr", "stride")
+    __slots__ = ("count", "expr", "stride")
 
-    def __init__(self, stride: Any, expr: Any) -> None:
+    def __init__(self, stride: Any, expr: Any, count: Any = None) -> None:
         self.stride = stride
         self.expr = expr
+        self.count = count  # the number of elements, where it may be 0: then any stride will do
 
     def symbols(self) -> tuple:
-        return (self.stride, *self.expr.symbols())
+        return tuple(dict.fromkeys((self.stride, *self.expr.symbols(), *(self.count.symbols() if self.count is not None else ()))))
 
     def postfix(self, index: dict[str, int]) -> list[tuple]:
-        return [*self.stride.postfix(index), *self.expr.postfix(index), ("eq",)]
+        is_so = [*self.stride.postfix(index), *self.expr.postfix(index), ("eq",)]
+        return is_so if self.count is None else [*is_so, *self.count.postfix(index), ("const", 0), ("eq",), ("or",)]
 
     def python(self, rename: Any = None) -> str:
-        return f"{self.stride.python(rename)} == {self.expr.python(rename)}"
+        is_so = f"{self.stride.python(rename)} == {self.expr.python(rename)}"
+        return is_so if self.count is None else f"{is_so} or {self.count.python(rename)} == 0"
 
     def __repr__(self) -> str:
         return self.python()
@@ -102,7 +108,8 @@ class World:
         self.scope = scope
         self.trace = trace
         self.history = history
-        self.dynamic = dynamic
+        self.declared = dict(dynamic) if isinstance(dynamic, tuple) else {}  # by path, what `compile` was told
+        self.dynamic = None if isinstance(dynamic, tuple) else dynamic
         self.loops_seen = False  # some loop of the captured code has become a region
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
@@ -226,12 +233,15 @@ class World:
         if not INT_MIN <= v <= INT_MAX:
             return self.constant(v, source)
         h = self.history
+        mark = declared.number_mark(self.declared, source) if self.declared else None
+        if mark is not None:
+            return self.declared_integer(v, source, mark)
         if self.dynamic is False:
             return self.constant(v, source)
         changed = h is not None and h.is_dynamic(source)
         if not changed:
             special = v in SPECIALIZED_INTS and not self.in_loop and source.op != "index"
-            if special or source.root.op != "local" or through_attribute(source):
+            if special or (self.dynamic is not True and (source.root.op != "local" or through_attribute(source))):
                 return self.constant(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:
@@ -240,6 +250,15 @@ class World:
         self.guard(source, "INT")
         r = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=v, source=source))
         return r
+
+    def declared_integer(self, v: int, source: Source, mark: Any) -> Any:
+        """An int of which `compile` was told: as `integer`, but 0 and 1 are numbers like others."""
+        seen = self.reads.get((source, "int"), UNSET)
+        if seen is UNSET:
+            seen = declared.symbol(self, mark, v, source)
+            self.guard(source, "INT") if isinstance(seen, torch.SymInt) else self.constant(v, source)
+            self.reads[(source, "int")] = seen
+        return seen
 
     def floating(self, v: float, source: Source) -> Any:
         """A constant until it changes; then symbolic, if it is an ordinary number."""
@@ -530,24 +549,14 @@ def shadowable_subclass(t: type) -> bool:
 
 
 def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
-    """Which dims are specialized from the start."""
+    """Which dims are specialized from the start, if nothing is declared of them."""
     if world.dynamic is False:
         return (True,) * v.dim()
     h = world.history
     if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
         if h is None or not h.is_dynamic(source):
             return (True,) * v.dim()
-    marked = getattr(v, "_pliant_static_dims", None)
-    dynamic = getattr(v, "_pliant_dynamic_dims", ())
-    out = []
-    for i, n in enumerate(v.shape):
-        if marked is not None and i in marked:
-            out.append(True)
-        elif i in dynamic or (h is not None and h.is_dynamic(source.size(i))):
-            out.append(False)
-        else:
-            out.append(n in SPECIALIZED_INTS)
-    return tuple(out)
+    return tuple([n in SPECIALIZED_INTS and not (h is not None and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
 
 
 def is_module_state(source: Source) -> bool:
@@ -558,14 +567,20 @@ def is_module_state(source: Source) -> bool:
 
 def make_tensor(world: World, v: Any, source: Source) -> Any:
     static = static_dims(world, v, source)
+    marks = declared.marks_of(world.declared, v, source)
     scope = world.scope
     shape, stride = tuple(v.shape), v.stride()
     sizes: list[Any] = []
     spec_sizes: list[int | None] = []
+    if marks:
+        static = tuple([marks[i] is declared.Mark.STATIC if i in marks else s for i, s in enumerate(static)])
     for i, n in enumerate(shape):
         if static[i]:
             sizes.append(n)
             spec_sizes.append(n)
+        elif i in marks:
+            sizes.append(declared.symbol(world, marks[i], n, source.size(i)))
+            spec_sizes.append(None)
         else:
             name = world.new_symbol(source.size(i))
             lo = 2 if n > 1 else 0
@@ -598,6 +613,10 @@ def trace_strides(
     spec: list[int | None] = [None] * n
     scope = world.scope
     done: list[int] = []
+    if any(shape[i] in SPECIALIZED_INTS and type(sizes[i]) is not int for i in range(n)):
+        packed = contiguous_strides(tuple(sizes))
+        if tuple(stride) == contiguous_strides(shape):  # an example of 0 or 1 tells nothing about the others' strides: take them for packed
+            return packed_strides(world, source, stride, sizes, packed)
     for i in sorted(range(n), key=lambda i: (stride[i], -i)):
         st = stride[i]
         if st in (0, 1) or shape[i] == 0:
@@ -620,6 +639,20 @@ def trace_strides(
             world.relations.append(StrideIs(scope.backed(name, hint=st, size_like=True, source=source.stride(i)), out[i].node.expr))
         done.append(i)
     return out, spec
+
+
+def packed_strides(world: World, source: Source, stride: tuple, sizes: list, packed: tuple) -> tuple[list[Any], list[int | None]]:
+    """Strides of a row-major input as products of its sizes; those of a tensor without elements may be anything."""
+    scope = world.scope
+    count = functools.reduce(ops.mul, [expr_of(s, scope) for s in sizes])
+    spec: list[int | None] = []
+    for i, p in enumerate(packed):
+        spec.append(p if type(p) is int else None)
+        if type(p) is not int:
+            name = world.new_symbol(source.stride(i), "t")
+            s = scope.backed(name, hint=stride[i], lo=0, source=source.stride(i))
+            world.relations.append(StrideIs(s, p.node.expr, count))
+    return list(packed), spec
 
 
 CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -15,6 +15,7 @@ from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config, env_flag
 from pliant.guards import source
+from pliant.jit import dims
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
@@ -30,7 +31,7 @@ def compile(
     model: Any = None,
     *,
     fullgraph: bool = False,
-    dynamic: bool | None = None,
+    dynamic: bool | Mapping[str, Any] | None = None,
     backend: str | Callable = "aten",
     mode: str | None = None,
     options: dict[str, Any] | None = None,
@@ -39,13 +40,14 @@ def compile(
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
-    The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static. `strict=True` raises pliant's
+    The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
+    by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True` raises pliant's
     internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT). Without
     `model` it is a decorator. Raises ValueError for an unknown backend and TypeError for what cannot be compiled.
     """
     config = Config(
         backend=backend,
-        dynamic=dynamic,
+        dynamic=dims.table(dynamic) if isinstance(dynamic, Mapping) else dynamic,
         fullgraph=fullgraph,
         strict=env_flag("PLIANT_STRICT") if strict is None else strict,
         mode=mode,
@@ -60,6 +62,7 @@ def compile(
 def _compile(model: Any, config: Config, disable: bool) -> Any:
     if disable:
         return model
+    config = dims.bound_to(model, config)
     for kind, compiler in KINDS:
         if isinstance(model, kind):
             return compiler(model, config)

@@ -15,14 +15,14 @@ from typing import Any
 from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
-from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError
+from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
 from pliant.graph.traced import Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compile_guards
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
-from pliant.jit import resume
+from pliant.jit import dims, resume
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -121,6 +121,8 @@ class Region:
                 return self.compile(fn, args, record)
             except UserError as e:
                 return "eager", self.judge(code, record, e.error)
+            except ConstraintViolation:
+                raise  # a promise of the user's own: never hidden
             except (GraphBreakError, BackendError):
                 if self.config.strict or self.config.fullgraph:
                     raise
@@ -186,6 +188,7 @@ class Region:
         began = time.perf_counter()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id
+        dims.check(found.trace.scope)
         if isinstance(found.exit, Break):
             if not found.exit.frames:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")

@@ -9,7 +9,8 @@ nevertheless specializes a declared dim or narrows it, `check` raises `Constrain
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,14 @@ from pliant.errors import ConstraintViolation
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.prover import FULL, Prover
 from pliant.symbolic.scope import Scope, SymGuard
+
+
+class Mark(enum.Enum):
+    """What may be said of a size without naming it."""
+
+    STATIC = "static"  # its number is part of what is compiled
+    MAYBE = "maybe dynamic"  # symbolic, 0 and 1 too, until the program specializes it
+    UNBACKED = "unbacked"  # no decision of the program may look at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,46 +100,81 @@ class Derived:
         return (f"{self.scale}*" if self.scale != 1 else "") + self.base.name + offset
 
 
-def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any = None) -> Expr:
+def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any = None, name: str | None = None) -> Expr:
     """The expression of a size declared as `dim`, whose value in this call is `hint`.
 
-    One symbol for each base dim of a scope, read at the source of its first use; later uses are guarded to agree with it.
-    Raises `ConstraintViolation` if the hint breaks the promise.
+    One symbol for each base dim of a scope (called `name`, by default as the dim), read at the source of its first use; later uses are
+    guarded to agree with it. Raises `ConstraintViolation` if the hint breaks the promise.
     """
     base, value = (dim.base, dim.solve(hint)) if isinstance(dim, Derived) else (dim, hint if dim.allows(hint) else None)
     if value is None:
         raise ConstraintViolation(f"size {hint} at {source} does not fit {dim} ({base}). Pass an example that fits, or widen the Dim.")
-    known = scope.symbols.get(base.name)
-    if known is not None and known.info.dim is not base and known.info.dim != base:
-        raise ConstraintViolation(f"two different Dims are named {base.name!r}: {known.info.dim} and {base}")
-    if isinstance(dim, Derived) or known is not None:
-        return _tied(scope, dim, base, known, value, hint, source, site)
-    s = scope.backed(base.name, hint=value, lo=base.min, hi=base.max, source=source, size_like=True, dim=base)
-    if base.multiple_of > 1:
-        scope.require(s % base.multiple_of == 0, site, "declared")
-    return s
+    name = name or base.name
+    uses = [s for s in scope.symbols.values() if base_of(s) is not None and base_of(s).name == base.name]  # type: ignore[union-attr]
+    other = next((s for s in uses if base_of(s) != base), None)
+    if other is not None:
+        raise ConstraintViolation(f"two different Dims are named {base.name!r}: {base_of(other)} and {base}")
+    known = scope.symbols.get(name)
+    if dim is base and known is None:
+        s = scope.backed(name, hint=value, lo=base.min, hi=base.max, source=source, size_like=True, dim=base)
+        if base.multiple_of > 1:
+            scope.require(s % base.multiple_of == 0, site, "declared")
+        for use in uses:  # derived sizes that were met first
+            agree(scope, s, use, site)
+        return s
+    own = scope.backed(f"{name}_{len(uses)}", hint=hint, source=source, size_like=True, dim=dim)
+    if known is not None:
+        agree(scope, known, own, site)
+        return scope.simplify(own)
+    bound(scope, dim, base, own, site)
+    if uses:  # two derived sizes of a base that is nowhere read itself
+        relate(scope, uses[0], own, site)
+    return own
 
 
-def _tied(scope: Scope, dim: Dim | Derived, base: Dim, known: Expr | None, value: int, hint: int, source: Any, site: Any) -> Expr:
-    """A size read at its own source, and the guard that ties it to the base's symbol."""
-    count = sum(1 for n in scope.symbols if n.startswith(f"{base.name}_"))
-    if known is None:
-        own = scope.backed(f"{base.name}_{count}", hint=hint, source=source, size_like=True)
-        scope.require(own >= (dim.scale * base.min + dim.offset if isinstance(dim, Derived) else base.min), site, "declared")
-        if isinstance(dim, Derived):  # the base itself is never read: it is what solves the equation
-            if dim.scale > 1:
-                scope.require((own - dim.offset) % dim.scale == 0, site, "declared")
-            if base.max is not None:
-                scope.require(own <= dim.scale * base.max + dim.offset, site, "declared")
-        return own
-    if known.hint != value:
-        raise ConstraintViolation(
-            f"size {hint} at {source} is declared {dim}, but {base.name} is {known.hint} at {known.info.source}: they must agree."
-        )
-    own = scope.backed(f"{base.name}_{count}", hint=hint, source=source, size_like=True)
-    expected = known * dim.scale + dim.offset if isinstance(dim, Derived) else known
-    scope.require(own == expected, site, "declared")
-    return scope.simplify(own)
+def base_of(s: Expr) -> Dim | None:
+    dim = s.info.dim
+    return dim.base if isinstance(dim, Derived) else dim
+
+
+def value_of(s: Expr) -> tuple[int, int, int]:
+    """(scale, offset, the base's value in this call) of a declared symbol."""
+    dim, hint = s.info.dim, int(s.hint)  # type: ignore[arg-type]
+    return (dim.scale, dim.offset, (hint - dim.offset) // dim.scale) if isinstance(dim, Derived) else (1, 0, hint)
+
+
+def agree(scope: Scope, base: Expr, own: Expr, site: Any) -> None:
+    """Guard that `own` is what its declaration makes of the base's symbol."""
+    scale, offset, value = value_of(own)
+    if base.hint != value:
+        raise disagreement(own, base)
+    scope.require(own == base * scale + offset, site, "declared")
+
+
+def relate(scope: Scope, a: Expr, b: Expr, site: Any) -> None:
+    """Guard that two sizes derived from one base agree on it."""
+    (k, c, v), (m, d, w) = value_of(a), value_of(b)
+    if v != w:
+        raise disagreement(b, a)
+    scope.require((a - c) * m == (b - d) * k, site, "declared")
+
+
+def disagreement(own: Expr, first: Expr) -> ConstraintViolation:
+    return ConstraintViolation(
+        f"size {own.hint} at {own.info.source} is declared {own.info.dim}, but {first.info.dim} is {first.hint} at {first.info.source}:"
+        " they must agree."
+    )
+
+
+def bound(scope: Scope, dim: Dim | Derived, base: Dim, own: Expr, site: Any) -> None:
+    """The promises on a derived size whose base is nowhere read itself: the base is what solves the equation."""
+    assert isinstance(dim, Derived)
+    scope.require(own >= dim.scale * base.min + dim.offset, site, "declared")
+    step = dim.scale * base.multiple_of
+    if step > 1:
+        scope.require((own - dim.offset) % step == 0, site, "declared")
+    if base.max is not None:
+        scope.require(own <= dim.scale * base.max + dim.offset, site, "declared")
 
 
 def check(scope: Scope, sites: Iterable[SymGuard] | None = None) -> None:
@@ -154,11 +198,49 @@ def check(scope: Scope, sites: Iterable[SymGuard] | None = None) -> None:
         raise ConstraintViolation("the program does not work for all sizes that were declared dynamic:\n" + "\n".join(problems))
 
 
+def check_specialized(scope: Scope, is_branch: Callable[[Any], bool]) -> None:
+    """Raise `ConstraintViolation` if the program pinned a declared dim to one value, or made two declared dims one.
+
+    Milder than `check`: what serves calls of one process may be captured once for each side of a branch, so a guard that merely narrows
+    is no violation, nor is one at a site of which `is_branch` says that the program itself branches there.
+    """
+    problems = []
+    for s in [s for s in scope.symbols.values() if s.info.dim is not None]:
+        now = scope.simplify(s)
+        if now is s or (now.const is not None and only(s)):
+            continue
+        for g in scope.guards:
+            symbols = [x for x in g.expr.symbols() if x.info.dim is not None]
+            if not any(x is s for x in symbols) or g.why == "declared" or g.expr.op != "eq" or is_branch(g.site):
+                continue
+            if now.const is None and len({base_of(x) for x in symbols}) < 2:
+                continue
+            if now.const in (0, 1) and g.why != "specialize":
+                continue  # asked by PyTorch's own code about an empty or a single one: other sizes get their own graph
+            problems.append(_explain(g, tuple(symbols)))
+    if problems:
+        raise ConstraintViolation("a size that was declared dynamic is not:\n" + "\n".join(dict.fromkeys(problems)))
+
+
+def only(s: Expr) -> bool:
+    """Whether the declaration itself allows one value only."""
+    return s.info.lo is not None and s.info.lo == s.info.hi
+
+
 def _explain(g: SymGuard, symbols: tuple[Expr, ...]) -> str:
     """The line, the relation that it needs, and the fix."""
-    dims = ", ".join(str(s.info.dim) for s in symbols)
+    dims = " and ".join(dict.fromkeys(str(s.info.dim) for s in symbols))
     where = f"{g.site}" if g.site is not None else "unknown line"
-    return f"  - {where} needs `{g.user_form}`, but {dims} allows more.\n    Fix: {suggest(g.expr, symbols)}"
+    needs = g.user_form.python({s.name: shown(s) for s in g.user_form.symbols()})
+    return f"  - {where} needs `{needs}`, but {dims} allows more.\n    Fix: {suggest(g.expr, symbols)}"
+
+
+def shown(s: Expr) -> str:
+    """How a message calls a symbol: by the name that the user gave its dim."""
+    dim = s.info.dim
+    if isinstance(dim, Derived):
+        return f"({dim})"
+    return dim.name if dim is not None else s.name
 
 
 def suggest(c: Expr, symbols: tuple[Expr, ...]) -> str:
@@ -172,10 +254,10 @@ def suggest(c: Expr, symbols: tuple[Expr, ...]) -> str:
             if c.op == "eq":
                 return f"mark it static (its size is always {-constant * k}), or remove what pins it"
             if c.op == "ge":
-                return f"Dim({s.name!r}, min={-constant})" if k > 0 else f"Dim({s.name!r}, max={constant})"
+                return f"Dim({shown(s)!r}, min={-constant})" if k > 0 else f"Dim({shown(s)!r}, max={constant})"
         atom = p.terms[0][0][0] if p.kind is int and p.terms and len(p.terms[0][0]) == 1 else None
         if c.op == "eq" and atom is not None and atom.op == "mod" and atom.args[0] is s and constant == 0 and atom.args[1].const:
-            return f"Dim({s.name!r}, multiple_of={atom.args[1].const})"
+            return f"Dim({shown(s)!r}, multiple_of={atom.args[1].const})"
     elif c.op == "eq":
         return "declare the two with one Dim, or one as derived from the other (`2*s + 1`)"
     return "narrow the Dim, or change the line so that it holds for all declared sizes"

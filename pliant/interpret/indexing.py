@@ -1,0 +1,59 @@
+"""`x[..., n, ...]` where n is a symbolic int.
+
+PyTorch's C++ code for indexing turns such an n into a number. A `select` along the dim that n stands for is the same and keeps it symbolic;
+what is left of the index is applied to the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.interpret.calls import graph_call
+
+
+def is_symbolic(k: Any) -> bool:
+    """Whether an index is, or holds, a symbolic int."""
+    return type(k) is torch.SymInt or (type(k) is tuple and any([type(i) is torch.SymInt for i in k]))
+
+
+def selected(x: Any, k: Any) -> tuple[Any, Any]:
+    """`x` with its symbolic ints selected, and the rest of the index. What cannot be told apart is left as it is."""
+    items = k if type(k) is tuple else (k,)
+    found = places(items, x.dim())
+    if found is None:
+        return x, k
+    for i, dim in reversed(found):
+        x = graph_call(torch.select, (x, dim, items[i]), {})
+    gone = {i for i, _ in found}
+    rest = tuple([item for i, item in enumerate(items) if i not in gone])
+    return x, rest or Ellipsis
+
+
+def places(items: tuple, ndim: int) -> list[tuple[int, int]] | None:
+    """For each symbolic int its position in the index and the dim of the tensor that it stands for."""
+    taken = [consumes(item) for item in items]
+    if None in taken:
+        return None
+    out, dim = [], 0
+    for i, item in enumerate(items):
+        if item is Ellipsis:
+            dim = ndim - sum(taken[i + 1 :])  # type: ignore[arg-type]
+        elif type(item) is torch.SymInt:
+            if not 0 <= dim < ndim:
+                return None  # too many indices: PyTorch says so
+            out.append((i, dim))
+        dim += taken[i]  # type: ignore[operator]
+    return out
+
+
+def consumes(item: Any) -> int | None:
+    """How many dims of the tensor an index stands for; None if that is not plain."""
+    if item is None or item is Ellipsis or type(item) is bool:
+        return 0
+    if type(item) in (int, slice, torch.SymInt):
+        return 1
+    if isinstance(item, torch.Tensor):
+        return item.dim() if item.dtype in (torch.bool, torch.uint8) else 1
+    return None  # a list may be a mask, of one dim or of several

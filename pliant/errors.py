@@ -23,6 +23,10 @@ class ConstraintViolation(PliantError):
     """A declared dynamic dimension was specialized by the program."""
 
 
+class FakeKernelError(PliantError, RuntimeError):
+    """A custom operator returned something else than its fake kernel (`torch.library.register_fake`) had said."""
+
+
 class BackendError(PliantError):
     """The backend callable raised while compiling a graph."""
 

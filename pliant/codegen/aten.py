@@ -31,6 +31,8 @@ import torch
 
 from pliant.codegen import fastops
 from pliant.errors import InternalError
+from pliant.graph import custom_ops
+from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.recompose import recompose
@@ -262,7 +264,8 @@ class Writer:
     # sizes ------------------------------------------------------------------------
     def mentioned(self) -> Iterable[Any]:
         """Every symbolic number in the arguments and outputs."""
-        for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + self.outputs):
+        held = [[o.sizes, o.strides] for op in self.ops if is_held(op.target) for o in liveness.op_outputs(op)]
+        for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + held + self.outputs):
             if isinstance(value, SYMBOLIC):
                 yield self.scope.simplify(liveness.number(value))
 
@@ -319,8 +322,11 @@ class Writer:
         reads: set[str] = set()
         call = fastops.lookup(target, args, kwargs)
         expression = self.call(call, target, args, kwargs, reads) or self.call(fastops.plain(target), target, args, kwargs, reads)
+        before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
-        return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
+        if is_held(target):
+            lines += self.fits(target, outs, makes)
+        return Step([*before, *lines, *self.due_checks()], reads, makes)
 
     def take_pending(self) -> list[str]:
         lines, self.pending = self.pending, []
@@ -359,6 +365,19 @@ class Writer:
         targets = [t or f"x{i}" for i, t in enumerate(targets)]
         return [f"{', '.join(targets)} = {expression}", *lines], targets
 
+    def fits(self, target: Any, outs: list[Any], makes: list[str]) -> list[str]:
+        """What a custom operator returned is held to what its fake kernel said."""
+        self.globals["_fitted"] = custom_ops.fitted
+        lines = []
+        for out in outs:
+            name = self.names.get(out.vid) if isinstance(out, TracedTensor) else None
+            if name in makes and all(v in self.known for s in (*out.sizes, *out.strides) for v in liveness.symbols_of(s)):
+                sizes, strides = self.text(out.sizes, set()), self.text(out.strides, set())
+                strict = any(o.target in AS_STRIDED and o.args[0].storage_id == out.storage_id for o in (*self.ops, *self.replay))
+                lines += self.take_pending()
+                lines.append(f"{name} = _fitted({name}, {sizes}, {strides}, {self.constant(out.dtype)}, {target.name()!r}, {strict})")
+        return lines
+
     def target(self, out: Any, needed: bool) -> str:
         """The variable that a result goes to, or "" if nobody reads it."""
         if not isinstance(out, TracedTensor) or out.vid in self.names:  # an in-place operator returns its operand
@@ -371,6 +390,7 @@ class Writer:
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Expr)
 RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
+AS_STRIDED = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_.default}
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 
@@ -402,6 +422,11 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     for i, s in enumerate(t.strides):
         yield f"stride({i})", s
     yield "storage_offset()", t.offset
+
+
+def is_held(target: Any) -> bool:
+    """Is the operator described by a fake kernel, so that its results must be looked at?"""
+    return op_info(target).custom and custom_ops.fake_kernel(target) is not None
 
 
 def is_single(op: Any) -> bool:

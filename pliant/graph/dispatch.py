@@ -13,7 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
-from pliant.graph import symnode
+from pliant.graph import custom_ops, symnode
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
 from pliant.graph.rules import HANDLERS, RULES
@@ -43,6 +43,12 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if info.composite:
         with trace.mode:
             return func._op_dk(torch.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    if info.custom:
+        fake = custom_ops.fake_kernel(func)
+        if fake is not None:
+            out, binds = custom_ops.results(trace, func, fake, args, kwargs)
+            record(trace, func, args, kwargs, out).binds.extend(binds)
+            return out
     try:
         out = through_meta(trace, func, args, kwargs)
     except RuntimeError as e:
@@ -140,7 +146,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
 
     margs = tree_map(lower, args)
     mkwargs = tree_map(lower, kwargs)
-    if "device" in mkwargs or device is None:
+    if "device" in mkwargs or (device is None and "device" in op_info(func).names):
         if mkwargs.get("device") is not None:
             device = torch.device(mkwargs["device"])
         if device is None:

@@ -15,7 +15,7 @@ class OpInfo:
 
     None (new memory), or `(name, same)`: it is argument `name` itself (`same`) or shares its memory.
     `inplace_view` is set when the operator changes the sizes or strides of its first argument (`t_`, `squeeze_`, ...).
-    `composite` is set when C++ defines the operator by other operators.
+    `composite` is set when C++ defines the operator by other operators. `custom`: it is not one of PyTorch's own.
     """
 
     names: tuple[str, ...]
@@ -24,6 +24,7 @@ class OpInfo:
     inplace_view: bool
     composite: bool
     random: bool
+    custom: bool
 
 
 #: Results that share memory although the schema does not say so.
@@ -54,6 +55,7 @@ def op_info(func: Any) -> OpInfo:
         torch.Tag.inplace_view in func.tags,
         torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
         torch.Tag.nondeterministic_seeded in func.tags,
+        not schema.name.startswith(("aten::", "prims::", "prim::")),
     )
 
 

@@ -186,7 +186,7 @@ def before_with(f: Any, a: Any) -> Row:
 
 def with_except(f: Any, a: Any) -> Row:
     e = f.stack[-1]
-    return ("call", f.stack[-4], (type(e), e, None), {}), 0, 1
+    return ("call", f.stack[-4], (type(e), e, vm.getattr(e, "__traceback__")), {}), 0, 1
 
 
 ACTIONS: dict[str, Callable[[Any, Any], Row]] = {

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pliant.guards import source as S
+from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
 from pliant.interpret.world import WRITTEN, Opaque
@@ -217,6 +218,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         h = vm.world.tensor_writes.get((id(obj), name))
         if h is not None:
             return h[1]
+        if id(obj) in vm.world.raised_outside and tracebacks.changed(obj, name):
+            return v
         return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))
     return v
 
@@ -420,6 +423,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         world.tensor_writes[(id(obj), name)] = (obj, value)
         return
     if isinstance(obj, ModuleType):
+        world.reads.pop((id(obj.__dict__), name), None)
         world.global_writes[(id(obj.__dict__), name)] = (obj.__dict__, name, value)
         return
     if t is FunctionType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.world import WRITTEN, Shadow, World
 
@@ -28,6 +29,7 @@ def effects_of(world: World) -> list[Effect]:
     for var, now, first in world.context_values.values():
         if now is not first and now is not UNSET:
             out.append(Effect("call", var.set, ((now,), {})))
+    out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     keep_apart(world, written)

@@ -18,7 +18,7 @@ from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
-from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build, policy  # noqa: F401  (they register themselves)
+from pliant.interpret import contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -137,6 +137,7 @@ def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -
         torch.SymInt.__hash__ = original_hash  # type: ignore[method-assign]
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
+        tracebacks.restore(world.raised_outside)
         vm.frame = vm.exc = None
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pliant.errors import Tripwire
 from pliant.graph.traced import Untraceable
+from pliant.interpret import tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
 from pliant.symbolic import DataDependent
+
+
+OPAQUE_REFUSED = re.compile(r"\bOpaque\b")
 
 
 def run(f: Frame) -> Any:
@@ -59,10 +64,17 @@ def run(f: Frame) -> Any:
                     raise e2 from None
                 if vm.internal_error(e):
                     raise
+                if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
+                    f.count = n
+                    b = Break("PL0017", "a value that changes on every call is given to C code")
+                    leave(f, b, n)
+                    raise b from None
                 if vm.exc is not None and e.__context__ is None and e is not vm.exc:
                     e.__context__ = vm.exc
+                tracebacks.passes(e, f)
                 if not unwind(f, e):
                     raise
+                tracebacks.caught(e)
     finally:
         vm.frame = caller
 

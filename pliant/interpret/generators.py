@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, Frame, Restart, vm
 
@@ -67,6 +68,7 @@ class Generator:
             raise
         except StopIteration as e:
             self.done = True
+            tracebacks.caught(e)
             raise RuntimeError("generator raised StopIteration") from e
         except BaseException:
             self.done = True
@@ -91,7 +93,10 @@ class Generator:
             self.done = True
             raise e
         f = self.frame
+        tracebacks.about_to_raise(e)
+        tracebacks.passes(e, f)
         if vm.unwind(f, e):
+            tracebacks.caught(e)
             return self._go()
         self.done = True
         raise e

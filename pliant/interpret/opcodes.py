@@ -17,6 +17,7 @@ from pliant.interpret.decode import op
 from pliant.interpret.generators import Generator
 from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
 from pliant.interpret.state import Break, LoopBackSignal, vm
+from pliant.interpret.tracebacks import about_to_raise
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -485,6 +486,7 @@ def raise_varargs(f: Any, n: int) -> None:
     if n == 0:
         if vm.exc is None:
             raise RuntimeError("No active exception to reraise")
+        about_to_raise(vm.exc)
         raise vm.exc
     e = s[-n]
     cause = s[-1] if n == 2 else None
@@ -492,6 +494,7 @@ def raise_varargs(f: Any, n: int) -> None:
         e = vm.call(e, (), {})
     elif not isinstance(e, BaseException):
         raise TypeError("exceptions must derive from BaseException")
+    about_to_raise(e)
     if n == 2:
         if isinstance(cause, type):
             cause = vm.call(cause, (), {})
@@ -584,7 +587,9 @@ def collect_leaves(e: Any, out: set[int]) -> None:
 @op("RERAISE")
 def reraise(f: Any, n: int) -> None:
     # `lasti` (n > 0) only restores the line for tracebacks: the handler is looked up at this instruction
-    raise f.stack.pop()
+    e = f.stack.pop()
+    about_to_raise(e)
+    raise e
 
 
 def special_method(obj: Any, name: str, what: str) -> Any:
@@ -610,7 +615,7 @@ def with_except_start(f: Any, a: Any) -> None:
     s = f.stack
     e = s[-1]
     f.tail = True
-    r = vm.call(s[-4], (type(e), e, None), {})  # the traceback of a capture is not the program's
+    r = vm.call(s[-4], (type(e), e, getattr_(e, "__traceback__")), {})
     f.tail = False
     s.append(r)
 

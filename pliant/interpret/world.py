@@ -138,6 +138,8 @@ class World:
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0
+        self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
+        self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     # -- guards ------------------------------------------------------------------------------
     def guard(self, source: Source, kind: str, value: Any = None, key: Any = None) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import tracebacks
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
@@ -179,6 +180,13 @@ def reduced(b: Builder, it: Any) -> str:
     return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
 
 
+def traceback_literal(b: Builder, tb: types.TracebackType) -> str:
+    if not tracebacks.is_users(tb):
+        return "None"
+    make = b.constant(types.TracebackType, "Traceback")
+    return f"{make}({b.ref(tb.tb_next)}, {b.constant(tb.tb_frame, 'frame')}, {tb.tb_lasti}, {tb.tb_lineno})"
+
+
 def dict_iterator(b: Builder, it: Any) -> str:
     """An iterator over a dict goes on over that very dict, so that it notices changes of size."""
     owner = next((o for o in support.referents(it) if isinstance(o, dict)), None)
@@ -256,6 +264,7 @@ ROWS: dict[type, Row] = {
         None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
     ),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
+    types.TracebackType: Row(traceback_literal),
     types.MethodType: call_row("method", lambda v: (v.__func__, v.__self__)),
     functools.partial: Row(partial_literal, after=partial_after),
     Generator: Row(lambda b, g: b.make_generator(b, g)),
@@ -397,6 +406,8 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
         b.emit(f"{name}.name, {name}.path = {b.tuple((e.name, e.path))}")
     if isinstance(e, (NameError, AttributeError)):
         b.emit(f"{name}.name = {b.ref(e.name)}")
+    if e.__traceback__ is not None:
+        b.emit(f"{name}.__traceback__ = {b.ref(e.__traceback__)}")
     if e.__cause__ is not None:
         b.emit(f"{name}.__cause__ = {b.ref(e.__cause__)}")
     if e.__context__ is not None:

@@ -23,12 +23,7 @@ def run(program: Program) -> None:
     check_world(program.world, *program.arguments(), before=program.before, grad=program.grad)
 
 
-# Known to differ now and then: an exception raised in captured code that crosses a graph break in a `finally` has lost the line that
-# raised it.
-UNSTEADY = pytest.mark.xfail(strict=False, reason="tracebacks across a break in finally")
-
-
-@pytest.mark.parametrize("theme", [pytest.param(t, marks=UNSTEADY) if t in ("breaks", "grad") else t for t in THEMES])
+@pytest.mark.parametrize("theme", THEMES)
 def test_random_programs(theme: str) -> None:
     @settings(max_examples=FUZZ or THEMES[theme])
     @given(st.data())

@@ -1,0 +1,95 @@
+"""Exceptions of the program while it is captured: the traceback that it sees is its own, never the interpreter's.
+
+An exception that the program raises travels through frames of the interpreter, which leave their marks on it. When a handler of the
+program catches it, it gets the traceback that CPython would have given: one entry for each frame of the program that it passed, RERAISE
+adding none. The frames in it are empty stand-ins with the user's code (file, name and positions are right; locals are not there).
+An exception that existed before the capture gets its fields back when the capture ends; what changed becomes effects.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from types import CodeType, FrameType, TracebackType
+from typing import cast
+
+from pliant.interpret.capture import Effect
+from pliant.interpret.state import Frame, vm
+
+FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
+GENERATOR_KINDS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
+VARIADIC = 0x04 | 0x08
+_frames: dict[CodeType, FrameType] = {}
+_made: set[FrameType] = set()
+
+
+def frame_of(code: CodeType) -> FrameType:
+    """An empty frame that shows `code`'s file, name and lines. It belongs to a generator that was never started, so it holds nobody."""
+    found = _frames.get(code)
+    if found is None or found.f_code.co_filename != code.co_filename:
+        begin = bytes((dis.opmap["RETURN_GENERATOR"], 0, dis.opmap["POP_TOP"], 0, dis.opmap["RESUME"], 0, dis.opmap["RETURN_VALUE"], 0))
+        raw = begin + bytes((dis.opmap["NOP"], 0)) * ((len(code.co_code) - len(begin)) // 2)
+        empty = code.replace(
+            co_code=raw, co_flags=code.co_flags & ~(GENERATOR_KINDS | VARIADIC) | 0x20, co_argcount=0, co_posonlyargcount=0,
+            co_kwonlyargcount=0, co_cellvars=(), co_freevars=(), co_exceptiontable=b"", co_stacksize=code.co_stacksize + 1,
+        )  # fmt: skip
+        found = _frames[code] = cast(FrameType, types.FunctionType(empty, {})().gi_frame)
+        _made.add(found)
+    return found
+
+
+def is_users(tb: TracebackType) -> bool:
+    """Whether this entry was made by `caught`."""
+    return tb.tb_frame in _made
+
+
+def about_to_raise(e: BaseException) -> None:
+    """The program raises `e`, or raises it again: what it carries now is where its traceback goes on."""
+    world = vm.world
+    if id(e) in world.outside and id(e) not in world.raised_outside:
+        world.raised_outside[id(e)] = (e, *(getattr(e, name) for name in FIELDS))
+    world.passing[id(e)] = (e, e.__traceback__, [])
+
+
+def passes(e: BaseException, f: Frame) -> None:
+    """`e` was raised by the current instruction of `f`, or came out of it."""
+    i = f.pc - 1
+    if f.decoded.names[i] == "RERAISE":
+        return
+    found = vm.world.passing.get(id(e))
+    if found is None:
+        found = vm.world.passing[id(e)] = (e, None, [])
+    found[2].append((f.code, f.decoded.offsets[i], f.decoded.lines[i]))
+
+
+def caught(e: BaseException) -> None:
+    """A handler of the program sees `e`: give it the traceback of the program."""
+    found = vm.world.passing.pop(id(e), None)
+    if found is None:
+        return
+    _, tb, sites = found
+    for code, offset, line in sites:
+        tb = TracebackType(tb, frame_of(code), offset, line)
+    e.__traceback__ = tb
+
+
+def changed(e: BaseException, name: str) -> bool:
+    """Whether field `name` of `e`, which is from outside, is no longer what it was before the capture."""
+    saved = vm.world.raised_outside.get(id(e))
+    return saved is not None and name in FIELDS and getattr(e, name) is not saved[1 + FIELDS.index(name)]
+
+
+def effects() -> list[Effect]:
+    """What the program did to exceptions from outside by raising them."""
+    out = []
+    for e, *_ in vm.world.raised_outside.values():
+        out += [Effect("setattr", e, (name, getattr(e, name))) for name in FIELDS if changed(e, name)]
+    return out
+
+
+def restore(raised_outside: dict[int, tuple]) -> None:
+    """Give exceptions from outside their fields back."""
+    for e, *saved in raised_outside.values():
+        for name, value in zip(FIELDS, saved, strict=True):
+            if getattr(e, name) is not value:
+                setattr(e, name, value)

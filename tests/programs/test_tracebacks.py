@@ -1,0 +1,166 @@
+"""Tracebacks: what an exception went through is the same list of the user's lines, whatever breaks on its way."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+
+import pytest
+
+from tests.helpers import compiled, pliant
+from tests.programs.registry import t
+
+
+def fails(x, n):
+    x = x + 1
+    raise ValueError("here", n)
+
+
+@contextlib.contextmanager
+def breaking_at_exit():
+    try:
+        yield 1
+    finally:
+        pliant.graph_break()
+
+
+class Keeps:
+    """A context manager that keeps what it was told, and swallows it."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, tb):
+        self.seen = [(f.name, f.lineno) for f in traceback.extract_tb(tb)]
+        return True
+
+
+def in_finally(x, n):
+    try:
+        return fails(x, n)
+    finally:
+        pliant.graph_break()
+
+
+def in_with(x, n):
+    with breaking_at_exit():
+        raise KeyError(n)
+
+
+def in_nested(x, n):
+    try:
+        try:
+            fails(x, n)
+        except ValueError:
+            pliant.graph_break()
+            try:
+                raise
+            finally:
+                pliant.graph_break()
+    finally:
+        x = x * 2
+
+
+def raised_again(x, n):
+    try:
+        fails(x, n)
+    except ValueError as e:
+        pliant.graph_break()
+        try:
+            raise e
+        except ValueError as f:
+            pliant.graph_break()
+            raise KeyError(n) from f
+
+
+def from_generator(x, n):
+    def gen():
+        try:
+            yield x
+        finally:
+            pliant.graph_break()
+
+    for v in gen():
+        fails(v, n)
+
+
+def in_generator(x, n):
+    def gen():
+        yield x
+        fails(x, n)
+
+    try:
+        return sum(gen())
+    finally:
+        pliant.graph_break()
+
+
+def with_traceback(x, n):
+    try:
+        fails(x, n)
+    except ValueError as e:
+        error = e.with_traceback(None)
+        pliant.graph_break()
+        raise error from None
+
+
+def lines(error: BaseException | None) -> list:
+    """The user's lines in the tracebacks of an exception and of what it came from."""
+    out = []
+    while error is not None:
+        out.append([f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__][1:])
+        error = error.__cause__ or error.__context__
+    return out
+
+
+def called(fn, *args):
+    with pytest.raises((ValueError, KeyError)) as info:
+        fn(*args)
+    return lines(info.value)
+
+
+@pytest.mark.parametrize("fn", [in_finally, in_with, in_nested, raised_again, from_generator, in_generator, with_traceback])
+def test_traceback_across_breaks(fn):
+    target = compiled(fn)
+    want = called(fn, t(3), 2)
+    for k in (3, 4, 5):
+        got = called(target, t(k), 2)
+        assert len(got) == len(want)
+        for a, b in zip(want, got, strict=True):
+            assert a[-1:] == b[-1:] and list(dict.fromkeys(a)) == list(dict.fromkeys(x for x in b if x in a))
+
+
+def test_traceback_as_an_object():
+    def fn(x, n):
+        keeps = Keeps()
+        with keeps:
+            fails(x, n)
+        try:
+            fails(x, n)
+        except ValueError as e:
+            error, line = e, e.__traceback__.tb_next.tb_lineno
+        return x * 2, keeps.seen, line, error
+
+    target = compiled(fn)
+    want = fn(t(3), 2)
+    for k in (3, 4):
+        got = target(t(k), 2)
+        assert got[1:3] == want[1:3]
+        assert lines(got[3]) == lines(want[3])
+
+
+def test_exceptions_from_outside_are_left_alone():
+    error = ValueError("kept")
+
+    def fn(x, e):
+        try:
+            raise e
+        except ValueError as same:
+            assert same is e
+        return x + 1
+
+    target = compiled(fn)
+    for k in (3, 4):
+        error.__traceback__ = None
+        target(t(k), error)
+        assert [(f.filename, f.name) for f in traceback.extract_tb(error.__traceback__)] == [(__file__, "fn")]

@@ -42,7 +42,7 @@ sine = define("sine", lambda x: torch.sin(x), same, schema="(Tensor x) -> Tensor
 sine.register_autograd(
     lambda ctx, g: g * ctx.saved_tensors[0].cos(), setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
 )
-columns = define("columns", lambda x: x.t().contiguous().t(), same, schema="(Tensor x) -> Tensor")
+columns = define("columns", lambda x: x.t().clone(memory_format=torch.contiguous_format).t(), same, schema="(Tensor x) -> Tensor")
 liar = define("liar", lambda x: torch.cat([x, x]), same, schema="(Tensor x) -> Tensor")
 raising = define("raising", lambda x: x + 1, lambda x: x.no_such_attribute, schema="(Tensor x) -> Tensor")
 bare = define("bare", lambda x: x * 2, schema="(Tensor x) -> Tensor")

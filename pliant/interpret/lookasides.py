@@ -36,6 +36,7 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
+from pliant.interpret.world import Opaque
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 SYM_BASE = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
@@ -113,8 +114,15 @@ def l_isinstance(args: tuple, kw: dict) -> bool:
     return is_instance(*args)
 
 
+def named(args: tuple) -> None:
+    """The name of an attribute decides what is read: one that changes on every call breaks the graph."""
+    if len(args) > 1 and type(args[1]) is Opaque:
+        raise Break("PL0017", f"{args[1].source.name} is the name of an attribute", clean=True)
+
+
 @lookaside(getattr, tail=True)
 def l_getattr(args: tuple, kw: dict) -> Any:
+    named(args)
     if len(args) == 3:
         if vm.frame is not None:
             vm.frame.tail = False
@@ -129,6 +137,7 @@ def l_getattr(args: tuple, kw: dict) -> Any:
 
 @lookaside(hasattr)
 def l_hasattr(args: tuple, kw: dict) -> bool:
+    named(args)
     try:
         getattr_(args[0], args[1])
     except AttributeError:
@@ -138,11 +147,13 @@ def l_hasattr(args: tuple, kw: dict) -> bool:
 
 @lookaside(setattr)
 def l_setattr(args: tuple, kw: dict) -> None:
+    named(args)
     setattr_(*args)
 
 
 @lookaside(delattr)
 def l_delattr(args: tuple, kw: dict) -> None:
+    named(args)
     delattr_(*args)
 
 

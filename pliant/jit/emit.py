@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
+from pliant import native
 from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.assemble import line_at
+from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -54,6 +56,7 @@ class Context:
     cache: Cache
     miss: Callable
     build: Callable[[Capture, list[Any], list[Any], str], Any]  # (capture, inputs, outputs, name) -> Executable
+    below: Callable[[Any, tuple], tuple] | None = None  # asked about the Python frames below a break (`jit.below`)
     all_symbols: bool = False  # the backend wants every size as an input of its own
 
 
@@ -176,7 +179,10 @@ class Emitter:
 
     def loop_back(self, frame: FrameState) -> None:
         b = self.builder
-        loop, items = loops.loop_of(frame, self.own_loops(0), self.context.cache, self.context.miss, instruction_index(frame.code))
+        context = self.context
+        loop, items = loops.loop_of(
+            frame, self.own_loops(0), context.cache, context.miss, instruction_index(frame.code), context.below
+        )
         self.tail.append(f"return {b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {b.tuple(items)})")
 
     def break_(self, exit_: Break) -> None:
@@ -293,6 +299,14 @@ class BreakWriter:
         keywords = f"{self.b.constant(dict)}({kwargs})" if kwargs else "{}"
         return f"{self.b.constant(support.handling)}({self.b.ref(handled)}, {chain[0]}, ({inner}{',' if inner else ''}), {keywords})"
 
+    def below(self, python: bool, fn: str, args: str) -> tuple[str, str]:
+        """The breaking call as (function, arguments). If it starts Python frames, these may be compiled: it is made in run mode."""
+        ask = self.emitter.context.below
+        if not python or ask is None:
+            return fn, args
+        inner = ", ".join(x for x in (self.b.constant(ask, "below"), fn, args) if x)
+        return self.b.constant(native.call_below), inner
+
     def hop(self, frame: FrameState) -> str:
         code, _ = resume.origin_of(frame.code)
         return self.b.constant(support.hop(code, line_of(frame) or code.co_firstlineno), f"frame_{code.co_name}")
@@ -302,7 +316,7 @@ class BreakWriter:
         within = (*self.emitter.own_loops(depth), header)
         context = self.emitter.context
         frame = at_offset(frame, header)
-        loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code))
+        loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
         state = self.b.tuple(items)
         return self.call(depth, self.b.constant(loops.run_loop), f"{self.b.constant(loop, f'loop_{header}')}, {state}")
 
@@ -314,7 +328,8 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
         keywords = ", ".join(f"{k}={b.ref(v)}" for k, v in kwargs.items())
     else:
         keywords = f"**{{{b.pairs(kwargs)}}}"
-    call = w.call(len(w.frames) - 1, b.ref(fn), b.refs(args), keywords)
+    name, values = w.below(calls_python(fn, args, kwargs), b.ref(fn), b.refs(args))
+    call = w.call(len(w.frames) - 1, name, values, keywords)
     if w.exit.pushes:
         return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r")])]
     return [call], [("", None, frame.stack)]
@@ -334,7 +349,8 @@ def action_branch_none(w: BreakWriter, frame: FrameState, action: tuple) -> tupl
 def action_next(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
     _, iterator, body, exhausted, stack_exhausted = action
     end = w.b.constant(loops.END, "end")
-    call = w.call(len(w.frames) - 1, w.b.constant(next), f"{w.b.ref(iterator)}, {end}")
+    name, values = w.below(iterates_python(iterator), w.b.constant(next), f"{w.b.ref(iterator)}, {end}")
+    call = w.call(len(w.frames) - 1, name, values)
     return [f"_r = {call}"], [(f"_r is {end}", exhausted, stack_exhausted), ("", body, [*frame.stack, Name("_r")])]
 
 

@@ -12,6 +12,7 @@ from pliant import native
 from pliant.interpret.capture import FrameState
 from pliant.jit import resume
 from pliant.jit.assemble import VALUE, exception_table, handler_at
+from pliant.jit.below import iterates_python
 from pliant.jit.resume import Layout, Plan, ResumeCode
 
 Miss = Callable[[Any, Any, tuple], tuple]
@@ -43,15 +44,16 @@ class Loop:
     `items` are the state: `prefix` slots, then the stack, top first (a `for` loop's iterator is `items[prefix]`).
     """
 
-    __slots__ = ("after", "body", "code", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
+    __slots__ = ("after", "below", "body", "code", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
 
-    def __init__(self, at_header: Plan, globals_: dict, cache: resume.Cache, miss: Miss) -> None:
+    def __init__(self, at_header: Plan, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
         layout = at_header.resume.layout
         code = at_header.resume.origin()
         assert code is not None
         self.code = at_header.resume.origin
         self.header = layout.offset
         self.prefix = at_header.prefix
+        self.below = below
         instruction, following = instruction_at(code, layout.offset)
         self.is_for = instruction.opname == "FOR_ITER"
         outer = layout.loops[:-1]
@@ -97,7 +99,11 @@ def run_loop(loop: Loop, items: tuple) -> Any:
         if loop.is_for:
             p = loop.prefix
             try:
-                item = next(items[p], END)
+                iterator = items[p]
+                if loop.below is not None and iterates_python(iterator):
+                    item = native.call_below(loop.below, next, iterator, END)
+                else:
+                    item = next(iterator, END)
             except BaseException as e:
                 if loop.handler is None:
                     raise
@@ -119,13 +125,15 @@ def run_loop(loop: Loop, items: tuple) -> Any:
         loop, items = r.loop, r.items
 
 
-def loop_of(frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any) -> tuple[Loop, list]:
+def loop_of(
+    frame: FrameState, loops: tuple[int, ...], cache: resume.Cache, miss: Miss, lasti: Any, below: Any = None
+) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
     at_header = resume.plan(frame, loops=loops, lasti=lasti, cache=cache)
     key = ~id(frame.globals)
     loop = at_header.resume.functions.get(key)
     if loop is None:
-        loop = at_header.resume.functions[key] = Loop(at_header, frame.globals, cache, miss)
+        loop = at_header.resume.functions[key] = Loop(at_header, frame.globals, cache, miss, below)
     return loop, at_header.items
 
 

@@ -23,6 +23,7 @@ from pliant.interpret import CaptureFailed, UserError, capture, collection_pause
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
 from pliant.jit import dims, resume
+from pliant.jit.below import Below
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -74,7 +75,7 @@ class Region:
         self.sites = Sites()
         self.records: WeakIdDict[Record] = WeakIdDict()
         self.codes: list[weakref.ref[CodeType]] = []
-        self.context = Context(self.cache, self.miss, self.build, all_symbols=config.backend != "aten")
+        self.context = Context(self.cache, self.miss, self.build, Below(self.miss), all_symbols=config.backend != "aten")
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:

@@ -9,8 +9,8 @@ Names (all of `pliant.native._core`):
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
-- `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `set_run_callback(cb)`,
-  `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
+- `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
+  `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pliant.native._core import (
     GlobalState,
     Guard,
     add_entry,
+    call_below,
     call_captured,
     call_in_mode,
     clear,
@@ -60,9 +61,9 @@ from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
-    "GlobalState", "Guard", "add_entry", "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags", "get_mode",
-    "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes",
-    "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
+    "GlobalState", "Guard", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags",
+    "get_mode", "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry",
+    "reset_classes", "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
     "tensor_number",
 ]  # fmt: skip
 

@@ -49,6 +49,7 @@
 static __thread int mode = PL_OFF;
 static __thread _PyInterpreterFrame *chained = NULL; /* the frame that this thread has passed down the chain */
 static __thread char *stack_low = NULL;
+static __thread PyObject *own_callback = NULL; /* that of the innermost call_below of this thread; borrowed */
 static int users = 0; /* threads whose mode is on; under the GIL */
 static _PyFrameEvalFunction below = NULL;
 static PyObject *run_callback = NULL, *capture_callback = NULL, *classify = NULL;
@@ -219,14 +220,15 @@ static PyObject *run_frame(PyThreadState *ts, _PyInterpreterFrame *f) {
     PyCodeObject *code = F_CODE(f);
     const Py_ssize_t n = pl_frame_args(code);
     PyObject *result = NULL, *judge = NULL;
+    PyObject *const ask = own_callback ? own_callback : run_callback;
     for (int round = 0; round <= RETRIES; round++) {
         if (try_entries(ts, f, code, n, &result)) return result;
         PlCodeState *state = pl_state_of(code);
-        if (round == RETRIES || !run_callback || (state && (pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP | PL_PASS)))) break;
+        if (round == RETRIES || !ask || (state && (pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP | PL_PASS)))) break;
         PyObject *args = frame_args(f, n, 0);
         if (!args) return finish(ts, f, NULL);
         pl_count_miss();
-        PyObject *callback = Py_NewRef(run_callback);
+        PyObject *callback = Py_NewRef(ask);
         const int old = pl_enter(PL_OFF);
         PyObject *answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)F_FUNC(f), args, NULL);
         pl_enter(old);
@@ -336,6 +338,19 @@ static PyObject *call_in_mode(PyObject *self, PyObject *args) {
     return call_in(m, fn, pos, kw);
 }
 
+/* No Python frame of ours comes between the caller and `fn`: what looks at its caller must not see one. */
+static PyObject *call_below(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) {
+    (void)self;
+    if (n < 2) return PyErr_Format(PyExc_TypeError, "call_below(callback, fn, *args, **kwargs)");
+    PyObject *const outer = own_callback;
+    const int old = pl_enter(PL_RUN);
+    own_callback = args[0];
+    PyObject *r = PyObject_Vectorcall(args[1], args + 2, (size_t)(n - 2), kwnames);
+    own_callback = outer;
+    pl_enter(old);
+    return r;
+}
+
 static PyObject *set_mode(PyObject *self, PyObject *value) {
     const long m = PyLong_AsLong(value);
     (void)self;
@@ -375,6 +390,8 @@ static PyMethodDef methods[] = {
     {"call_captured", (PyCFunction)(void (*)(void))call_captured, METH_FASTCALL,
      "call_captured(fn, args=(), kwargs=None): call fn; Python frames that C code starts meanwhile go to the capture callback."},
     {"call_in_mode", call_in_mode, METH_VARARGS, "call_in_mode(mode, fn, args, kwargs={}): call fn with this thread's mode set."},
+    {"call_below", (PyCFunction)(void (*)(void))call_below, METH_FASTCALL | METH_KEYWORDS,
+     "call_below(callback, fn, *args, **kwargs): call fn in run mode; callback(func, frame_args) answers like an entry point's miss."},
     {"set_mode", set_mode, METH_O, "set_mode(OFF | RUN | CAPTURE) -> the mode before, of this thread."},
     {"get_mode", get_mode, METH_NOARGS, "get_mode() -> this thread's mode."},
     {"hook_installed", hook_installed, METH_NOARGS, "Is the frame hook the interpreter's at present?"},

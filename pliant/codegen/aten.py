@@ -41,6 +41,9 @@ from pliant.symbolic.expr import Expr
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
 
+Lowering = Callable[[list[Any], list[Any], Any], list[Any]]
+"""`(operations, values that are wanted, scope) -> operations`."""
+
 _serial = count()
 
 
@@ -65,13 +68,15 @@ def build(
     guard: bool | None = None,
     keep_effects: bool = True,
     asserts: Iterable[Any] | None = None,
+    lower: Lowering = recompose,
 ) -> Executable:
     """Compile `ops` (default: all of the trace) into a function of `inputs` that returns `outputs`, flattened.
 
     `inputs`: slots in order, a `TracedTensor` each or a symbol (an `Expr` or its name); a tensor made from a constant may be
     left out. `outputs`: nested lists, tuples and dicts of traced tensors, symbolic numbers, expressions and constants.
     `guard` forces or forbids running below autograd and autocast (None: when it pays). `asserts` are the runtime assertions
-    (default: those of the trace's scope); each is checked as soon as its symbols are known and raises `RuntimeError`.
+    (default: those of the trace's scope); each is checked as soon as its symbols are known and raises `RuntimeError`. `lower` may
+    replace operations by others with the same results.
     """
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
@@ -85,7 +90,7 @@ def build(
         heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
     kept = liveness.live_ops(views.without_repetition(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
     written = written_slots(kept, slots)
-    kept = recompose(kept, heads, trace.scope)
+    kept = lower(kept, heads, trace.scope)
     return Writer(name, trace.scope, inputs, flat, kept, checks, replay=replay, written=written).finish(guard)
 
 
@@ -311,11 +316,20 @@ class Writer:
         """The assertions that can be evaluated by now and were not yet."""
         due = [c for c in self.checks if all(s.name in self.known for s in c.expr.symbols())]
         self.checks = [c for c in self.checks if c not in due]
-        return [f"if not ({c.expr.python()}): raise RuntimeError({str(c.message)!r})" for c in due if c.expr.const is not True]
+        return [f"if not ({c.expr.python()}): {self.failure(c)}" for c in due if c.expr.const is not True]
+
+    def failure(self, check: Any) -> str:
+        """The statement that raises what a failed assertion says, with the values of this run."""
+        self.globals[check.error.__name__] = check.error
+        values = [f"{s.name} = {{{s.name}}}" for s in check.expr.symbols()]
+        shown = f" + f' ({', '.join(values)})'" if values and not check.message else ""
+        return f"raise {check.error.__name__}({check.text!r}{shown})"
 
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
         target, args, kwargs = op.target, op.args, op.kwargs or {}
+        if not isinstance(target, torch._ops.OpOverload):
+            return self.launch(op)
         outs = list(liveness.leaves(op.outs))
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
             target = torch.ops.aten.view.default  # the same memory; only autograd's bookkeeping of views tells them apart
@@ -327,6 +341,14 @@ class Writer:
         if is_held(target):
             lines += self.fits(target, outs, makes)
         return Step([*before, *lines, *self.due_checks()], reads, makes)
+
+    def launch(self, op: Any) -> Step:
+        """The call of a kernel, which writes to operands and returns nothing."""
+        name = f"_{op.target}"
+        self.globals[name] = op.target.launcher
+        reads: set[str] = set()
+        texts = [self.text(v, reads) for v in op.args]
+        return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads)
 
     def take_pending(self) -> list[str]:
         lines, self.pending = self.pending, []

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pliant.codegen.aten import Executable, Writer, build, tuple_text, written_slots
+from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -32,27 +32,29 @@ _serial = count()
 TWICE = b"a region compiled by pliant can be differentiated once, not twice (create_graph=True): decorate the function with pliant.disable"
 
 
-def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
+def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
     """The executable of a captured region, `fn(*slots) -> tuple` of the flattened `outputs`; differentiable where eager's would be.
 
     `inputs` and `outputs` as for `codegen.aten.build`. Call it in the grad mode in which the executable will be entered, and before
-    the guards of `trace.scope` are compiled: the backward part may add to them. Raises `Untraceable` where the region
-    cannot be one differentiable node, and what eager's `backward` would raise (a saved tensor was modified in place).
+    the guards of `trace.scope` are compiled: the backward part may add to them. `lower` replaces operations by others with the
+    same results, forward and backward. Raises `Untraceable` where the region cannot be one differentiable node, and what eager's
+    `backward` would raise (a saved tensor was modified in place).
     """
     flat = list(liveness.leaves(outputs))
     plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
     if plan is not None and plan.differentiable:
-        return Region(plan).build()
+        return Region(plan, lower).build()
     # gradients could flow although none does: what the capture saw was computed without autograd
     hidden = torch.is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
-    return build(trace, inputs, flat, name=name, guard=True if hidden else None)
+    return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or recompose)
 
 
 class Region:
     """Generates the programs of one plan and keeps what later calls of `backward` may need to generate more."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, lower: Lowering | None = None) -> None:
         self.plan = plan
+        self.lower = lower
         self.name = plan.name
         self.scope = plan.trace.scope
         self.partial: dict[tuple[bool, ...], Callable] = {}
@@ -110,10 +112,18 @@ class Region:
                 seen.add(vid)
             return [f"return {tuple_text(out)}"]
 
+        ops = self.lower(b.ops, b.grads, self.scope) if self.lower is not None else b.ops
         writer = Writer(
-            f"{self.name}_backward", self.scope, [], b.grads, b.ops, [], leading=("ctx", *params), preamble=preamble, closing=closing
+            f"{self.name}_backward", self.scope, [], b.grads, ops, self.checks_of(b), leading=("ctx", *params), preamble=preamble, closing=closing
         )
         return writer.finish(True)
+
+    def checks_of(self, b: Backward) -> list[Any]:
+        """The assertions over symbols that only the backward part makes known."""
+        made = {name for names in liveness.binders(b.ops).values() for name in names}
+        known = made | {s.name for s in self.full.symbols}
+        found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
+        return [c for c, names in found if names & made and names <= known]
 
     def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
         """Lines that give an incoming gradient the strides it was traced with."""
@@ -169,10 +179,11 @@ class Region:
         copies = [op for t in self.plan.rebased for op in copy_of(t, stand_ins[t.vid])]
         ops = copies + self.plan.forward_ops
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
-        checks = list(self.scope.asserts)
+        later = {name for names in liveness.binders(self.full.ops).values() for name in names}
+        checks = [c for c in self.scope.asserts if not any(s.name in later for s in c.expr.symbols())]
         live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
         written = written_slots(live, liveness.tensors(inputs))
-        live = recompose(live, values, self.scope)
+        live = (self.lower or recompose)(live, values, self.scope)
         plain = [i for i, h in enumerate(self.plan.heads) if not h.requires_grad]
 
         def closing(w: Writer, items: list[str]) -> list[str]:

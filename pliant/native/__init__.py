@@ -6,6 +6,7 @@ functions below: slower, never wrong.
 
 Names (all of `pliant.native._core`):
 - `Guard` (made by `pliant.guards.program.compile_guards`), `global_state()` -> `GlobalState`;
+- `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel with tensors and sizes;
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
@@ -34,6 +35,7 @@ from pliant.native._core import (
     EntryPoint,
     GlobalState,
     Guard,
+    Launcher,
     add_entry,
     call_below,
     call_captured,
@@ -61,9 +63,9 @@ from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
-    "GlobalState", "Guard", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags",
-    "get_mode", "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry",
-    "reset_classes", "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
+    "GlobalState", "Guard", "Launcher", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags", "get_mode",
+    "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes",
+    "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
     "tensor_number",
 ]  # fmt: skip
 

@@ -1,0 +1,490 @@
+"""Fusion: the operations of a graph, grouped into as few kernels as memory traffic and dependencies allow.
+
+Every operation with a lowering starts as a nest of its own; everything else is *opaque*, an ATen call. A consumer joins its producer
+where both can run over one nest, point by point (`nest.match`); then what passes between them is a register. Values that cost almost
+nothing are computed again wherever they are read. Views are not operations: kernels address what they are views of.
+
+Order is kept by dependencies on memory: a reader after the last writer, a writer after all readers before it, effects after each
+other. Two groups are joined only if no path leads from one to the other through a third.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.graph.schema import UNDECLARED_VIEWS
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness, views
+from pliant.lower.loops import Node
+from pliant.lower.lowerings import Builder
+from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
+
+MAX_ACCESSES = 24
+"""Loads and puts of one kernel. More of them spill registers."""
+MAX_COST = 400
+FREE = 3
+"""A value of at most this cost, of at most one load, is computed again rather than kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A group of operations that run together: one kernel, or one opaque operation (`nest` is None)."""
+
+    index: int
+    nest: Nest | None
+    ops: list[int]  # positions of the operations
+    deps: set[int] = field(default_factory=set)
+    reads: dict[int, int] = field(default_factory=dict)  # root -> the unit that had written it last, -1 for nobody here
+    fused: bool = False  # it became one kernel out of several operations, or swallowed values computed elsewhere
+
+
+class Order:
+    """What must come after what, op by op in the order of the program."""
+
+    def __init__(self) -> None:
+        self.last_write: dict[int, int] = {}  # storage -> unit
+        self.readers: dict[int, set[int]] = {}
+        self.last_effect = -1
+        self.writes: set[int] = set()  # units since then that wrote memory from before
+        self.own: set[int] = set()  # storages made here
+        self.binders: dict[str, int] = {}  # symbol -> the unit that makes it known
+
+    def read(self, u: Unit, storage: int) -> int:
+        """The unit that wrote this storage last, -1 if none did."""
+        w = self.last_write.get(storage, -1)
+        if w >= 0:
+            u.deps.add(w)
+        self.readers.setdefault(storage, set()).add(u.index)
+        return w
+
+    def write(self, u: Unit, written: set[int], made: set[int], effect: bool) -> None:
+        """Writers come after earlier readers; effects (and whatever may raise) after each other and after writes that remain."""
+        for s in written:
+            u.deps |= self.readers.get(s, set()) - {u.index}
+            if self.last_write.get(s, -1) >= 0:
+                u.deps.add(self.last_write[s])
+            self.readers[s] = set()
+        self.own |= made - written
+        lasting = bool(written - self.own)
+        if (effect or lasting) and self.last_effect >= 0:
+            u.deps.add(self.last_effect)
+        if effect:
+            u.deps |= self.writes
+            self.last_effect, self.writes = u.index, set()
+        elif lasting:
+            self.writes.add(u.index)
+        for s in written | made:
+            self.last_write[s] = u.index
+
+    def symbols(self, u: Unit, op: Any) -> None:
+        """Sizes that only a run tells are known after the operation that finds them."""
+        if self.binders:
+            values = liveness.leaves([op.args, op.kwargs, [t.sizes for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]])
+            names = {name for v in values for name in liveness.symbols_of(v)}
+            u.deps |= {self.binders[n] for n in names if n in self.binders}
+        for b in op.binds:
+            self.binders.setdefault(liveness.symbols_of(b.symbol)[0], u.index)
+
+
+class Fuser:
+    def __init__(self, ops: list[Any], kept: list[Any], scope: Any) -> None:
+        self.ops = ops
+        self.facts = Facts(scope)
+        self.steps = {vid: s for vid, s in views.view_steps(ops).items() if not liveness.mutable(s.op.target)}
+        for op in ops:
+            if op.target._schema.name in UNDECLARED_VIEWS:
+                self.steps.setdefault(op.outs[0].vid, views.ViewStep(op, op.args[0]))
+        self.view_ops = {id(s.op) for s in self.steps.values()}
+        self.tensors: dict[int, TracedTensor] = {}
+        self.roots: dict[int, int] = {}
+        self.units: list[Unit] = []
+        self.alias: list[int] = []  # union-find over units
+        self.kept = liveness.tensors(kept)
+        read = {t.vid for t in self.kept}
+        for op in ops:
+            for t in liveness.op_inputs(op):
+                read.add(t.vid)
+            for t in (*liveness.op_inputs(op), *liveness.op_outputs(op)):
+                base = views.root(t, self.steps)
+                self.roots[t.vid] = base.vid
+                self.tensors[base.vid] = base
+                self.tensors[t.vid] = t
+        self.builder = Builder(self.facts, self.roots, read)
+        self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
+        self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
+
+    # -- units and their order ---------------------------------------------------------------------------------
+    def make_units(self) -> None:
+        """One unit for each nest and each opaque operation, with what it must come after."""
+        order = Order()
+        for position, op in enumerate(self.ops):
+            if id(op) in self.view_ops:
+                continue
+            written = {self.storage(t) for t in liveness.written(op)}
+            effect = liveness.has_effect(op)
+            nests = None if effect else self.builder.lower(op)
+            if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
+                nests = None
+            for nest in nests or [None]:
+                u = Unit(len(self.units), nest, [position])
+                self.units.append(u)
+                self.alias.append(u.index)
+                for t in self.touched(op, nest):
+                    w = order.read(u, self.storage(t))
+                    u.reads[self.roots.get(t.vid, t.vid)] = w
+                made = {self.storage(t) for t in self.made(op, nest)}
+                order.write(u, written, made, effect)
+                order.symbols(u, op)
+                for s in written | made:
+                    self.writers.setdefault(s, []).append(u.index)
+                self.remember_free(u, written)
+
+    def storage(self, t: TracedTensor) -> int:
+        return self.tensors.get(self.roots.get(t.vid, t.vid), t).storage_id
+
+    def touched(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
+        if nest is None:
+            return liveness.op_inputs(op)
+        loaded = {n.attrs[0] for n in nest.loads()}
+        extra = [p.tensor for p in nest.puts if not p.fresh]
+        return [t for t in liveness.op_inputs(op) if self.roots.get(t.vid, t.vid) in loaded] + extra
+
+    def made(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
+        return [p.tensor for p in nest.puts if p.fresh] if nest is not None else liveness.op_outputs(op)
+
+    def remember_free(self, u: Unit, written: set[int]) -> None:
+        nest = u.nest
+        if nest is None or written or nest.reduced or len(nest.puts) != 1 or nest.cost > FREE or len(nest.loads()) > 1:
+            return
+        self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
+
+    def find(self, i: int) -> int:
+        while self.alias[i] != i:
+            self.alias[i] = self.alias[self.alias[i]]
+            i = self.alias[i]
+        return i
+
+    def reaches(self, start: set[int], target: int, floor: int) -> bool:
+        """Does a path of dependencies lead from one of `start` to `target`? Units before `floor` cannot lead there."""
+        seen: set[int] = set()
+        stack = [self.find(i) for i in start]
+        while stack:
+            i = stack.pop()
+            if i == target:
+                return True
+            if i in seen:
+                continue
+            seen.add(i)
+            if max(self.units[i].ops) >= floor:
+                stack.extend(self.find(d) for d in self.units[i].deps)
+        return False
+
+    # -- joining -------------------------------------------------------------------------------------------------
+    def run(self) -> list[Unit]:
+        """The groups, in an order that keeps every dependency."""
+        self.make_units()
+        for u in list(self.units):
+            if u.nest is not None:
+                self.inline_free(u)
+        for u in list(self.units):
+            if u.nest is not None:
+                for w in sorted({w for w in u.reads.values() if w >= 0}, reverse=True):
+                    self.try_join(self.find(w), self.find(u.index))
+        self.join_siblings()
+        return self.ordered()
+
+    def inline_free(self, u: Unit) -> None:
+        """Compute values again that cost next to nothing."""
+        nest = u.nest
+        assert nest is not None
+        for load in nest.loads():
+            entry = self.free.get(load.attrs[0])
+            if entry is None or u.reads.get(load.attrs[0]) != entry[0] or self.overwritten(entry, u):
+                continue
+            new = inline(self.facts, entry[1], entry[2], nest, load)
+            if new is not None:
+                nest = new
+                source = self.units[entry[0]]
+                u.fused = True
+                u.deps |= source.deps
+                for root, w in source.reads.items():
+                    u.reads.setdefault(root, w)
+                    for later in self.writers.get(self.tensors[root].storage_id, ()):
+                        if later > u.index:
+                            self.units[later].deps.add(u.index)
+        u.nest = nest
+        still = {n.attrs[0] for n in nest.loads()}
+        for root in [r for r in u.reads if r not in still and all(p.root != r for p in nest.puts)]:
+            del u.reads[root]
+        if u.index in {e[0] for e in self.free.values()}:
+            self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
+
+    def overwritten(self, entry: tuple[int, Put, Nest], u: Unit) -> bool:
+        """Was something that the value is made of written between it and `u`?"""
+        for n in entry[2].loads():
+            s = self.tensors[n.attrs[0]].storage_id
+            if any(entry[0] < w <= u.index for w in self.writers.get(s, ())):
+                return True
+        return False
+
+    def try_join(self, a: int, b: int) -> bool:
+        """Join group `b`, which reads from group `a`, to it, if they fit one nest and no third group is in between."""
+        p, c = self.units[a], self.units[b]
+        if a == b or p.nest is None or c.nest is None:
+            return False
+        between = {self.find(d) for d in c.deps} - {a, b}
+        if self.reaches(between, a, min(p.ops)):
+            return False
+        joined = self.joined(p, c)
+        if joined is None:
+            return False
+        self.unite(a, b, joined)
+        return True
+
+    def unite(self, a: int, b: int, nest: Nest) -> None:
+        p, c = self.units[a], self.units[b]
+        p.nest = nest
+        p.ops = sorted({*p.ops, *c.ops})
+        p.deps = p.deps | c.deps
+        p.reads = {**c.reads, **p.reads}
+        p.fused = True
+        self.alias[b] = a
+
+    def joined(self, p: Unit, c: Unit) -> Nest | None:
+        """The nest of both, or None."""
+        assert p.nest is not None and c.nest is not None
+        puts = {q.root: q for q in p.nest.puts}
+        links = [n for n in c.nest.loads() if n.attrs[0] in puts and self.reads_from(c, n.attrs[0], p)]
+        if not links:
+            return None
+        first = max(links, key=lambda n: (puts[n.attrs[0]].full, -sum(map(is_zero, n.attrs[1]))))
+        put = puts[first.attrs[0]]
+        fitted = unify(self.facts, p.nest, list(put.strides), put.full, c.nest, list(first.attrs[1]))
+        return self.combine(p, c, *fitted) if fitted is not None else None
+
+    def reads_from(self, c: Unit, root: int, p: Unit) -> bool:
+        w = c.reads.get(root, -1)
+        return w >= 0 and self.find(w) == self.find(p.index)
+
+    def combine(self, p: Unit, c: Unit, producer: Nest, consumer: Nest) -> Nest | None:
+        """Both nests have the same dims: the consumer's loads of what the producer puts become its values."""
+        puts = {q.root: q for q in producer.puts}
+        in_place = {q.root for q in (*producer.puts, *consumer.puts) if not q.fresh}
+        n = len(producer.dims)
+        bad = False
+
+        def leaf(node: Node) -> Node:
+            nonlocal bad
+            if node.op != "load" or node.attrs[0] not in puts:
+                return node
+            put = puts[node.attrs[0]]
+            have = (*put.strides, *(0,) * (n - len(put.strides)))
+            same = all(map(self.facts.equal, have, node.attrs[1])) and self.facts.equal(put.offset, node.attrs[2]) and not node.args
+            if same and self.reads_from(c, put.root, p):
+                return put.node
+            bad = True
+            return node
+
+        memo: dict[int, Node] = {}
+        rewritten = [Put(q.tensor, q.root, q.strides, q.offset, rewrite(q.node, leaf, memo), q.full, q.fresh) for q in consumer.puts]
+        if bad:
+            return None
+        replaced = {q.root for q in rewritten if not q.fresh}
+        for q in rewritten:
+            if not q.fresh and q.root in puts:  # the memory is still made here
+                q.tensor, q.fresh = puts[q.root].tensor, puts[q.root].fresh
+        out = Nest(
+            producer.dims,
+            producer.reduced,
+            [q for q in producer.puts if q.root not in replaced] + rewritten,
+            producer.ops | consumer.ops,
+            producer.cost + consumer.cost,
+        )
+        if in_place and not self.writes_in_place(out, in_place):
+            return None
+        loads = {(node.attrs[0], node.attrs[1], node.attrs[2]) for node in out.loads()}
+        if len(loads) + len(out.puts) > MAX_ACCESSES or out.cost > MAX_COST:
+            return None
+        return out
+
+    def writes_in_place(self, nest: Nest, roots: set[int]) -> bool:
+        """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""
+        memory = {self.tensors[r].storage_id for r in roots}
+        puts = [q for q in nest.puts if self.tensors[q.root].storage_id in memory]
+        loads = [node for node in nest.loads() if self.tensors[node.attrs[0]].storage_id in memory]
+        if nest.reduced and loads:
+            return False
+        accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
+        first: dict[int, tuple] = {}
+        for root, strides, offset in accesses:
+            r, s, o = first.setdefault(self.tensors[root].storage_id, (root, strides, offset))
+            if root != r or len(strides) != len(s) or not all(map(self.facts.equal, strides, s)) or not self.facts.equal(offset, o):
+                return False
+        return True
+
+    def join_siblings(self) -> None:
+        """Groups that read the same memory over the same dims become one kernel: it is read once."""
+        by_root: dict[int, list[int]] = {}
+        for u in self.units:
+            if u.nest is None or self.find(u.index) != u.index:
+                continue
+            for root in {n.attrs[0] for n in u.nest.loads()}:
+                by_root.setdefault(root, []).append(u.index)
+        for root, members in by_root.items():
+            for i, first in enumerate(members):
+                for other in members[i + 1 :]:
+                    a, b = self.find(first), self.find(other)
+                    if a != b:
+                        self.try_join_sibling(a, b, root)
+
+    def try_join_sibling(self, a: int, b: int, root: int) -> bool:
+        p, c = self.units[a], self.units[b]
+        assert p.nest is not None and c.nest is not None
+        if bool(p.nest.reduced) != bool(c.nest.reduced) or len(p.nest.dims) != len(c.nest.dims):
+            return False
+        if self.reaches(c.deps, a, min(p.ops)) or self.reaches(p.deps, b, min(c.ops)):
+            return False
+        mine = next(n for n in p.nest.loads() if n.attrs[0] == root)
+        theirs = next(n for n in c.nest.loads() if n.attrs[0] == root)
+        if p.reads.get(root) != c.reads.get(root) or mine.args or theirs.args:
+            return False
+        if any(is_zero(s) for s in (*mine.attrs[1], *theirs.attrs[1])):
+            return False  # a broadcast operand is no reason to run together
+        fitted = unify(self.facts, p.nest, list(mine.attrs[1]), True, c.nest, list(theirs.attrs[1]))
+        nest = self.combine(p, c, *fitted) if fitted is not None else None
+        if nest is None:
+            return False
+        self.unite(a, b, nest)
+        return True
+
+    # -- the result ------------------------------------------------------------------------------------------------
+    def ordered(self) -> list[Unit]:
+        groups = [u for u in self.units if self.find(u.index) == u.index]
+        deps = {u.index: {self.find(d) for d in u.deps} - {u.index} for u in groups}
+        users: dict[int, list[int]] = {u.index: [] for u in groups}
+        for i, ds in deps.items():
+            for d in ds:
+                users[d].append(i)
+        missing = {i: len(ds) for i, ds in deps.items()}
+        ready = [(min(self.units[i].ops), i) for i, n in missing.items() if n == 0]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            _, i = heapq.heappop(ready)
+            out.append(self.units[i])
+            for j in users[i]:
+                missing[j] -= 1
+                if missing[j] == 0:
+                    heapq.heappush(ready, (min(self.units[j].ops), j))
+        assert len(out) == len(groups), "fusion made a cycle"
+        return out
+
+
+def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest | None:
+    """`nest` with `load` replaced by the value of `put`, computed over its own dims."""
+    if load.args or not facts.equal(load.attrs[2], put.offset):
+        return None
+    want = list(zip(nest.dims, load.attrs[1], strict=True))
+    groups = match(facts, list(zip(source.dims, put.strides, strict=True)), want)
+    if groups is None or any(len(theirs) > 1 and len(mine) > 1 or len(mine) > 1 for mine, theirs in groups):
+        return None
+    places, dims = spread(facts, source, groups, nest.dims)
+    if places is None:
+        return None
+    value = reorder(dims, places, nest.dims, nest.reduced).puts[0].node
+    memo: dict[int, Node] = {}
+
+    def leaf(n: Node) -> Node:
+        return value if n.op == "load" and n.attrs[:3] == load.attrs[:3] else n
+
+    puts = [Put(p.tensor, p.root, p.strides, p.offset, rewrite(p.node, leaf, memo), p.full, p.fresh) for p in nest.puts]
+    return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost + source.cost)
+
+
+def spread(facts: Facts, source: Nest, groups: list, dims: Dims) -> tuple[list[int] | None, Nest]:
+    """`source` with its dims split as `groups` say, and the place of each of its dims among `dims`."""
+    places: list[int] = [-1] * len(source.dims)
+    nest = source
+    for mine, theirs in sorted(groups, key=lambda g: -g[0][0]):  # later dims first: splitting moves those behind
+        (i,) = mine
+        if len(theirs) > 1:
+            nest = split(facts, nest, i, tuple(dims[j] for j in theirs))
+        places[i : i + 1] = theirs
+    return (None if -1 in places else places), nest
+
+
+def unify(facts: Facts, p: Nest, p_strides: list, full: bool, c: Nest, c_strides: list) -> tuple[Nest, Nest] | None:
+    """Both nests over common dims, such that the two accesses are at the same point; None if there are no such dims.
+
+    `p_strides` cover all dims of `p` if `full`, else its outer dims.
+    """
+    have = list(zip(p.dims, p_strides, strict=False))
+    want = list(zip(c.dims, c_strides, strict=True))
+    groups = match(facts, have, want)
+    if groups is None:
+        return None
+    pairs: list[tuple[int, int]] = []
+    p_shift, c_shift = {}, {}
+    for mine, theirs in groups:
+        if len(mine) == 1 and len(theirs) > 1:
+            p_shift[mine[0]] = tuple(c.dims[j] for j in theirs)
+        elif len(theirs) == 1 and len(mine) > 1:
+            c_shift[theirs[0]] = tuple(p.dims[i] for i in mine)
+    p_at = positions(len(p.dims), p_shift)
+    c_at = positions(len(c.dims), c_shift)
+    for mine, theirs in groups:
+        a = [k for i in mine for k in p_at[i]]
+        b = [k for j in theirs for k in c_at[j]]
+        pairs += zip(a, b, strict=True)
+    for i in sorted(p_shift, reverse=True):
+        p = split(facts, p, i, p_shift[i])
+    for j in sorted(c_shift, reverse=True):
+        c = split(facts, c, j, c_shift[j])
+    return place(facts, p, full, c, dict(pairs))
+
+
+def positions(n: int, shift: dict[int, Dims]) -> list[list[int]]:
+    """Where each of `n` dims ends up when some are split."""
+    out, k = [], 0
+    for i in range(n):
+        m = len(shift.get(i, (0,)))
+        out.append(list(range(k, k + m)))
+        k += m
+    return out
+
+
+def place(facts: Facts, p: Nest, full: bool, c: Nest, pairs: dict[int, int]) -> tuple[Nest, Nest] | None:
+    """Bring two nests, some of whose dims are paired (p -> c), to the dims of one of them."""
+    active = range(len(p.dims) if full else p.outer)
+    if any(i not in pairs for i in active):
+        return None
+    extra = [j for j in range(len(c.dims)) if j not in pairs.values()]
+    back = {j: i for i, j in pairs.items()}
+    if full:
+        if extra:
+            return None
+        if p.reduced and c.reduced:
+            if {pairs[i] for i in range(p.outer, len(p.dims))} != set(range(c.outer, len(c.dims))):
+                return None
+        if not p.reduced:
+            return reorder(p, [pairs[i] for i in range(len(p.dims))], c.dims, c.reduced), c
+        return p, reorder(c, [back[j] for j in range(len(c.dims))], p.dims, p.reduced)
+    if not extra:
+        if c.reduced:
+            return None
+        return p, as_outer(reorder(c, [back[j] for j in range(len(c.dims))], p.dims, p.reduced), p)
+    inner = list(range(p.outer, len(p.dims)))
+    if len(extra) != len(inner) or not all(facts.equal(c.dims[j], p.dims[i]) for j, i in zip(extra, inner, strict=True)):
+        return None
+    if c.reduced and set(extra) != set(range(c.outer, len(c.dims))):
+        return None
+    back.update(zip(extra, inner, strict=True))
+    return p, reorder(c, [back[j] for j in range(len(c.dims))], p.dims, p.reduced)
+
+
+def as_outer(nest: Nest, over: Nest) -> Nest:
+    """A pointwise nest over the outer dims of `over`: its puts run once per outer point."""
+    puts = [Put(p.tensor, p.root, p.strides[: over.outer], p.offset, p.node, False, p.fresh) for p in nest.puts]
+    return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost)

@@ -1,0 +1,168 @@
+"""From fused nests to kernels: which values are stored, fewer dims, canonical names.
+
+Kernels that are equal but for the names of their sizes are one kernel: the layers of a model share their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.lower.loops import Buffer, Kernel, Node, Store
+from pliant.lower.lowerings.scalars import NAMES
+from pliant.lower.nest import Dims, Facts, Nest, Put, Size, is_zero
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """A kernel with what it is called with: the tensors of its buffers in order, the values of its sizes, the results to allocate.
+
+    `key` identifies the code. `buffers` holds root tensors; those in `made` (positions in `buffers`) are allocated by the launch.
+    """
+
+    kernel: Kernel
+    key: Hashable
+    buffers: list[Any]
+    made: list[int]
+    sizes: list[Any]
+
+
+class Finisher:
+    """Turns one nest into a `Launch`."""
+
+    def __init__(self, facts: Facts, tensors: dict[int, Any], nest: Nest, puts: list[Put], name: str) -> None:
+        self.facts = facts
+        self.tensors = tensors
+        self.puts = puts
+        self.name = name
+        self.loads = Nest(nest.dims, nest.reduced, puts, nest.ops).loads()
+        self.dims: Dims = nest.dims
+        self.outer = nest.outer
+        self.order = self.loop_order(nest)
+        self.names: dict[Any, str] = {}
+        self.values: list[Any] = []
+        self.buffers: dict[int, int] = {}
+        self.nodes: dict[Hashable, Node] = {}
+        self.serial: dict[int, int] = {}
+
+    def hint(self, size: Size) -> int:
+        if type(size) is int:
+            return size
+        h = size.hint
+        return 64 if h is None else int(h)
+
+    def loop_order(self, nest: Nest) -> list[list[int]]:
+        """Groups of dims, outermost group first; the dims of a group are walked as one. Reduction dims stay in their order."""
+        lead = max(self.puts, key=lambda p: (p.full, p.fresh))
+        outer = sorted(range(self.outer), key=lambda d: -self.hint(lead.strides[d]))
+        accesses = [n.attrs[1] for n in self.loads] + [p.strides for p in self.puts]
+        indexed = {n.attrs[0] for n in self.index_nodes()}
+        groups: list[list[int]] = []
+        for part in (outer, list(range(self.outer, len(self.dims)))):
+            for k, d in enumerate(part):
+                if k and not {d, groups[-1][-1]} & indexed and all(self.continues(a, groups[-1][-1], d) for a in accesses):
+                    groups[-1].append(d)
+                else:
+                    groups.append([d])
+        return groups
+
+    def continues(self, strides: Dims, a: int, b: int) -> bool:
+        """Does walking dim `b` to its end lead to the next element of dim `a`, in this access?"""
+        if b >= len(strides):
+            return True  # once per outer point
+        if is_zero(strides[a]) and is_zero(strides[b]):
+            return True
+        return self.facts.equal(strides[a], self.facts.product((self.dims[b], strides[b])))
+
+    def index_nodes(self) -> list[Node]:
+        seen: set[int] = set()
+        stack = [p.node for p in self.puts]
+        found = []
+        while stack:
+            n = stack.pop()
+            if id(n) not in seen:
+                seen.add(id(n))
+                stack.extend(n.args)
+                if n.op == "index":
+                    found.append(n)
+        return found
+
+    # -- canonical names ---------------------------------------------------------------------------------------
+    def size(self, value: Size) -> Size:
+        if type(value) is int:
+            return value
+        name = self.names.get(value)
+        if name is None:
+            name = self.names[value] = f"n{len(self.values)}"
+            self.values.append(value)
+        return name
+
+    def strides(self, strides: Dims, n: int) -> tuple[Size, ...]:
+        return tuple(self.size(strides[g[-1]]) for g in self.order[:n])
+
+    def offset(self, root: int, offset: Size) -> Size:
+        """Element offset from where the data of the root begins."""
+        base = self.facts.size(self.tensors[root].offset)
+        return self.size(self.facts.size(offset - base) if type(offset - base) is not int else offset - base)
+
+    def buffer(self, root: int) -> int:
+        return self.buffers.setdefault(root, len(self.buffers))
+
+    def node(self, n: Node) -> Node:
+        """The node with canonical names; equal nodes are one."""
+        done: dict[int, Node] = {}
+        stack = [n]
+        while stack:
+            x = stack[-1]
+            if id(x) in done:
+                stack.pop()
+                continue
+            waiting = [a for a in x.args if id(a) not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            args = tuple(done[id(a)] for a in x.args)
+            attrs: tuple = x.attrs
+            if x.op == "load":
+                root, strides, offset, *rest = x.attrs
+                attrs = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset), *rest)
+            elif x.op == "size":
+                attrs = (self.size(x.attrs[0]),)
+            elif x.op == "index":
+                attrs = (next(i for i, g in enumerate(self.order) if x.attrs[0] in g),)
+            key = (x.op, tuple(self.serial[id(a)] for a in args), x.dtype, tuple(map(exact, attrs)))
+            new = self.nodes.get(key)
+            if new is None:
+                new = self.nodes[key] = Node(x.op, args, x.dtype, attrs)
+                self.serial[id(new)] = len(self.serial)
+            done[id(x)] = new
+        return done[id(n)]
+
+    def finish(self) -> Launch:
+        n_outer = sum(g[0] < self.outer for g in self.order)
+        dims = tuple(self.size(self.facts.product(self.dims[d] for d in g)) for g in self.order)
+        stores = []
+        for p in self.puts:
+            node = self.node(p.node)
+            strides = self.strides(p.strides, len(self.order) if p.full else n_outer)
+            stores.append(Store(self.buffer(p.root), strides, self.offset(p.root, p.offset), node))
+        roots = [self.tensors[r] for r in self.buffers]
+        written = {p.root: p.fresh for p in self.puts}
+        old = [r for r, fresh in written.items() if not fresh]
+        buffers = [Buffer(NAMES[t.dtype], t.vid in written, not old or t.vid in written and t.vid not in old) for t in roots]
+        kernel = Kernel(self.name, dims, len(self.order) - n_outer, buffers, stores, tuple(f"n{i}" for i in range(len(self.values))))
+        kernel.hints = {name: self.hint(v) for v, name in self.names.items()}
+        made = [i for i, t in enumerate(roots) if written.get(t.vid)]
+        return Launch(kernel, self.key(kernel), roots, made, self.values)
+
+    def key(self, k: Kernel) -> Hashable:
+        nodes = tuple(self.nodes)
+        stores = tuple((s.buffer, s.strides, s.offset, self.serial[id(s.node)]) for s in k.stores)
+        return (k.dims, k.reduced, tuple((b.dtype, b.written, b.unique) for b in k.buffers), nodes, stores)
+
+
+def exact(value: Any) -> Any:
+    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0, and knows NaN."""
+    return (type(value).__name__, repr(value)) if isinstance(value, (int, float)) else value

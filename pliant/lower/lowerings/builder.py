@@ -1,0 +1,211 @@
+"""What a lowering rule works with: loads of traced tensors over the dims of its nest, and puts of its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.lower.loops import SCALARS, Node
+from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
+from pliant.lower.nest import Facts, Nest, Put, Size
+from pliant.symbolic.expr import Expr
+
+
+class Refuse(Exception):
+    """This operation, with these operands, is not for kernels: it stays an ATen call."""
+
+
+Rule = Callable[["Builder", Any], None]
+TABLE: dict[Any, Rule] = {}
+
+
+def lowering(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for these overloads."""
+
+    def register(rule: Rule) -> Rule:
+        TABLE.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return register
+
+
+class Space:
+    """The dims of one nest as the rule sees them, dims of size 1 included; the nest itself goes without those."""
+
+    def __init__(self, build: Builder, sizes: Sequence[Any], reduced: int = 0) -> None:
+        self.build = build
+        self.sizes: list[Size] = [build.facts.size(s) for s in sizes]
+        self.axes = [i for i, s in enumerate(self.sizes) if not (type(s) is int and s == 1)]
+        self.reduced = sum(i >= len(self.sizes) - reduced for i in self.axes)
+        self.n_outer = len(self.sizes) - reduced
+        self.nest = Nest(tuple(self.sizes[i] for i in self.axes), self.reduced, [])
+        self.position = {axis: k for k, axis in enumerate(self.axes)}
+
+    def strides(self, t: TracedTensor, axes: Sequence[int] | None = None) -> tuple[Size, ...]:
+        """How `t` moves along the dims of the nest; `axes` are the dims of this space that its dims lie on (default: the last ones)."""
+        facts = self.build.facts
+        if axes is None:
+            axes = range(len(self.sizes) - len(t.sizes), len(self.sizes))
+            if axes.start < 0:
+                raise Refuse
+        out: list[Size] = [0] * len(self.axes)
+        for axis, n, stride in zip(axes, t.sizes, t.strides, strict=True):
+            n = facts.size(n)
+            if type(n) is int and n == 1:
+                continue
+            if not facts.equal(n, self.sizes[axis]):
+                raise Refuse
+            out[self.position[axis]] = facts.size(stride)
+        return tuple(out)
+
+    def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
+        """The elements of `t`, in its dtype. A number stands for itself."""
+        name = NAMES.get(t.dtype)
+        if name is None or t.device.type != "cpu" or t.layout is not torch.strided:
+            raise Refuse
+        root = self.build.root(t)
+        offset = self.build.facts.size(t.offset)
+        return V(Node("load", (), name, (root, self.strides(t, axes), offset, ())))
+
+    def value(self, x: Any, dtype: str) -> V:
+        """A tensor, Python number or symbolic integer as a value of `dtype`."""
+        if isinstance(x, TracedTensor):
+            return cast(self.load(x), dtype)
+        e = liveness.number(x)
+        if e is not None:
+            if e.kind is not int:
+                raise Refuse
+            return self.size(e, dtype)
+        if not isinstance(x, (int, float)) or (isinstance(x, float) and not math.isfinite(x) and dtype[0] in "iu"):
+            raise Refuse
+        return const(x, dtype)
+
+    def size(self, e: Any, dtype: str) -> V:
+        """A size as a number."""
+        n = self.build.facts.size(e) if isinstance(e, (int, Expr)) else e
+        return const(n, dtype) if type(n) is int else cast(V(Node("size", (), "i64", (n,))), dtype)
+
+    def index(self, axis: int) -> V:
+        """The position along a dim of this space, i64."""
+        return V(Node("index", (), "i64", (self.position[axis],))) if axis in self.position else const(0, "i64")
+
+    def put(self, t: Any, value: V, axes: Sequence[int] | None = None, full: bool = True) -> None:
+        """`value`, rounded to the dtype of `t`, is what `t` holds. Not `full`: `t` has the outer dims only."""
+        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or t.device.type != "cpu":
+            raise Refuse
+        if axes is None and not full:
+            axes = range(self.n_outer - len(t.sizes), self.n_outer)
+        strides = self.strides(t, axes)
+        if any(type(s) is int and s == 0 for s in (strides if full else strides[: self.nest.outer])):
+            raise Refuse  # several points, one element
+        root, facts = self.build.root(t), self.build.facts
+        fresh = self.build.is_fresh(t)
+        if not full:
+            strides = strides[: self.nest.outer]
+        node = cast(value, NAMES[t.dtype]).node
+        self.nest.puts.append(Put(t, root, strides, facts.size(t.offset), node, full or not self.reduced, fresh))
+
+
+class Builder:
+    """Collects the nests of one operation. `roots` maps the vid of a view to that of what it is a view of."""
+
+    def __init__(self, facts: Facts, roots: dict[int, int], read: set[int]) -> None:
+        self.facts = facts
+        self.roots = roots
+        self.read = read
+        self.spaces: list[Space] = []
+        self.op: Any = None
+
+    def lower(self, op: Any) -> list[Nest] | None:
+        """The nests of `op`, or None if it stays an ATen call."""
+        rule = TABLE.get(op.target)
+        if rule is None:
+            return None
+        self.spaces, self.op = [], op
+        try:
+            rule(self, op)
+        except Refuse:
+            return None
+        nests = [s.nest for s in self.spaces if s.nest.puts]
+        put = {p.tensor.vid for n in nests for p in n.puts}
+        if not nests or any(isinstance(t, TracedTensor) and t.vid in self.read and t.vid not in put for t in op.outs):
+            return None
+        return [settled(n) for n in nests]
+
+    def space(self, sizes: Sequence[Any], reduced: int = 0) -> Space:
+        """A new nest over `sizes`, the last `reduced` of which are reduced over."""
+        s = Space(self, sizes, reduced)
+        self.spaces.append(s)
+        return s
+
+    def root(self, t: TracedTensor) -> int:
+        return self.roots.get(t.vid, t.vid)
+
+    def is_fresh(self, t: TracedTensor) -> bool:
+        """Is `t` made by this operation (and not one of its operands, written in place)?"""
+        return all(t is not x for x in liveness.op_inputs(self.op))
+
+    def needed(self, t: Any) -> bool:
+        return isinstance(t, TracedTensor) and t.vid in self.read
+
+    def arguments(self, op: Any, *names: str, **defaults: Any) -> list[Any]:
+        """The arguments of these names, however they were passed; the schema's defaults where they were not."""
+        return arguments(op, *names, **defaults)
+
+
+def arguments(op: Any, *names: str, **defaults: Any) -> list[Any]:
+    schema = op.target._schema.arguments
+    at = {a.name: i for i, a in enumerate(schema)}
+    out = []
+    for name in names:
+        i = at.get(name)
+        if i is None:
+            out.append(defaults.get(name))
+        elif not schema[i].kwarg_only and i < len(op.args):
+            out.append(op.args[i])
+        elif name in op.kwargs:
+            out.append(op.kwargs[name])
+        else:
+            a = schema[i]
+            out.append(a.default_value if a.has_default_value() else defaults.get(name))
+    return out
+
+
+def settled(nest: Nest) -> Nest:
+    """The nest with its cost. Reductions over nothing but dims of size 1 are no reductions."""
+    if not nest.reduced:
+        for p in nest.puts:
+            p.node = unreduced(p.node)
+    nest.cost = cost(nest)
+    return nest
+
+
+def unreduced(node: Node) -> Node:
+    args = tuple(unreduced(a) for a in node.args)
+    if node.op == "reduce":
+        return Node("const", (), "i64", (0,)) if node.attrs[0].startswith("arg") else args[0]
+    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else Node(node.op, args, node.dtype, node.attrs)
+
+
+def cost(nest: Nest) -> int:
+    """Vector instructions at each point, roughly."""
+    seen: set[int] = set()
+    total = 0
+    stack = [p.node for p in nest.puts]
+    while stack:
+        n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        stack.extend(n.args)
+        row = SCALARS.get(n.op)
+        total += row.cost if row is not None else 1 if n.op == "reduce" else 0
+    return total
+
+
+__all__ = ["TABLE", "Builder", "Refuse", "Space", "arguments", "cost", "lowering", "up"]

@@ -1,0 +1,480 @@
+"""Elementwise operators. Each row says what one element of the result is; arithmetic and rounding are those of PyTorch's CPU kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
+from pliant.lower.lowerings.scalars import (
+    COMPUTED,
+    FLOATS,
+    NAMES,
+    V,
+    call,
+    cast,
+    const,
+    erf,
+    exp,
+    maximum,
+    minimum,
+    op,
+    sigmoid,
+    tanh,
+    up,
+    where,
+)
+
+aten = torch.ops.aten
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def overloads(*names: str) -> list[Any]:
+    """`"add.Tensor"` and, where it exists, its in-place form `"add_.Tensor"`."""
+    found = []
+    for name in names:
+        base, _, overload = name.partition(".")
+        for spelled in (base, f"{base}_"):
+            packet = getattr(aten, spelled, None)
+            target = getattr(packet, overload or "default", None) if packet is not None else None
+            if target is not None:
+                found.append(target)
+    return found
+
+
+@cache
+def promoted(*kinds: tuple[torch.dtype, bool] | type) -> torch.dtype:
+    """PyTorch's common dtype of operands: (dtype, is it 0-dim) of tensors, classes of Python numbers."""
+    items = [torch.empty((), dtype=k[0]) if isinstance(k, tuple) and k[1] else torch.empty(1, dtype=k[0]) if isinstance(k, tuple) else k(1)
+             for k in kinds]  # fmt: skip
+    out = items[0]
+    for other in items[1:]:
+        dtype = torch.result_type(out, other)
+        zero_dim = all(not isinstance(x, torch.Tensor) or x.dim() == 0 for x in (out, other))
+        out = torch.empty(() if zero_dim else 1, dtype=dtype)
+    return out.dtype
+
+
+def common(*operands: Any) -> str:
+    """The dtype that operands are brought to before a comparison."""
+    kinds: list[Any] = []
+    for x in operands:
+        if isinstance(x, TracedTensor):
+            kinds.append((x.dtype, x.dim() == 0))
+        elif isinstance(x, (bool, int, float)):
+            kinds.append(type(x))
+        elif isinstance(x, torch.SymInt):
+            kinds.append(int)
+        else:
+            raise Refuse
+    if not isinstance(operands[0], TracedTensor):
+        kinds.sort(key=lambda k: not isinstance(k, tuple))
+    dtype = promoted(*kinds)
+    if dtype not in NAMES:
+        raise Refuse
+    return NAMES[dtype]
+
+
+def named(dtype: torch.dtype) -> str:
+    if dtype not in NAMES:
+        raise Refuse
+    return NAMES[dtype]
+
+
+def over_result(b: Builder, o: Any) -> tuple[Space, Any, str]:
+    """(a space over the result, the result, the dtype to compute in)."""
+    out = o.outs[0]
+    name = named(out.dtype)
+    return b.space(out.sizes), out, COMPUTED.get(name, name)
+
+
+# -- one operand --------------------------------------------------------------------------------------------------------
+def gelu(x: V, approximate: str = "none") -> V:
+    if approximate == "tanh":
+        return x * 0.5 * (tanh((x + x * x * x * 0.044715) * SQRT_2_OVER_PI) + 1.0)
+    return x * 0.5 * (erf(x * SQRT_HALF) + 1.0)
+
+
+def log_sigmoid(x: V) -> V:
+    return minimum(x, 0.0) - op("log1p", exp(-op("abs", x)))
+
+
+FLOAT_UNARY: dict[str, Callable[[V], V]] = {
+    **{
+        n: call(n)
+        for n in (
+            "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh erf erfc sigmoid"
+        ).split()
+    },
+    "silu": lambda x: x / (exp(-x) + 1.0),
+    "mish": lambda x: x * tanh(op("log1p", exp(x))),
+    "hardsigmoid": lambda x: minimum(maximum(x + 3.0, 0.0), 6.0) * (1 / 6),
+    "hardswish": lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) * (1 / 6),
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "rad2deg": lambda x: x * (180 / math.pi),
+}
+"""Results are floats, whatever the operand is."""
+
+SAME_UNARY: dict[str, Callable[[V], V]] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: op("abs", x) if x.dtype not in ("u8", "bool") else x,
+    "relu": lambda x: where(x <= 0, 0, x),
+    "square": lambda x: x * x,
+    "sign": lambda x: op("sign", x) if x.dtype != "bool" else x,
+    "sgn": lambda x: op("sign", x) if x.dtype != "bool" else x,
+    **{n: (lambda x, n=n: op(n, x) if x.dtype in FLOATS else x) for n in ("floor", "ceil", "trunc", "round")},
+    "bitwise_not": lambda x: ~x,
+    "clone": lambda x: x,
+    "alias_copy": lambda x: x,
+    "positive": lambda x: x,
+}
+"""Results have the dtype of the operand. `clone` is here: a copy is a nest whose value is its operand."""
+
+BOOL_UNARY: dict[str, Callable[[V], V]] = {
+    "logical_not": lambda x: ~cast(x, "bool"),
+    "isnan": lambda x: op("isnan", x) if x.dtype in FLOATS else const(False, "bool"),
+    "isinf": lambda x: op("abs", x).__ge__(math.inf) if x.dtype in FLOATS else const(False, "bool"),
+    "isfinite": lambda x: op("lt", op("abs", x), math.inf) if x.dtype in FLOATS else const(True, "bool"),
+}
+
+
+def unary(fn: Callable[[V], V], kind: str) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        if len(o.args) != 1 or any(k != "memory_format" for k in o.kwargs):
+            raise Refuse
+        s, out, computed = over_result(b, o)
+        x = s.load(o.args[0])
+        s.put(out, fn(cast(x, computed) if kind == "float" else up(x)))
+
+    return rule
+
+
+for _table, _kind in ((FLOAT_UNARY, "float"), (SAME_UNARY, "same"), (BOOL_UNARY, "bool")):
+    for _name, _fn in _table.items():
+        lowering(*overloads(_name))(unary(_fn, _kind))
+
+
+@lowering(*overloads("gelu"))
+def _gelu(b: Builder, o: Any) -> None:
+    x, approximate = arguments(o, "self", "approximate")
+    s, out, computed = over_result(b, o)
+    s.put(out, gelu(s.value(x, computed), approximate))
+
+
+@lowering(aten._to_copy.default)
+def _to_copy(b: Builder, o: Any) -> None:
+    s, out, _ = over_result(b, o)
+    if o.args[0].device != out.device:
+        raise Refuse
+    s.put(out, cast(s.load(o.args[0]), named(out.dtype)))
+
+
+@lowering(aten.copy_.default)
+def _copy_in_place(b: Builder, o: Any) -> None:
+    target, source = o.args[:2]
+    if source.device != target.device:
+        raise Refuse
+    s = b.space(target.sizes)
+    s.put(target, cast(s.load(source), named(target.dtype)))
+
+
+# -- two operands and more ------------------------------------------------------------------------------------------------
+BINARY: dict[str, Callable[[V, V], V]] = {
+    "mul": lambda x, y: x * y if x.dtype != "bool" else x & y,
+    "maximum": maximum,
+    "minimum": minimum,
+    "fmax": call("fmax"),
+    "fmin": call("fmin"),
+    "atan2": call("atan2"),
+    "bitwise_and": lambda x, y: x & y,
+    "bitwise_or": lambda x, y: x | y,
+    "bitwise_xor": lambda x, y: x ^ y,
+    "remainder": call("remainder"),
+    "fmod": call("fmod"),
+}
+INTEGERS_MAY_RAISE = ("remainder", "fmod", "floor_divide", "div")
+COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def binary(fn: Callable[[V, V], V], raises: bool) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        if len(o.args) != 2 or o.kwargs:
+            raise Refuse
+        s, out, computed = over_result(b, o)
+        if not liveness.written(o):
+            computed = COMPUTED.get(named(out.dtype), computed)
+        else:  # the result is cast to the dtype of the operand that it is written to
+            computed = up_name(common(*o.args))
+        if raises and computed not in FLOATS:
+            raise Refuse  # division by zero is an error in eager
+        s.put(out, fn(s.value(o.args[0], computed), s.value(o.args[1], computed)))
+
+    return rule
+
+
+def up_name(dtype: str) -> str:
+    return COMPUTED.get(dtype, dtype)
+
+
+for _name, _two in BINARY.items():
+    lowering(*overloads(f"{_name}.Tensor", f"{_name}.Scalar", _name))(binary(_two, _name in INTEGERS_MAY_RAISE))
+
+
+def compare(name: str) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        s = b.space(o.outs[0].sizes)
+        x, y = o.args[:2]
+        if isinstance(y, float) and not isinstance(x, float) and isinstance(x, TracedTensor) and x.dtype not in NAMES:
+            raise Refuse
+        dtype = up_name(common(x, y))
+        s.put(o.outs[0], op(name, s.value(x, dtype), s.value(y, dtype)))
+
+    return rule
+
+
+for _name in COMPARE:
+    lowering(*overloads(f"{_name}.Tensor", f"{_name}.Scalar"))(compare(_name))
+
+for _name, _sign in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor", "xor")):
+
+    def _logical(b: Builder, o: Any, _sign: str = _sign) -> None:
+        s = b.space(o.outs[0].sizes)
+        x, y = (cast(s.load(a), "bool") for a in o.args)
+        s.put(o.outs[0], op(_sign, x, y))
+
+    lowering(*overloads(_name))(_logical)
+
+
+def scaled(b: Builder, o: Any, sign: str, swapped: bool = False) -> None:
+    """add, sub, rsub: `self + alpha * other`."""
+    x, y = o.args[:2]
+    alpha = arguments(o, "alpha", alpha=1)[0]
+    s, out, computed = over_result(b, o)
+    if computed == "bool":
+        raise Refuse
+    if liveness.written(o):
+        computed = up_name(common(x, y))
+    x, y = s.value(x, computed), s.value(y, computed)
+    if swapped:
+        x, y = y, x
+    if type(alpha) is not int or alpha != 1:
+        y = y * s.value(alpha, computed)
+    s.put(out, op(sign, x, y))
+
+
+lowering(*overloads("add.Tensor", "add.Scalar"))(lambda b, o: scaled(b, o, "add"))
+lowering(*overloads("sub.Tensor", "sub.Scalar"))(lambda b, o: scaled(b, o, "sub"))
+lowering(*overloads("rsub.Tensor", "rsub.Scalar"))(lambda b, o: scaled(b, o, "sub", swapped=True))
+
+
+@lowering(*overloads("div.Tensor", "div.Scalar"))
+def _div(b: Builder, o: Any) -> None:
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS:
+        raise Refuse
+    x, y = o.args
+    if isinstance(y, (int, float)) and not isinstance(y, bool) and computed == "f32" and named(out.dtype) == "f32":
+        s.put(out, s.value(x, computed) / float(y))
+        return
+    s.put(out, s.value(x, computed) / s.value(y, computed))
+
+
+@lowering(*overloads("pow.Tensor_Scalar"))
+def _pow_scalar(b: Builder, o: Any) -> None:
+    x, e = o.args
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS or not isinstance(e, (int, float)):
+        raise Refuse
+    v = s.value(x, computed)
+    known: dict[float, Callable[[V], V]] = {
+        0.5: lambda v: op("sqrt", v),
+        1: lambda v: v,
+        2: lambda v: v * v,
+        3: lambda v: v * v * v,
+        -0.5: lambda v: op("rsqrt", v),
+        -1: lambda v: op("reciprocal", v),
+        -2: lambda v: op("reciprocal", v * v),
+    }
+    fn = known.get(e)
+    s.put(out, fn(v) if fn is not None else op("pow", v, float(e)))
+
+
+@lowering(*overloads("pow.Tensor_Tensor"), aten.pow.Scalar)
+def _pow(b: Builder, o: Any) -> None:
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS:
+        raise Refuse
+    s.put(out, op("pow", s.value(o.args[0], computed), s.value(o.args[1], computed)))
+
+
+@lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
+def _where(b: Builder, o: Any) -> None:
+    condition, x, y = o.args
+    s, out, _ = over_result(b, o)
+    name = named(out.dtype)
+    s.put(out, where(cast(s.load(condition), "bool"), s.value(x, name), s.value(y, name)))
+
+
+@lowering(*overloads("masked_fill.Scalar", "masked_fill.Tensor"))
+def _masked_fill(b: Builder, o: Any) -> None:
+    x, mask, value = o.args
+    s, out, _ = over_result(b, o)
+    name = named(out.dtype)
+    s.put(out, where(cast(s.load(mask), "bool"), s.value(value, name), s.value(x, name)))
+
+
+@lowering(*overloads("clamp", "clamp_min", "clamp_max", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "hardtanh"))
+def _clamp(b: Builder, o: Any) -> None:
+    base = o.target._schema.name.split("::")[1].rstrip("_")
+    s, out, computed = over_result(b, o)
+    if base == "hardtanh":
+        low, high = arguments(o, "min_val", "max_val")
+    else:
+        low, high = arguments(o, "min", "max")
+    x = s.value(o.args[0], computed)
+    if low is not None:
+        x = maximum(x, s.value(low, computed))
+    if high is not None:
+        x = minimum(x, s.value(high, computed))
+    s.put(out, x)
+
+
+@lowering(*overloads("leaky_relu"))
+def _leaky_relu(b: Builder, o: Any) -> None:
+    slope = arguments(o, "negative_slope")[0]
+    s, out, computed = over_result(b, o)
+    x = s.value(o.args[0], computed)
+    s.put(out, where(x > 0, x, x * float(slope)))
+
+
+@lowering(*overloads("elu"))
+def _elu(b: Builder, o: Any) -> None:
+    alpha, scale, input_scale = arguments(o, "alpha", "scale", "input_scale")
+    s, out, computed = over_result(b, o)
+    x = s.value(o.args[0], computed)
+    s.put(out, where(x < 0, op("expm1", x * float(input_scale)) * float(alpha * scale), x * float(scale)))
+
+
+@lowering(*overloads("softplus"))
+def _softplus(b: Builder, o: Any) -> None:
+    beta, threshold = arguments(o, "beta", "threshold")
+    s, out, computed = over_result(b, o)
+    x = s.value(o.args[0], computed)
+    z = x * float(beta)
+    s.put(out, where(z > float(threshold), x, op("log1p", exp(z)) / float(beta)))
+
+
+@lowering(*overloads("addcmul", "addcdiv"))
+def _addc(b: Builder, o: Any) -> None:
+    x, y, z = o.args[:3]
+    value = arguments(o, "value")[0]
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS:
+        raise Refuse
+    x, y, z = (s.value(v, computed) for v in (x, y, z))
+    scaled_y = y if value == 1 else y * s.value(value, computed)
+    s.put(out, x + (scaled_y * z if "addcmul" in o.target._schema.name else scaled_y / z))
+
+
+@lowering(*overloads("lerp.Scalar", "lerp.Tensor"))
+def _lerp(b: Builder, o: Any) -> None:
+    s, out, computed = over_result(b, o)
+    x, y, w = (s.value(v, computed) for v in o.args[:3])
+    s.put(out, where(op("abs", w) < 0.5, x + w * (y - x), y - (y - x) * (1.0 - w)))
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------------
+def _d_gelu(g: V, x: V, approximate: str = "none") -> V:
+    if approximate == "tanh":
+        inner = (x + x * x * x * 0.044715) * SQRT_2_OVER_PI
+        t = tanh(inner)
+        left = (t + 1.0) * 0.5
+        right = x * 0.5 * (1.0 - t * t) * ((x * x * (3 * 0.044715) + 1.0) * SQRT_2_OVER_PI)
+        return g * (left + right)
+    cdf = (erf(x * SQRT_HALF) + 1.0) * 0.5
+    return g * (cdf + x * exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
+
+
+def _d_silu(g: V, x: V) -> V:
+    y = sigmoid(x)
+    return g * y * (x * (1.0 - y) + 1.0)
+
+
+GRADIENTS: dict[str, tuple[tuple[str, ...], Callable[..., V]]] = {
+    "gelu_backward": (("grad_output", "self"), _d_gelu),
+    "silu_backward": (("grad_output", "self"), _d_silu),
+    "tanh_backward": (("grad_output", "output"), lambda g, y: g * (1.0 - y * y)),
+    "sigmoid_backward": (("grad_output", "output"), lambda g, y: g * (1.0 - y) * y),
+}
+
+
+def gradient(names: tuple[str, ...], fn: Callable[..., V]) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        s, out, computed = over_result(b, o)
+        extra = arguments(o, "approximate")[:1] if fn is _d_gelu else []
+        s.put(out, fn(*(s.value(v, computed) for v in arguments(o, *names)), *extra))
+
+    return rule
+
+
+for _name, (_names, _grad) in GRADIENTS.items():
+    lowering(*overloads(_name))(gradient(_names, _grad))
+
+
+@lowering(aten.threshold_backward.default)
+def _threshold_backward(b: Builder, o: Any) -> None:
+    g, x, threshold = arguments(o, "grad_output", "self", "threshold")
+    s, out, computed = over_result(b, o)
+    s.put(out, where(s.value(x, computed) <= float(threshold), 0, s.value(g, computed)))
+
+
+@lowering(aten.native_dropout_backward.default)
+def _dropout_backward(b: Builder, o: Any) -> None:
+    g, mask, scale = arguments(o, "grad_output", "mask", "scale")
+    s, out, computed = over_result(b, o)
+    s.put(out, s.value(g, computed) * cast(s.load(mask), computed) * float(scale))
+
+
+# -- made from nothing -----------------------------------------------------------------------------------------------------
+@lowering(aten.full.default, aten.full_like.default, aten.scalar_tensor.default, aten.zeros.default, aten.zeros_like.default,
+          aten.ones.default, aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default)  # fmt: skip
+def _full(b: Builder, o: Any) -> None:
+    name = o.target._schema.name
+    value = arguments(o, "fill_value" if "full" in name else "s")[0] if "full" in name or "scalar" in name else float("ones" in name)
+    s, out, _ = over_result(b, o)
+    s.put(out, s.value(value, named(out.dtype)))
+
+
+@lowering(aten.fill_.Scalar, aten.zero_.default)
+def _fill_in_place(b: Builder, o: Any) -> None:
+    value = o.args[1] if len(o.args) > 1 else 0
+    s = b.space(o.args[0].sizes)
+    s.put(o.args[0], s.value(value, named(o.args[0].dtype)))
+
+
+@lowering(aten.arange.default, aten.arange.start, aten.arange.start_step)
+def _arange(b: Builder, o: Any) -> None:
+    start, step = arguments(o, "start", "step", start=0, step=1)
+    s, out, _ = over_result(b, o)
+    if named(out.dtype) != "i64" or isinstance(start, float) or isinstance(step, float):
+        raise Refuse
+    s.put(out, s.value(start, "i64") + s.index(0) * s.value(step, "i64"))
+
+
+@lowering(*overloads("tril", "triu"))
+def _triangle(b: Builder, o: Any) -> None:
+    diagonal = arguments(o, "diagonal")[0]
+    s, out, _ = over_result(b, o)
+    if liveness.written(o):
+        raise Refuse
+    n = len(s.sizes)
+    behind = s.index(n - 1) - s.index(n - 2)
+    keep = behind <= s.value(diagonal, "i64") if "tril" in o.target._schema.name else behind >= s.value(diagonal, "i64")
+    s.put(out, where(keep, s.value(o.args[0], named(out.dtype)), 0))

@@ -1,0 +1,238 @@
+"""Reductions and what is built on them: softmax, normalization, and their gradients. Sums of halves are kept in `f32`, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
+from pliant.lower.lowerings.pointwise import named, up_name
+from pliant.lower.lowerings.scalars import FLOATS, V, cast, exp, log, maximum, op, reduce, sqrt, up
+
+aten = torch.ops.aten
+
+
+def split_dims(t: TracedTensor, dims: Any) -> tuple[list[int], list[int]]:
+    """(the dims that stay, the dims that are reduced over)."""
+    n = len(t.sizes)
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return [], list(range(n))
+    chosen = {d % n for d in (dims if isinstance(dims, (list, tuple)) else [dims])} if n else set()
+    return [d for d in range(n) if d not in chosen], [d for d in range(n) if d in chosen]
+
+
+def reducing(b: Builder, x: TracedTensor, dims: Any) -> tuple[Space, list[int], list[int], list[int]]:
+    """A space that reduces `x` over `dims`; (it, axes for loads of tensors shaped like `x`, kept dims, reduced dims)."""
+    kept, gone = split_dims(x, dims)
+    s = b.space([x.sizes[d] for d in (*kept, *gone)], len(gone))
+    place = {d: i for i, d in enumerate((*kept, *gone))}
+    return s, [place[d] for d in range(len(x.sizes))], kept, gone
+
+
+def put_reduced(s: Space, out: Any, value: V, axes: Sequence[int], n: int) -> None:
+    """`out` has all `n` dims of the operand (reduced ones of size 1) or only those that stay."""
+    if len(out.sizes) == n:
+        s.put(out, value, axes, full=False)
+    else:
+        s.put(out, value, range(len(out.sizes)), full=False)
+
+
+def count(s: Space, gone: list[int], x: TracedTensor, dtype: str) -> V:
+    """How many elements are reduced to one, as a number."""
+    return s.size(s.build.facts.product(s.build.facts.size(x.sizes[d]) for d in gone), dtype)
+
+
+def simple(kind: str, prepare: Callable[[V, Any], V], finish: Callable[[V, V], V] | None = None) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        x = o.args[0]
+        dims = arguments(o, "dim")[0]
+        s, axes, _, gone = reducing(b, x, dims)
+        out = o.outs[0]
+        value = reduce(kind, prepare(s.load(x, axes), out))
+        if finish is not None:
+            value = finish(value, count(s, gone, x, value.dtype))
+        put_reduced(s, out, value, axes, len(x.sizes))
+
+    return rule
+
+
+def to_result(x: V, out: Any) -> V:
+    """Summands in the dtype of the result, halves in `f32`."""
+    return cast(x, up_name(named(out.dtype)))
+
+
+def only_floats(x: V, out: Any) -> V:
+    if named(out.dtype) not in FLOATS:
+        raise Refuse
+    return to_result(x, out)
+
+
+def as_bool(x: V, out: Any) -> V:
+    return cast(x, "bool")
+
+
+lowering(aten.sum.default, aten.sum.dim_IntList)(simple("sum", to_result))
+lowering(aten.prod.default, aten.prod.dim_int)(simple("prod", to_result))
+lowering(aten.mean.default, aten.mean.dim)(simple("sum", only_floats, lambda total, n: total / n))
+lowering(aten.any.default, aten.any.dim, aten.any.dims)(simple("any", as_bool))
+lowering(aten.all.default, aten.all.dim, aten.all.dims)(simple("all", as_bool))
+
+
+def extreme(kind: str) -> Callable[[Builder, Any], None]:
+    def rule(b: Builder, o: Any) -> None:
+        x = o.args[0]
+        s, axes, _, gone = reducing(b, x, arguments(o, "dim")[0])
+        empty = [d for d in gone if not b.facts.positive(b.facts.size(x.sizes[d]))]
+        if empty:
+            raise Refuse  # eager raises on rows without elements
+        put_reduced(s, o.outs[0], reduce(kind, up(s.load(x, axes))), axes, len(x.sizes))
+
+    return rule
+
+
+lowering(aten.amax.default, aten.max.default)(extreme("max"))
+lowering(aten.amin.default, aten.min.default)(extreme("min"))
+
+
+def moments(s: Space, x: V, n: V, correction: float | None = None) -> tuple[V, V, V]:
+    """(mean, deviations, sum of squared deviations), in two passes."""
+    mean = reduce("sum", x) / n
+    d = x - mean
+    return mean, d, reduce("sum", d * d)
+
+
+@lowering(aten.var.correction, aten.std.correction, aten.var_mean.correction)
+def _var(b: Builder, o: Any) -> None:
+    x = o.args[0]
+    dims, correction = arguments(o, "dim", "correction")
+    correction = 1 if correction is None else correction
+    s, axes, _, gone = reducing(b, x, dims)
+    v = up(s.load(x, axes))
+    if v.dtype not in FLOATS:
+        raise Refuse
+    n = count(s, gone, x, v.dtype)
+    mean, _, squares = moments(s, v, n)
+    var = squares / maximum(n - float(correction), 0.0)
+    put_reduced(s, o.outs[0], sqrt(var) if "std" in o.target._schema.name else var, axes, len(x.sizes))
+    if len(o.outs) > 1:
+        put_reduced(s, o.outs[1], mean, axes, len(x.sizes))
+
+
+@lowering(aten.linalg_vector_norm.default)
+def _vector_norm(b: Builder, o: Any) -> None:
+    x, order, dims, dtype = arguments(o, "self", "ord", "dim", "dtype")
+    if order != 2 or dtype is not None:
+        raise Refuse
+    s, axes, _, _ = reducing(b, x, dims)
+    v = up(s.load(x, axes))
+    put_reduced(s, o.outs[0], sqrt(reduce("sum", v * v)), axes, len(x.sizes))
+
+
+@lowering(aten._softmax.default, aten._log_softmax.default)
+def _softmax(b: Builder, o: Any) -> None:
+    x, dim, to_float = o.args
+    if to_float or not len(x.sizes):
+        raise Refuse
+    s, axes, _, _ = reducing(b, x, dim)
+    v = up(s.load(x, axes))
+    shifted = v - reduce("max", v)
+    total = reduce("sum", exp(shifted))
+    s.put(o.outs[0], exp(shifted) / total if o.target is aten._softmax.default else shifted - log(total), axes)
+
+
+@lowering(aten._softmax_backward_data.default)
+def _softmax_backward(b: Builder, o: Any) -> None:
+    g, y, dim, dtype = o.args
+    if not len(y.sizes) or g.dtype != y.dtype:
+        raise Refuse
+    s, axes, _, _ = reducing(b, y, dim)
+    gv, yv = up(s.load(g, axes)), up(s.load(y, axes))
+    s.put(o.outs[0], (gv - reduce("sum", gv * yv)) * yv, axes)
+
+
+@lowering(aten._log_softmax_backward_data.default)
+def _log_softmax_backward(b: Builder, o: Any) -> None:
+    g, y, dim, dtype = o.args
+    if not len(y.sizes) or g.dtype != y.dtype:
+        raise Refuse
+    s, axes, _, _ = reducing(b, y, dim)
+    gv, yv = up(s.load(g, axes)), up(s.load(y, axes))
+    s.put(o.outs[0], gv - exp(yv) * reduce("sum", gv), axes)
+
+
+@lowering(aten.logsumexp.default)
+def _logsumexp(b: Builder, o: Any) -> None:
+    x, dims = arguments(o, "self", "dim")
+    s, axes, _, _ = reducing(b, x, dims)
+    v = up(s.load(x, axes))
+    if v.dtype not in FLOATS:
+        raise Refuse
+    top = reduce("max", v)
+    base = op("where", op("abs", top) >= float("inf"), 0.0, top)
+    put_reduced(s, o.outs[0], log(reduce("sum", exp(v - base))) + base, axes, len(x.sizes))
+
+
+@lowering(aten.native_layer_norm.default)
+def _layer_norm(b: Builder, o: Any) -> None:
+    x, shape, weight, bias, eps = o.args
+    k = len(shape)
+    s, axes, kept, gone = reducing(b, x, list(range(len(x.sizes) - k, len(x.sizes))))
+    v = up(s.load(x, axes))
+    mean, d, squares = moments(s, v, n := count(s, gone, x, v.dtype))
+    scale = 1.0 / sqrt(squares / n + float(eps))
+    y = d * scale
+    last = list(range(len(s.sizes) - k, len(s.sizes)))
+    if weight is not None:
+        y = y * up(s.load(weight, last))
+    if bias is not None:
+        y = y + up(s.load(bias, last))
+    s.put(o.outs[0], y, axes)
+    for out, value in zip(o.outs[1:], (mean, scale), strict=True):
+        if b.needed(out):
+            put_reduced(s, out, value, axes, len(x.sizes))
+
+
+@lowering(aten.native_layer_norm_backward.default)
+def _layer_norm_backward(b: Builder, o: Any) -> None:
+    g, x, shape, mean, rstd, weight, bias, mask = o.args
+    k = len(shape)
+    dims = list(range(len(x.sizes) - k, len(x.sizes)))
+    dx, dw, db = o.outs
+    if b.needed(dx):
+        s, axes, kept, gone = reducing(b, x, dims)
+        last = list(range(len(s.sizes) - k, len(s.sizes)))
+        gv, xhat = up(s.load(g, axes)), (up(s.load(x, axes)) - up(s.load(mean, axes))) * up(s.load(rstd, axes))
+        if weight is not None:
+            gv = gv * up(s.load(weight, last))
+        n = count(s, gone, x, gv.dtype)
+        s.put(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * up(s.load(rstd, axes)), axes)
+    if b.needed(dw) or b.needed(db):
+        s, axes, kept, gone = reducing(b, x, [d for d in range(len(x.sizes)) if d not in dims])
+        gv = up(s.load(g, axes))
+        if b.needed(dw):
+            xhat = (up(s.load(x, axes)) - up(s.load(mean, axes))) * up(s.load(rstd, axes))
+            s.put(dw, reduce("sum", gv * xhat), range(k), full=False)
+        if b.needed(db):
+            s.put(db, reduce("sum", gv), range(k), full=False)
+
+
+@lowering(aten._native_batch_norm_legit_no_training.default, aten.native_batch_norm.default)
+def _batch_norm_inference(b: Builder, o: Any) -> None:
+    x, weight, bias, mean, var, *rest = o.args
+    if o.target is aten.native_batch_norm.default and rest[0] is not False or mean is None or var is None:
+        raise Refuse
+    eps = rest[-1]
+    if any(b.needed(t) for t in o.outs[1:]):
+        raise Refuse
+    s = b.space(x.sizes)
+    v = up(s.load(x))
+    scale = 1.0 / sqrt(up(s.load(var, [1])) + float(eps))
+    if weight is not None:
+        scale = scale * up(s.load(weight, [1]))
+    shift = -(up(s.load(mean, [1])) * scale)
+    if bias is not None:
+        shift = shift + up(s.load(bias, [1]))
+    s.put(o.outs[0], v * scale + shift)

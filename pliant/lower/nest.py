@@ -1,0 +1,219 @@
+"""Loop nests over traced tensors, and how two of them become one.
+
+A `Nest` is what one ATen operation computes: dims (the last `reduced` are reduced over), and `Put`s, each a value with the memory that
+it goes to. Its nodes are those of `lower/loops.py`, with sizes and strides as expressions, and loads by the *root* of a tensor: the
+tensor that its memory was made for. Views are no operations here: a view is its root with other strides.
+
+Fusion asks one question, `match`: does this load read, point by point, what that put writes? Both are strides over dims, so the
+answer is a pairing of dims with equal size and stride. Where one side has a dim that the other has in pieces (`H` against `heads` and
+`H / heads`), the whole one is split, which affine accesses always allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.lower.loops import Node
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+
+Size = int | Expr
+Dims = tuple[Size, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Put:
+    """`node` goes to `tensor`: to its root's memory, by `strides` over the dims of the nest (the outer ones only, if not `full`)."""
+
+    tensor: Any
+    root: int
+    strides: Dims
+    offset: Size
+    node: Node
+    full: bool
+    fresh: bool = True  # memory of its own, made by this operation; else an in-place write
+
+
+@dataclass(slots=True, eq=False)
+class Nest:
+    """A kernel in the making. `ops` are the positions of the operations that it stands for."""
+
+    dims: Dims
+    reduced: int
+    puts: list[Put]
+    ops: set[int] = field(default_factory=set)
+    cost: int = 0
+
+    @property
+    def outer(self) -> int:
+        return len(self.dims) - self.reduced
+
+    def loads(self) -> list[Node]:
+        seen: dict[int, Node] = {}
+        stack = [p.node for p in self.puts]
+        while stack:
+            n = stack.pop()
+            if id(n) not in seen:
+                seen[id(n)] = n
+                stack.extend(n.args)
+        return [n for n in seen.values() if n.op == "load"]
+
+
+class Facts:
+    """Equality of sizes by what the scope knows. Nothing is guarded."""
+
+    def __init__(self, scope: Any) -> None:
+        self.scope = scope
+        self.memo: dict[tuple[Any, Any], bool] = {}
+
+    def size(self, value: Any) -> Size:
+        """A size, stride or offset of a traced tensor in its simplest form."""
+        if type(value) is int:
+            return value
+        e = self.scope.simplify(value if type(value) is Expr else value.node.expr)
+        return e if e.const is None else e.const
+
+    def equal(self, a: Size, b: Size) -> bool:
+        if a is b:
+            return True
+        if type(a) is int and type(b) is int:
+            return a == b
+        key = (a, b)
+        found = self.memo.get(key)
+        if found is None:
+            x, y = (a, b) if type(a) is Expr else (b, a)
+            found = self.memo[key] = bool(self.scope.known_true(ops.eq(x, y)))
+        return found
+
+    def positive(self, a: Size) -> bool:
+        """Is it at least 1, whatever happens?"""
+        return a > 0 if type(a) is int else bool(self.scope.known_true(ops.ge(a, 1)))
+
+    def product(self, sizes: Iterable[Size]) -> Size:
+        out: Size = 1
+        for s in sizes:
+            out = s * out if type(s) is Expr else out * s
+        return self.size(out)
+
+
+Groups = list[tuple[list[int], list[int]]]
+
+
+def match(facts: Facts, have: list[tuple[Size, Size]], want: list[tuple[Size, Size]]) -> Groups | None:
+    """Pair the dims of two accesses, given as (size, stride) lists; dims with stride 0 take no part.
+
+    Returns groups (dims of `have`, dims of `want`), one of the two being a single dim and the other the pieces of it, outermost
+    first; None if the two do not visit the same elements.
+    """
+    left = [i for i, (_, stride) in enumerate(have) if not is_zero(stride)]
+    right = [j for j, (_, stride) in enumerate(want) if not is_zero(stride)]
+    groups: Groups = []
+    for mine, theirs, a, b, flip in ((left, right, have, want, False), (right, left, want, have, True)):
+        for i in list(mine):
+            run = pieces(facts, *a[i], b, theirs)
+            if run:
+                groups.append((run, [i]) if flip else ([i], run))
+                mine.remove(i)
+                for j in run:
+                    theirs.remove(j)
+    return None if left or right else groups
+
+
+def pieces(facts: Facts, size: Size, stride: Size, dims: list[tuple[Size, Size]], free: list[int]) -> list[int]:
+    """Dims among `free` that together walk `size` elements, `stride` apart, outermost first; none if there are no such."""
+    run: list[int] = []
+    count: Size = 1
+    while not run or not facts.equal(count, size):
+        reach = facts.product((stride, count))
+        fits = [j for j in free if j not in run and facts.equal(dims[j][1], reach)]
+        j = next((j for j in fits if facts.equal(facts.product((count, dims[j][0])), size)), fits[0] if fits else None)
+        if j is None:
+            return []
+        run.insert(0, j)
+        count = facts.product((count, dims[j][0]))
+    return run
+
+
+def is_zero(stride: Size) -> bool:
+    return type(stride) is int and stride == 0
+
+
+# -- rewriting nodes --------------------------------------------------------------------------------------------------
+def rewrite(node: Node, leaf: Callable[[Node], Node], memo: dict[int, Node]) -> Node:
+    """The DAG with every "load" and "index" replaced by what `leaf` gives. `memo` is kept per rewriting, so sharing stays sharing."""
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        if id(n) in memo:
+            stack.pop()
+            continue
+        waiting = [a for a in n.args if id(a) not in memo]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        args = tuple(memo[id(a)] for a in n.args)
+        same = all(a is b for a, b in zip(args, n.args, strict=True))
+        new = n if same else Node(n.op, args, n.dtype, n.attrs)
+        memo[id(n)] = leaf(new) if new.op in ("load", "index") else new
+    return memo[id(node)]
+
+
+def with_strides(n: Node, strides: Dims) -> Node:
+    return Node("load", n.args, n.dtype, (n.attrs[0], strides, *n.attrs[2:]))
+
+
+def index(dim: int) -> Node:
+    return Node("index", (), "i64", (dim,))
+
+
+def reorder(nest: Nest, places: list[int], dims: Dims, reduced: int) -> Nest:
+    """The same nest over `dims`, of which dim `i` of the old ones is number `places[i]`. New dims are walked without moving."""
+    at = {p: i for i, p in enumerate(places)}
+    outer = len(dims) - reduced
+
+    def strides_of(old: Dims, n: int) -> Dims:
+        return tuple(old[at[p]] if p in at and at[p] < len(old) else 0 for p in range(n))
+
+    def leaf(n: Node) -> Node:
+        return index(places[n.attrs[0]]) if n.op == "index" else with_strides(n, strides_of(n.attrs[1], len(dims)))
+
+    memo: dict[int, Node] = {}
+    puts = []
+    for p in nest.puts:
+        node = rewrite(p.node, leaf, memo)
+        puts.append(Put(p.tensor, p.root, strides_of(p.strides, len(dims) if p.full else outer), p.offset, node, p.full, p.fresh))
+    return Nest(dims, reduced, puts, nest.ops, nest.cost)
+
+
+def split(facts: Facts, nest: Nest, dim: int, pieces: Dims) -> Nest:
+    """The nest with `dim` walked as nested dims of these sizes, outermost first."""
+    steps: list[Size] = []
+    step: Size = 1
+    for size in reversed(pieces):
+        steps.insert(0, step)
+        step = facts.product((step, size))
+
+    def strides_of(old: Dims) -> Dims:
+        return (*old[:dim], *(facts.product((old[dim], s)) for s in steps), *old[dim + 1 :]) if dim < len(old) else old
+
+    def leaf(n: Node) -> Node:
+        if n.op == "load":
+            return with_strides(n, strides_of(n.attrs[1]))
+        d = n.attrs[0]
+        if d != dim:
+            return index(d if d < dim else d + len(pieces) - 1)
+        total: Node | None = None
+        for k, s in enumerate(steps):
+            factor = Node("const", (), "i64", (s,)) if type(s) is int else Node("size", (), "i64", (s,))
+            term = index(dim + k) if type(s) is int and s == 1 else Node("mul", (index(dim + k), factor), "i64")
+            total = term if total is None else Node("add", (total, term), "i64")
+        assert total is not None
+        return total
+
+    memo: dict[int, Node] = {}
+    puts = [Put(p.tensor, p.root, strides_of(p.strides), p.offset, rewrite(p.node, leaf, memo), p.full, p.fresh) for p in nest.puts]
+    dims = (*nest.dims[:dim], *pieces, *nest.dims[dim + 1 :])
+    return Nest(dims, nest.reduced + (len(pieces) - 1 if dim >= nest.outer else 0), puts, nest.ops, nest.cost)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET, Effect
-from pliant.interpret.world import WRITTEN, Shadow, World
+from pliant.interpret.world import WRITTEN, Shadow, World, stored
 
 
 def effects_of(world: World) -> list[Effect]:
@@ -71,7 +71,7 @@ def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
 
 
 def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
-    o, c = h.orig, h.copy
+    o, c = stored(h.orig), stored(h.copy)
     removed = [k for k in o if k not in c]
     changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
     if not removed and not changed:
@@ -79,11 +79,11 @@ def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
         return
     expected = [k for k in o if k in c] + [k for k in c if k not in o]
     if list(c) != expected:
-        world.all(c)
-        out.append(Effect("dict_replace", o, (list(c.items()),)))
+        world.all(h.copy)
+        out.append(Effect("dict_replace", h.orig, (list(stored(h.copy).items()),)))
     else:
-        out.extend(Effect("dict_del", o, (k,)) for k in removed)
-        out.extend(Effect("dict_set", o, (k, c[k])) for k in changed)
+        out.extend(Effect("dict_del", h.orig, (k,)) for k in removed)
+        out.extend(Effect("dict_set", h.orig, (k, c[k])) for k in changed)
     extra_attributes(world, h, out)
 
 

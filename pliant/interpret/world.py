@@ -368,7 +368,11 @@ class World:
         if issubclass(t, collections.OrderedDict):
             base = collections.OrderedDict
         copy = t.__new__(t)
-        (base.update if base is not list else base.extend)(copy, v)
+        if base is list:
+            list.extend(copy, list.__iter__(v))
+        else:  # what is stored: `update` would ask the class's own `__getitem__` and `__iter__`
+            for k, x in base.items(v):
+                base.__setitem__(copy, k, x)
         h = Shadow(v, copy, source, None)
         self.shadows[id(v)] = h
         self.by_copy[id(copy)] = h
@@ -443,15 +447,15 @@ class World:
 
     def index(self, h: Shadow, i: int) -> Any:
         """Read one index of a list through its shadow."""
-        v = h.copy[i]
+        v = list.__getitem__(h.copy, i)
         n = len(h.orig)
         if i < 0:
             self.length(h)
             i += len(h.copy)
-        if i not in h.located and i < n and v is h.orig[i]:
+        if i not in h.located and i < n and v is list.__getitem__(h.orig, i):
             w = h.located[i] = self.locate(v, h.source.index(i))
             if w is not v:
-                h.copy[i] = w
+                list.__setitem__(h.copy, i, w)
                 return w
         return v
 
@@ -460,10 +464,11 @@ class World:
         if not h.keys_known:
             h.keys_known = True
             if isinstance(h.orig, dict):
-                for k in h.orig:
+                keys = list(stored(h.orig))
+                for k in keys:
                     if type(k) not in CONSTANT_TYPES and not plain_key(k):
                         raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
-                self.guard(h.source, "DICT_KEYS", list(h.orig))
+                self.guard(h.source, "DICT_KEYS", keys)
             elif not isinstance(h.orig, (set, frozenset)):
                 self.guard(h.source, "LENGTH", len(h.orig))
 
@@ -475,8 +480,8 @@ class World:
         h.all = True
         self.length(h)
         if isinstance(c, dict):
-            for k in list(h.orig):
-                if k in c and k not in h.located:
+            for k in list(stored(h.orig)):
+                if dict.__contains__(c, k) and k not in h.located:
                     self.item(h, k)
         elif isinstance(c, list):
             for i in range(min(len(h.orig), len(c))):
@@ -501,7 +506,7 @@ class World:
         seen.add(id(c))
         if id(c) in self.by_copy:
             self.all(c)
-        for x in c.values() if isinstance(c, dict) else c:
+        for x in stored(c).values() if isinstance(c, dict) else c:
             tx = type(x)
             if tx in CONTAINERS or id(x) in self.by_copy:
                 self.deep(x, seen)
@@ -518,6 +523,14 @@ class World:
             self.guard(source, "TYPE_MATCH", type(v))
             return self.adopt(v, source)
         return make_tensor(self, v, source)
+
+
+def stored(d: dict) -> dict:
+    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods."""
+    t = type(d)
+    if t is dict or t is collections.OrderedDict:
+        return d
+    return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
 
 
 SOURCED: set[type] = {Opaque}  # stand-ins that know where they came from

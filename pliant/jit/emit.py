@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import collections
 import itertools
 import re
 from collections.abc import Callable
@@ -425,11 +426,25 @@ def effect_global(e: Emitter, x: Effect) -> str:
     return e.builder.constant(x.target, "globals")
 
 
+def item_effect(e: Emitter, x: Effect) -> str:
+    """`d[k] = v` or `del d[k]` as the container itself does it, whatever its class has made of the operator."""
+    name = "__delitem__" if x.kind == "dict_del" else "__setitem__"
+    target, operands = e.target(x.target), [e.builder.ref(a) for a in x.args]
+    own = getattr(type(x.target), name)
+    if own in PLAIN_ITEMS:
+        return f"del {target}[{operands[0]}]" if x.kind == "dict_del" else f"{target}[{operands[0]}] = {operands[1]}"
+    plain = next(getattr(t, name) for t in (collections.OrderedDict, dict, list) if isinstance(x.target, t))
+    return f"{e.builder.constant(plain, name)}({target}, {', '.join(operands)})"
+
+
+PLAIN = (dict, collections.OrderedDict, list, collections.deque)
+PLAIN_ITEMS = {getattr(t, name) for t in PLAIN for name in ("__setitem__", "__delitem__")}
+
 EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
     "setattr": effect_setattr,
     "delattr": effect_delattr,
-    "dict_set": effect_call(lambda e, x: f"{e.target(x.target)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
-    "dict_del": effect_call(lambda e, x: f"del {e.target(x.target)}[{e.builder.ref(x.args[0])}]"),
+    "dict_set": effect_call(item_effect),
+    "dict_del": effect_call(item_effect),
     "dict_replace": effect_call(
         lambda e, x: f"{e.builder.constant(support.dict_replace)}({e.target(x.target)}, {e.builder.tuple([tuple(p) for p in x.args[0]])})"
     ),

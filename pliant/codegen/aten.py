@@ -448,7 +448,7 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
 
 def is_held(target: Any) -> bool:
     """Is the operator described by a fake kernel, so that its results must be looked at?"""
-    return op_info(target).custom and custom_ops.fake_kernel(target) is not None
+    return isinstance(target, torch._ops.OpOverload) and op_info(target).custom and custom_ops.fake_kernel(target) is not None
 
 
 def is_single(op: Any) -> bool:

@@ -29,6 +29,10 @@ COMPUTED = {"bf16": "f32", "f16": "f32"}
 FLOATS = frozenset(("f32", "f64", "bf16", "f16"))
 
 
+NEUTRAL = {"add": 0, "mul": 1}
+"""What leaves an integer as it is."""
+
+
 class V:
     """A node with operators."""
 
@@ -102,6 +106,10 @@ def op(name: str, *args: Any) -> V:
     """A row of `SCALARS` on values and Python numbers."""
     like = next(a.dtype for a in (args[1:] if name == "where" else args) if isinstance(a, V))
     nodes = tuple((a if isinstance(a, V) else const(a, like)).node for a in args)
+    if name in NEUTRAL and like not in FLOATS:
+        for n, other in ((nodes[1], nodes[0]), (nodes[0], nodes[1])):
+            if n.op == "const" and n.attrs[0] == NEUTRAL[name] and other.dtype == n.dtype:
+                return V(other)
     row = SCALARS[name]
     dtype = "bool" if row.result == "bool" else nodes[1].dtype if row.result == "second" else nodes[0].dtype
     return V(Node(name, nodes, dtype))

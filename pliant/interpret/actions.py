@@ -15,7 +15,7 @@ from typing import Any
 from pliant.interpret import runtime
 from pliant.interpret.capture import NULL
 from pliant.interpret.decode import decode
-from pliant.interpret.generators import Generator
+from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes_build import call_ex_operands, call_operands
 from pliant.interpret.state import vm
 
@@ -49,7 +49,7 @@ def call(f: Any, n: int) -> Row:
 
 def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
     """The call as CPython must make it from another frame: what looks at its caller gets this frame's names."""
-    if fn in GENERATOR_METHODS:  # methods of the stand-in become those of the generator
+    if type(fn) is types.FunctionType and fn in METHODS:  # methods of the stand-in become those of the generator
         return ("call", runtime.call_method, (args[0], fn.__name__, *args[1:]), kw)
     if type(fn) is types.MethodType and type(fn.__self__) is Generator:
         return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)
@@ -60,9 +60,6 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
     if fn is builtins.dir and not args:
         return ("call", sorted, (vm.locals(f),), {})
     return ("call", fn, args, kw)
-
-
-GENERATOR_METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}
 
 
 def call_ex(f: Any, flags: int) -> Row:

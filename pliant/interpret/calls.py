@@ -407,6 +407,8 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
             dict.__setitem__(o, *args)
             return None
         vm.world.all(o)
+    elif id(o) in vm.world.outside and has_c_state(type(o)):
+        raise Break("PL0007", f"{name}() of a {type(o).__module__}.{type(o).__qualname__} made outside", clean=True)
     elif id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
         return apply_kind(policy.method_kind(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)

@@ -13,7 +13,6 @@ from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
 from pliant.symbolic import DataDependent
 
-
 OPAQUE_REFUSED = re.compile(r"\bOpaque\b")
 
 
@@ -121,7 +120,13 @@ def unwind(f: Frame, e: BaseException) -> bool:
 
 
 def leave(f: Frame, b: Break, n: int) -> None:
-    """`b` leaves frame `f`: suspend the frame, or ask for a restart that breaks cleanly before this instruction."""
+    """`b` leaves frame `f`: suspend the frame, or ask for a restart that breaks cleanly before this instruction.
+
+    A generator's frame cannot be left half way: the instruction that drives it is the one to break at.
+    """
+    if f.decoded.is_generator:
+        b.clean = False
+        return
     if not b.frames:
         if not b.clean:
             raise Restart(f.serial, n - 1, b.code, b.reason)

@@ -114,3 +114,7 @@ class Generator:
     @property
     def gi_frame(self) -> None:
         raise Break("PL0008", "the frame of a generator")
+
+
+METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}
+"""The stand-in's methods: outside of a capture they are those of `types.GeneratorType`."""

@@ -691,6 +691,7 @@ LOCATORS: dict[type, Callable[[World, Any, Source], Any]] = {
     slice: World.constant,
     FunctionType: World.locate_function,
     types.BuiltinFunctionType: World.locate_builtin,
+    types.MethodWrapperType: World.locate_builtin,
     MethodType: World.locate_method,
     functools.partial: World.locate_partial,
     tuple: World.locate_tuple,

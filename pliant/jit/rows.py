@@ -20,6 +20,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opcodes import Lazy
@@ -136,7 +137,24 @@ def function_after(b: Builder, f: types.FunctionType, name: str) -> None:
 OWN_FUNCTION = Row(function_literal, after=function_after)
 
 
+def generator_method(b: Builder, f: types.FunctionType) -> str:
+    name = f.__name__
+    return b.constant(getattr(types.GeneratorType, name), f"generator_{name}")
+
+
+GENERATOR_METHOD = Row(generator_method)
+
+
+def method_literal(b: Builder, m: types.MethodType) -> str:
+    """A bound method; one of a generator's stand-in is the generator's own."""
+    if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS:
+        return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
+    return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
+
+
 def function_row(b: Builder, f: Any) -> Row:
+    if f in GENERATOR_METHODS:
+        return GENERATOR_METHOD
     return OWN_FUNCTION if id(f) in b.world.own_functions else CONSTANT
 
 
@@ -265,7 +283,7 @@ ROWS: dict[type, Row] = {
     ),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
     types.TracebackType: Row(traceback_literal),
-    types.MethodType: call_row("method", lambda v: (v.__func__, v.__self__)),
+    types.MethodType: Row(method_literal),
     functools.partial: Row(partial_literal, after=partial_after),
     Generator: Row(lambda b, g: b.make_generator(b, g)),
     super: Row(super_literal),

@@ -16,7 +16,6 @@ from pliant.jit.assemble import encode_exception_table, ins
 BUILDERS: dict[str, Any] = {
     "slice": slice,
     "range": range,
-    "method": types.MethodType,
     "property": property,
     "staticmethod": staticmethod,
     "classmethod": classmethod,

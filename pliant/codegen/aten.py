@@ -36,13 +36,16 @@ from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.recompose import recompose
-from pliant.symbolic.expr import Expr
+from pliant.symbolic.expr import Expr, postorder
 
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
 
 Lowering = Callable[[list[Any], list[Any], Any], list[Any]]
 """`(operations, values that are wanted, scope) -> operations`."""
+
+SHOWN = 8
+"""How many sizes the message of a failed assertion shows."""
 
 _serial = count()
 
@@ -174,10 +177,15 @@ class Writer:
         self.globals: dict[str, Any] = {"math": math}
         self.names: dict[int, str] = {}  # vid -> variable
         self.known: set[str] = set()  # symbols bound so far
+        self.unbound: dict[str, list[int]] = {}  # symbol -> assertions (by their index) that wait for it
+        self.waits = [0] * len(checks)  # for how many symbols each assertion waits
+        self.due: list[int] = []  # assertions that wait for nothing more
         self.uses: dict[Any, int] = {}  # expression -> how often it is printed
         self.shared: dict[Any, str] = {}  # expression -> variable that holds it
         self.pending: list[str] = []  # assignments of shared expressions, to go before the current statement
         self.constants: dict[Any, str] = {}
+        for i, check in enumerate(checks):
+            self.wait(i, check)
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
         self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
         self.output_vids = {t.vid for t in liveness.tensors(outputs)}
@@ -204,8 +212,8 @@ class Writer:
         items = [self.text(v, returned) for v in self.outputs]
         closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]
         steps.append(Step(self.take_pending(), returned, outside=bool(self.replay)))
-        if self.checks:
-            left = ", ".join(str(c.expr) for c in self.checks)
+        if any(self.waits):
+            left = ", ".join(str(c.expr) for c, n in zip(self.checks, self.waits, strict=True) if n)
             raise InternalError(f"{self.name}: assertions over symbols that no operation makes known: {left}")
         guarded = context is not None and n_calls > 0
         text = [f"def {self.name}({', '.join((*self.leading, *self.params))}):"]
@@ -228,7 +236,7 @@ class Writer:
         name = slot if isinstance(slot, str) else slot.name
         if RESERVED.fullmatch(name):
             raise InternalError(f"{self.name}: a symbol may not be called {name}: generated code uses that name")
-        self.known.add(name)
+        self.learn(name)
         return name
 
     def tensor(self, t: TracedTensor) -> str:
@@ -286,20 +294,35 @@ class Writer:
             return self.text(e.const, set())
         if e in self.shared:
             return self.shared[e]
-        missing = [s.name for s in e.symbols() if s.name not in self.known]
+        text = self.printed(e)
+        if e.op in ("sym", "subtotal"):
+            return text
+        return self.share(e, text) if self.uses.get(e, 0) > 1 else f"({text})"
+
+    def printed(self, e: Any) -> str:
+        """An expression over the symbols and the shared variables. The subtotals of long sums become such variables.
+
+        So the prefixes of 500 lengths, each of which extends the one before, take text linear in their number.
+        """
+        nodes = postorder(e, done=self.shared)
+        missing = [n.name for n in nodes if n.op == "sym" and n.name not in self.known]
         if missing:
             raise InternalError(f"{self.name}: `{e}` is used before {', '.join(missing)} is known")
-        if e.op == "sym":
-            return e.name
-        if self.uses.get(e, 0) < 2:
-            return f"({e.python()})"
+        for n in nodes:
+            if n.op == "subtotal":
+                self.share(n, n.args[0].python(named=self.shared))
+        return e.python(named=self.shared)
+
+    def share(self, e: Any, text: str) -> str:
+        """A variable that holds `e`."""
         name = self.shared[e] = f"n{len(self.shared)}"
-        self.pending.append(f"{name} = {e.python()}")
+        self.pending.append(f"{name} = {text}")
         return name
 
     def bind_from_inputs(self) -> list[str]:
         """Symbols that are not slots themselves are read off the sizes, strides and offsets of the tensor slots."""
-        wanted = {s.name for e in self.mentioned() for s in e.symbols()} | {s.name for c in self.checks for s in c.expr.symbols()}
+        seen: set[Expr] = set()
+        wanted = {s.name for e in (*self.mentioned(), *(c.expr for c in self.checks)) for s in liveness.new_symbols(e, seen)}
         return [line for t in self.inputs for line in self.bind(t, self.names[t.vid], wanted)]
 
     def bind(self, t: TracedTensor, name: str, wanted: set[str] | None = None) -> list[str]:
@@ -308,20 +331,45 @@ class Writer:
         for read, s in metadata(t):
             e = liveness.number(s)
             if e is not None and e.op == "sym" and e.name not in self.known and (wanted is None or e.name in wanted):
-                self.known.add(e.name)
+                self.learn(e.name)
                 lines.append(f"{e.name} = {name}.{read}")
         return lines
 
+    # assertions -------------------------------------------------------------------
+    def wait(self, i: int, check: Any) -> None:
+        """Assertion `i` is due as soon as its symbols are known."""
+        names = [s.name for s in check.expr.symbols()]
+        self.waits[i] = len(names)
+        for name in names:
+            self.unbound.setdefault(name, []).append(i)
+        if not names:
+            self.due.append(i)
+
+    def learn(self, *names: str) -> None:
+        """These symbols are bound from here on."""
+        for name in names:
+            self.known.add(name)
+            for i in self.unbound.pop(name, ()):
+                self.waits[i] -= 1
+                if not self.waits[i]:
+                    self.due.append(i)
+
     def due_checks(self) -> list[str]:
         """The assertions that can be evaluated by now and were not yet."""
-        due = [c for c in self.checks if all(s.name in self.known for s in c.expr.symbols())]
-        self.checks = [c for c in self.checks if c not in due]
-        return [f"if not ({c.expr.python()}): {self.failure(c)}" for c in due if c.expr.const is not True]
+        lines = []
+        for i in sorted(self.due):
+            c = self.checks[i]
+            if c.expr.const is not True:
+                text = self.printed(c.expr)
+                lines += [*self.take_pending(), f"if not ({text}): {self.failure(c)}"]
+        self.due.clear()
+        return lines
 
     def failure(self, check: Any) -> str:
-        """The statement that raises what a failed assertion says, with the values of this run."""
+        """The statement that raises what a failed assertion says, with the values of this run (of the first symbols, if there are many)."""
         self.globals[check.error.__name__] = check.error
-        values = [f"{s.name} = {{{s.name}}}" for s in check.expr.symbols()]
+        symbols = check.expr.symbols()
+        values = [f"{s.name} = {{{s.name}}}" for s in symbols[:SHOWN]] + ["…"] * (len(symbols) > SHOWN)
         shown = f" + f' ({', '.join(values)})'" if values and not check.message else ""
         return f"raise {check.error.__name__}({check.text!r}{shown})"
 
@@ -370,7 +418,7 @@ class Writer:
             symbol = liveness.number(b.symbol).name
             if symbol in self.known:
                 continue
-            self.known.add(symbol)
+            self.learn(symbol)
             if b.dim is None:
                 numbers[b.out] = symbol
             else:

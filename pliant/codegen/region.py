@@ -95,7 +95,7 @@ class Region:
                 lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = ctx.saved_tensors")
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
-                w.known.update(sizes)
+                w.learn(*sizes)
             for i, h in enumerate(self.plan.heads):
                 if h.vid in arrives:
                     w.names[arrives[h.vid].vid] = f"g{i}"
@@ -209,7 +209,7 @@ class Region:
         def preamble(w: Writer) -> list[str]:
             w.globals["_apply"] = apply
             results = [f"r{i}" for i in range(len(self.plan.heads))] + [e.name for e in self.plan.exports]
-            w.known.update(e.name for e in self.plan.exports)
+            w.learn(*(e.name for e in self.plan.exports))
             lines = [f"{tuple_text(results)[1:-1]} = _apply({', '.join(w.params)})"]
             for i, h in enumerate(self.plan.heads):
                 if h.vid in self.plan.rebased_vids:

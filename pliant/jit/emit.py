@@ -132,10 +132,11 @@ class Emitter:
         made = [t.sizes for op in trace.ops for t in liveness.tensors(op.outs)]  # a backward part may need these
         torch_level = [(op.args, op.kwargs) for op in trace.torch_ops] if self.context.all_symbols else []
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
+        seen: set[Any] = set()
         for value in liveness.leaves([wanted, [(op.args, op.kwargs) for op in live], made, torch_level, inputs]):
             e = liveness.number(value)
-            if e is not None:
-                mentioned.update((s.name, s) for x in (e, trace.scope.simplify(e)) for s in x.symbols())
+            if e is not None and e not in seen:
+                mentioned.update((s.name, s) for x in (e, trace.scope.simplify(e)) for s in liveness.new_symbols(x, seen))
         symbols = [
             mentioned[name] for name, source in world.symbols.items()
             if name in mentioned and (self.context.all_symbols or not (source.op in METADATA and source.base in read))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.symbolic.expr import Expr
+from pliant.symbolic.expr import Expr, postorder
 
 RANDOM = torch.Tag.nondeterministic_seeded
 DATA_CHECKED = frozenset(
@@ -122,14 +122,17 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     live: set[int] = set()
     memory: set[int] = set()
     symbols: set[str] = set()
+    seen: set[Expr] = set()
 
     def read(value: Any) -> None:
         for v in leaves(value):
-            if isinstance(v, TracedTensor):
+            if type(v) is TracedTensor:
                 live.add(v.vid)
                 memory.add(v.storage_id)
             else:
-                symbols.update(symbols_of(v))
+                e = number(v)
+                if e is not None:
+                    symbols.update([s.name for s in new_symbols(e, seen)])
 
     for value in outputs:
         read(value)
@@ -159,6 +162,16 @@ def number(value: Any) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value.node.expr
     return value if type(value) is Expr else None
+
+
+def new_symbols(e: Expr, seen: set[Expr]) -> list[Expr]:
+    """The symbols below `e` but not below any expression in `seen`, to which everything met is added.
+
+    Over many expressions that share their parts, as the prefix sums of 500 lengths do, this takes time linear in the parts.
+    """
+    nodes = postorder(e, done=seen)
+    seen.update(nodes)
+    return [n for n in nodes if n.op == "sym"]
 
 
 def symbols_of(value: Any) -> list[str]:

@@ -273,16 +273,16 @@ class Expr:
                 done[e] = value_of(e, done.__getitem__)
         return done[self]
 
-    def python(self, rename: Any = None) -> str:
-        """A Python expression over the symbols' names; `rename` is a dict or a function."""
-        return self.ctx.show(self, rename)
+    def python(self, rename: Any = None, named: Any = None) -> str:
+        """A Python expression over the symbols' names (`rename`: a dict or a function) and those of subexpressions in `named`."""
+        return self.ctx.show(self, rename, named)
 
     def postfix(self, index: dict[str, int]) -> list[tuple] | None:
         """The native relation program, None if int64 arithmetic cannot express it; `index` numbers the symbols."""
         return self.ctx.program(self, index)
 
     def __repr__(self) -> str:
-        return self.ctx.show(self, None)
+        return self.ctx.show(self, None, None)
 
 
 def value_of(e: Expr, of: Callable[[Expr], Any]) -> Any:
@@ -357,7 +357,7 @@ class Context:
     `record`, when set, is told each new application `(op, args, result)`: translation validation replays them.
     """
 
-    def __init__(self, show: Callable[[Expr, Any], str], program: Callable[[Expr, Any], list[tuple] | None]) -> None:
+    def __init__(self, show: Callable[[Expr, Any, Any], str], program: Callable[[Expr, Any], list[tuple] | None]) -> None:
         self.show = show  # printers are given: they know the table, this file knows only how to build
         self.program = program
         self.memo: dict[tuple, Expr] = {}

@@ -15,11 +15,25 @@ PRECEDENCE |= {"fneg": 12, "negative": 12, "int_pow": 13, "fpow": 13}
 CALL = 20
 
 
-def python(e: Expr, rename: Mapping[str, str] | Callable[[str], str] | None = None) -> str:
-    """A Python expression over symbol names (`rename` maps them); `math` may be needed."""
+class Texts(dict[Expr, tuple[str, int]]):
+    """Subexpressions printed so far, with their binding strength; those that have names are printed as these."""
+
+    def __init__(self, named: Mapping[Expr, str]) -> None:
+        super().__init__()
+        self.named = named
+
+    def __missing__(self, e: Expr) -> tuple[str, int]:
+        return self.named[e], CALL
+
+
+def python(
+    e: Expr, rename: Mapping[str, str] | Callable[[str], str] | None = None, named: Mapping[Expr, str] | None = None
+) -> str:
+    """A Python expression over symbol names (`rename` maps them) and variables that hold subexpressions; `math` may be needed."""
     name = rename if callable(rename) else (lambda n: rename.get(n, n)) if rename else (lambda n: n)
-    done: dict[Expr, tuple[str, int]] = {}
-    for n in postorder(e):
+    named = named or {}
+    done = Texts(named)
+    for n in postorder(e, done=named):
         if n.const is not None:
             done[n] = _const(n.const)
         elif n.op == "sym":

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pliant.codegen.aten import build
 from pliant.errors import InternalError
+from pliant.graph.trace import tolist
 from tests.codegen.tracing import Captured, tensors_of
 
 
@@ -195,6 +196,29 @@ def test_unbacked_sizes():
     captured = check(fn, (r(3, 4),), (r(5, 7),))
     empty = captured(-torch.ones(4, 4))
     assert empty[0].shape == (0,) and empty[1] == 0
+
+
+def prefixes(lengths):
+    """As many ones as all lengths so far sum to, for each length."""
+    end, ones, ends = 0, [], []
+    for n in tolist(lengths):
+        torch._check(n >= 0)
+        end = end + n
+        ones.append(torch.ones(end))
+        ends.append(end)
+    return ones, ends
+
+
+def test_prefix_sums_take_text_linear_in_their_number():
+    texts = {}
+    for count in (24, 96):
+        lengths = torch.arange(count) % 5
+        captured = Captured(prefixes, lengths, static=(0,))
+        texts[count] = captured.executable.source
+        for drawn in (lengths, lengths.flip(0)):
+            ones, ends = captured(drawn)
+            assert ends == drawn.cumsum(0).tolist() == [x.numel() for x in ones]
+    assert len(texts[96]) < 5 * len(texts[24])
 
 
 def test_numbers_from_data():

@@ -8,11 +8,12 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.data_dependent.program import data, program
-from pliant.symbolic.dims import Dim
+from pliant import Dim
 
 Tensor = torch.Tensor
 ROWS = Dim("rows")
 FIRST = ((0, 0, ROWS),)
+FEW = Dim("rows", min=1, max=256)
 
 
 @program("133653", lambda n: (data(n, 3, 8, 8), data(4, 3, 3, 3), data(4, 5)), dims=FIRST)
@@ -79,7 +80,7 @@ def three_chunks(x: Tensor) -> Tensor:
     return a.sum() * b.sum() + c.cumsum(0)
 
 
-@program("141251", lambda n: (data(n + 1, 2), data(n + 1, 2, seed=1)), dims=((0, 0, Dim("r", min=1, max=256)), (1, 0, Dim("r", min=1, max=256))))
+@program("141251", lambda n: (data(n + 1, 2), data(n + 1, 2, seed=1)), dims=((0, 0, FEW), (1, 0, FEW)))
 def one_piece_of_256(x: Tensor, y: Tensor) -> Tensor:
     piece = torch.split(x, 256)[0]
     return torch.slice_scatter(y, piece, 0, 0, 256)

@@ -125,6 +125,13 @@ class Region:
         found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
         return [c for c, names in found if names & made and names <= known]
 
+    def checks_of(self, b: Backward) -> list[Any]:
+        """The assertions over symbols that only the backward part makes known."""
+        made = {name for names in liveness.binders(b.ops).values() for name in names}
+        known = made | {s.name for s in self.full.symbols}
+        found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
+        return [c for c, names in found if names & made and names <= known]
+
     def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
         """Lines that give an incoming gradient the strides it was traced with."""
         if tangent.dense:

@@ -86,12 +86,13 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = list(out), "flat"
     else:
         outs, spec = tree_flatten(out)
-    if trace.known:
+    if trace.known or trace.masks:
         info = op_info(func)
         for name in info.writes:
             written = argument(info, args, kwargs, name)
             if type(written) is TracedTensor:
                 trace.known.pop(written.storage_id, None)
+                trace.masks.pop(written.storage_id, None)
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(trace.torch_ops) - 1)
     trace.ops.append(op)
     return op

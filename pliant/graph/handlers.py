@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph import symnode
+from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
@@ -232,11 +232,20 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
                 have = x.sizes[len(expanded) + d] if len(expanded) + d < len(x.sizes) else -1
                 if not trace.scope.assume(ops.eq(expr_of(s, trace.scope), expr_of(have, trace.scope)), symnode.site_hook()):
                     raise IndexError(f"The shape of the mask {list(i.sizes)} does not match the indexed tensor {list(x.sizes)}")
-            where = dispatch(trace, aten.nonzero.default, (i,), {})
+            where = set_positions(trace, i)
             expanded.extend(dispatch(trace, aten.select.int, (where, 1, d), {}) for d in range(len(i.sizes)))
         else:
             expanded.append(i)
     return plain_index(trace, func, (x, expanded), kwargs)
+
+
+def set_positions(trace: Any, mask: TracedTensor) -> TracedTensor:
+    """`mask.nonzero()`, once for each mask: what is indexed with the same mask, in the backward part too, has the same size."""
+    found = trace.masks.setdefault(mask.storage_id, {})
+    where = found.get(mask.vid)
+    if where is None:
+        where = found[mask.vid] = dispatch(trace, aten.nonzero.default, (mask,), {})
+    return where
 
 
 def plain_index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
@@ -271,25 +280,32 @@ handler(*REFUSED)(refuse)
 
 
 # metadata as plain integers -----------------------------------------------------------------------------------
-# C++ code that is not written for symbolic sizes asks for integers: each is pinned, with the guard on record.
+# C++ code that is not written for symbolic sizes asks for integers. The first time, the call is made again where PyTorch's Python code
+# stands in for such code; if it asks even then, each is pinned, with the guard on record.
+def integer(s: Any) -> int:
+    if type(s) is not int and layout.Framework.depth and not layout.Framework.last_try:
+        raise RuntimeError(f"expected to contain only concrete integers, not {s.node.expr}")
+    return symnode.concrete(s)
+
+
 @handler("size")
 def size(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
-    return [symnode.concrete(s) for s in args[0].sizes]
+    return [integer(s) for s in args[0].sizes]
 
 
 @handler("stride")
 def stride(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
-    return [symnode.concrete(s) for s in args[0].strides]
+    return [integer(s) for s in args[0].strides]
 
 
 @handler("numel")
 def number_of_elements(trace: Any, func: Any, args: tuple, kwargs: dict) -> int:
-    return math.prod(symnode.concrete(s) for s in args[0].sizes)
+    return math.prod(integer(s) for s in args[0].sizes)
 
 
 @handler("storage_offset")
 def storage_offset(trace: Any, func: Any, args: tuple, kwargs: dict) -> int:
-    return symnode.concrete(args[0].offset)
+    return integer(args[0].offset)
 
 
 @handler("dim")

@@ -23,16 +23,19 @@ class Framework:
     """Whether PyTorch's own code is running on stand-ins (`depth` > 0): then a question is not the program's own branch."""
 
     depth = 0
+    last_try = False  # C++ code that wants integers has been found, and gets them if PyTorch's Python code cannot do without either
 
 
 @contextmanager
-def framework() -> Iterator[None]:
+def framework(last_try: bool = False) -> Iterator[None]:
     """While inside, decisions that only the run could take are taken for the general case (`general`)."""
     Framework.depth += 1
+    before, Framework.last_try = Framework.last_try, last_try
     try:
         yield
     finally:
         Framework.depth -= 1
+        Framework.last_try = before
 
 
 @contextmanager
@@ -52,16 +55,17 @@ def ask(scope: Scope, cond: Any, site: Any) -> bool:
     c = cond.const
     if c is not None:
         return bool(c)
-    if not cond.backed or any([s.info.dim is not None for s in cond.symbols()]):
-        return scope.decide_or_false(cond, site)
+    if not cond.backed or is_declared(cond):
+        return scope.known_true(cond)
     return scope.decide(cond, site)
 
 
 def general(scope: Scope, cond: Expr, site: Any) -> bool:
-    """The answer to a question of PyTorch's own code on sizes that only the run knows: proved, or that of the general case.
+    """The answer to a question of PyTorch's own code on sizes that only the run knows, or declared ones: proved, or the general case.
 
     Such code asks whether a size is 0 or 1, or two sizes are the same, to take a short cut; the general path is right for all sizes, the
-    kernels that it reaches look again. Raises `DataDependent` for what is not a question of this kind.
+    kernels that it reaches look again. Other questions are decided (`DataDependent`, where there is no hint), and so is one on a
+    declared size for which the short cut is right in this call: it may be a check.
     """
     if scope.known_true(cond):
         return True
@@ -72,9 +76,14 @@ def general(scope: Scope, cond: Expr, site: Any) -> bool:
     if cond.op in ("and", "or"):
         return (all if cond.op == "and" else any)([general(scope, a, site) for a in cond.args])
     relation = normal(cond)
-    if relation.op in ("eq", "ne") and relation.args[0].kind is int:
+    if relation.op in ("eq", "ne") and relation.args[0].kind is int and relation.hint in (None, relation.op == "ne"):
         return relation.op == "ne"
     return scope.decide(cond, site)
+
+
+def is_declared(cond: Expr) -> bool:
+    """Whether a question is about sizes that the user declared."""
+    return any([s.info.dim is not None for s in cond.symbols()])
 
 
 def is_packed(scope: Scope, sizes: list[Expr], strides: list[Expr], order: list[int] | tuple[int, ...], site: Any) -> bool:

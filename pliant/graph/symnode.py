@@ -161,7 +161,7 @@ class SymNode:
         if c is not None:
             return bool(c)
         cond = truth(self.expr)
-        if layout.Framework.depth and not cond.backed:
+        if layout.Framework.depth and (not cond.backed or layout.is_declared(cond)):
             return layout.general(self.scope, cond, site_hook())
         return self.scope.decide(cond, site_hook())
 

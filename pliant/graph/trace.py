@@ -66,6 +66,7 @@ class Trace:
         self.constants: list[TracedTensor] = []
         self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
+        self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.journal: list[tuple] = []
         self.strides_memo: dict[tuple, tuple] = {}
         self.next_vid = 0
@@ -188,6 +189,7 @@ class Trace:
             apply_metadata(self, x, sizes, strides, offset)
         del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]
         self.known, self.n_forward = known, n_forward
+        self.masks.clear()
         self.scope.rollback(scope)
 
     def __str__(self) -> str:

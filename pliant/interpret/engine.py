@@ -13,6 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import layout, symnode
+from pliant.graph.resizing import symbolic_resizing
 from pliant.graph.trace import TorchOp, Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
@@ -66,7 +67,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     except Exception as e:
         if "concrete integers" in str(e):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]
-            with enable_python_dispatcher(), layout.framework():
+            with enable_python_dispatcher(), symbolic_resizing(), layout.framework(last_try=True):
                 rec.out = out = fn(*args, **kwargs)
             return out
         if is_limit(e):

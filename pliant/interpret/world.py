@@ -628,10 +628,8 @@ def trace_strides(
     spec: list[int | None] = [None] * n
     scope = world.scope
     done: list[int] = []
-    if any(shape[i] in SPECIALIZED_INTS and type(sizes[i]) is not int for i in range(n)):
-        packed = contiguous_strides(tuple(sizes))
-        if tuple(stride) == contiguous_strides(shape):  # an example of 0 or 1 tells nothing about the others' strides: take them for packed
-            return packed_strides(world, source, stride, sizes, packed)
+    if tuple(stride) == contiguous_strides(shape) and any([may_be_small(scope, s, h) for s, h in zip(sizes, shape)]):
+        return packed_strides(world, source, stride, sizes, contiguous_strides(tuple(sizes)))
     for i in sorted(range(n), key=lambda i: (stride[i], -i)):
         st = stride[i]
         if st in (0, 1) or shape[i] == 0:
@@ -654,6 +652,11 @@ def trace_strides(
             world.relations.append(StrideIs(scope.backed(name, hint=st, size_like=True, source=source.stride(i)), out[i].node.expr))
         done.append(i)
     return out, spec
+
+
+def may_be_small(scope: Any, size: Any, hint: int) -> bool:
+    """Whether a symbolic size is, or may come to be, 0 or 1: then strides do not tell by themselves how a tensor is laid out."""
+    return type(size) is not int and (hint in SPECIALIZED_INTS or scope.range(size.node.expr)[0] < 1)
 
 
 def packed_strides(world: World, source: Source, stride: tuple, sizes: list, packed: tuple) -> tuple[list[Any], list[int | None]]:

@@ -41,8 +41,8 @@ def compile(
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
     The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
-    by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True` raises pliant's
-    internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT). Without
+    by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
+    raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT). Without
     `model` it is a decorator. Raises ValueError for an unknown backend and TypeError for what cannot be compiled.
     """
     config = Config(

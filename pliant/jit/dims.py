@@ -120,8 +120,9 @@ def what(spec: Any) -> Declared:
 
 def bound_to(model: Any, config: Config) -> Config:
     """`config` with its declarations said of the frame that is captured for `model`. ValueError if one names no parameter."""
-    if not isinstance(config.dynamic, tuple) or not config.dynamic or isinstance(model, (type, functools.partial, staticmethod, classmethod)):
-        return config  # (for the latter three: once it is known what is compiled)
+    later = isinstance(model, (type, functools.partial, staticmethod, classmethod))  # it is asked again for what is inside
+    if not isinstance(config.dynamic, tuple) or not config.dynamic or later:
+        return config
     plain = isinstance(model, (types.FunctionType, types.MethodType, native.EntryPoint))
     target = model.__func__ if isinstance(model, types.MethodType) else model._fn if isinstance(model, native.EntryPoint) else model
     parameters = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters

@@ -58,6 +58,13 @@ class Assert:
     expr: Expr
     site: Any
     message: str
+    error: type[Exception] = RuntimeError
+
+    @property
+    def text(self) -> str:
+        """What the error says: the program's own words, or the line and what it needs."""
+        where = f" at {self.site}" if self.site is not None else ""
+        return self.message or f"the values of this run do not fit: `{self.expr}` is false{where}"
 
     def __str__(self) -> str:
         return f"assert {self.expr}  # {self.message or 'eager requires it'} at {self.site}"
@@ -212,7 +219,7 @@ class Scope:
         if not v:
             raise ValueError(f"required `{c}` does not hold")
 
-    def assume(self, c: Expr | bool, site: Any = None, message: str = "") -> bool:
+    def assume(self, c: Expr | bool, site: Any = None, message: str = "", error: type[Exception] = RuntimeError) -> bool:
         """c, or eager would have raised here. A proof costs nothing; else it becomes a runtime assertion and a fact.
 
         Returns False where c is false for this call (the caller raises what eager raises; the capture is then guarded on it).
@@ -223,7 +230,7 @@ class Scope:
         asked: Expr = apply("to_bool", c)
         if asked.backed and not asked.hint:
             return self.decide(asked, site)
-        self._asserts.append(Assert(asked, site, message))
+        self._asserts.append(Assert(asked, site, message, error))
         self._learn("assert", asked, site)
         return True
 

@@ -85,12 +85,7 @@ def require_equal(trace: Any, a: Any, b: Any) -> bool:
 
 def require_same(trace: Any, a: Any, b: Any) -> bool:
     """`require_equal` for ints and expressions."""
-    cond = ops.eq(a, b)
-    if isinstance(cond, bool):
-        return cond
-    if cond.const is None and cond.backed:
-        return trace.scope.decide(cond, symnode.site_hook())
-    return trace.scope.assume(cond, symnode.site_hook())
+    return holds(trace, ops.eq(a, b))
 
 
 def count(trace: Any, sizes: Any) -> Any:
@@ -164,16 +159,48 @@ def common_size(trace: Any, p: Any, q: Any) -> Any:
         return q
     if equal(trace, q, 1):
         return p
-    # Sizes known only at run time: the general case is that nothing is stretched, and then they must agree.
-    return p if require_equal(trace, p, q) else None
+    a, b = key(p), key(q)
+    first, second = may_be_one(trace, a), may_be_one(trace, b)
+    if not (first or second):
+        return p if require_equal(trace, p, q) else None
+    # Only the run knows which of the two is stretched, if any.
+    fits = ops.eq(a, b)
+    if first:
+        fits = ops.or_(fits, ops.eq(a, 1))
+    if second:
+        fits = ops.or_(fits, ops.eq(b, 1))
+    if not holds(trace, fits):
+        return None
+    return sym(trace, ops.where(ops.eq(a, 1), b, a)) if first and second else q if first else p
+
+
+def may_be_one(trace: Any, size: Any) -> bool:
+    """Whether a size could be 1 in some run that this capture serves."""
+    return size == 1 if isinstance(size, int) else not trace.scope.known_false(ops.eq(size, 1))
+
+
+def holds(trace: Any, cond: Any) -> bool:
+    """Whether `cond` holds, which eager demands: decided under a guard, or an assertion where only the run could tell."""
+    if isinstance(cond, bool):
+        return cond
+    if cond.const is None and cond.backed:
+        return trace.scope.decide(cond, symnode.site_hook())
+    return trace.scope.assume(cond, symnode.site_hook())
 
 
 def expandable(trace: Any, small: tuple, to: tuple) -> bool:
     """Whether `small` broadcasts to exactly `to`."""
     skip = len(to) - len(small)
-    return skip >= 0 and all(
-        [same(s, to[skip + i]) or equal(trace, s, 1) or require_equal(trace, s, to[skip + i]) for i, s in enumerate(small)]
-    )
+    return skip >= 0 and all([fits(trace, s, to[skip + i]) for i, s in enumerate(small)])
+
+
+def fits(trace: Any, s: Any, to: Any) -> bool:
+    """Whether a size broadcasts to exactly `to`."""
+    if same(s, to) or equal(trace, s, 1) or equal(trace, s, to):
+        return True
+    a = key(s)
+    cond = ops.eq(a, key(to))
+    return holds(trace, ops.or_(cond, ops.eq(a, 1)) if may_be_one(trace, a) else cond)
 
 
 # TensorIterator -----------------------------------------------------------------------------------------

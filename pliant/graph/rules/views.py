@@ -7,7 +7,23 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.rules.shape import count, equal, expr, key, less, require_equal, require_same, row_major, same, sym, view_of, wrap
+from pliant.graph.layout import is_declared
+from pliant.graph.rules.shape import (
+    count,
+    equal,
+    expr,
+    fits,
+    key,
+    less,
+    may_be_one,
+    require_equal,
+    require_same,
+    row_major,
+    same,
+    sym,
+    view_of,
+    wrap,
+)
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -87,8 +103,10 @@ def expand(trace: Any, x: TracedTensor, size: list, implicit: bool = False) -> A
         if not same(want, have) and not equal(trace, want, have):
             if equal(trace, have, 1):
                 stride = 0
-            elif not require_equal(trace, want, have):
+            elif not fits(trace, have, want):
                 return NotImplemented
+            elif may_be_one(trace, key(have)):  # only the run knows whether it is stretched
+                stride = sym(trace, ops.where(ops.eq(key(have), key(want)), key(stride), 0))
         sizes[i], strides[i] = want, stride
     return view_of(x, tuple(sizes), tuple(strides), x.offset)
 
@@ -169,7 +187,7 @@ def clip(trace: Any, at: Any, size: Any, default: Any) -> Any:
         return size if at else 0
     scope, site = trace.scope, symnode.site_hook()
     a, n = expr(trace, at), expr(trace, size)
-    if not a.backed or not n.backed:
+    if not a.backed or not n.backed or is_declared(a) or is_declared(n):
         # Only the run can tell: the bound as an expression, unless facts settle the cases.
         if scope.known_true(ops.lt(a, 0)):
             a = ops.add(a, n)

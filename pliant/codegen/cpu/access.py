@@ -1,0 +1,212 @@
+"""Loads and stores: addresses by strides, contiguous vectors, gathers and scatters, predicates and masks, bounds checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pliant.codegen.cpu.dtypes import BYTES, MEMORY, cast, from_memory, to_memory
+from pliant.codegen.cpu.math import Math
+from pliant.codegen.cpu.text import Text, Value, const, vector_type
+from pliant.lower.loops import DTYPES, Node
+
+LEAST, MOST = const(-(1 << 63), "i64"), const((1 << 63) - 1, "i64")
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """One load or store of the kernel. `base`: address of the buffer's element 0; strides in elements, one for each dim of the nest."""
+
+    number: int
+    dtype: str
+    base: Value
+    strides: list[Value]
+    offset: Value
+    index: tuple[Node, ...] = ()
+    index_strides: tuple[Value, ...] = ()
+    predicate: Node | None = None
+    first: Value = LEAST  # bounds, of the checked build
+    last: Value = MOST
+    scratch: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """Where code is being printed: counters of the loops around it, pointers of accesses as far as they are known, values of nodes.
+
+    `lanes` is the width of what varies with the vector dim, once `vector` is set; `mask` its active lanes.
+    """
+
+    counters: dict[int, Value] = field(default_factory=dict)
+    pointers: dict[Access, Value] = field(default_factory=dict)
+    values: dict[int, Value] = field(default_factory=dict)
+    vector: int | None = None
+    lanes: int = 1
+    mask: Value | None = None
+
+    def child(self) -> Frame:
+        return Frame(dict(self.counters), dict(self.pointers), dict(self.values), self.vector, self.lanes, self.mask)
+
+
+def step(b: Text, pointer: Value, count: Value, access: Access) -> Value:
+    """`pointer` moved by `count` elements (one, or a vector of them)."""
+    if count.ref == "0":
+        return pointer
+    ty = MEMORY[access.dtype]
+    return b.op(f"getelementptr {ty}, {pointer.type} {pointer.ref}, {count.type} {count.ref}", "ptr", max(count.lanes, pointer.lanes))
+
+
+class Memory:
+    """Prints the accesses of one kernel. `fail(cond, number)` leaves the kernel; None prints no checks."""
+
+    def __init__(self, m: Math, fail: Callable[[Value, int], None] | None) -> None:
+        self.b, self.m, self.fail = m.b, m, fail
+        self.masks = m.target.masks
+
+    def address(self, a: Access, frame: Frame) -> tuple[Value, bool]:
+        """(pointer, contiguous): of lane 0 if the lanes are contiguous, else of all lanes (one, if they don't differ)."""
+        b = self.b
+        pointer = frame.pointers[a]
+        lanes: Value | None = None
+        for node, stride in zip(a.index, a.index_strides):
+            moved = b.times(frame.values[id(node)], stride)
+            if moved.lanes == 1:
+                pointer = step(b, pointer, moved, a)
+            else:
+                lanes = moved if lanes is None else b.add(lanes, moved)
+        if frame.vector is None or frame.lanes == 1:
+            return pointer, False
+        stride = a.strides[frame.vector]
+        if stride.ref == "1" and lanes is None:
+            return pointer, True
+        if stride.ref != "0":
+            along = b.times(b.iota(frame.lanes, "i64"), stride)
+            lanes = along if lanes is None else b.add(lanes, along)
+        return (pointer if lanes is None else step(b, pointer, lanes, a)), False
+
+    def check(self, a: Access, pointer: Value, contiguous: bool, frame: Frame, mask: Value | None) -> None:
+        if self.fail is None or a.scratch:
+            return
+        b = self.b
+        address = b.convert("ptrtoint", pointer, "i64")
+        place = b.binary("sdiv", b.sub(address, b.convert("ptrtoint", a.base, "i64")), const(BYTES[a.dtype], "i64"))
+        if contiguous:
+            place = b.add(place, b.iota(frame.lanes, "i64"))
+        bad = b.binary("or", b.compare("slt", place, a.first), b.compare("sgt", place, a.last))
+        if mask is not None:
+            bad = b.binary("and", bad, mask)
+        self.fail(b.reduce_bits("or", bad), a.number)
+
+    def active(self, a: Access, frame: Frame, wide: bool) -> Value | None:
+        """The lanes that may touch memory; None for all of them."""
+        mask = frame.mask if wide else None
+        if a.predicate is not None:
+            p = frame.values[id(a.predicate)]
+            mask = p if mask is None else self.b.binary("and", mask, p)
+        return mask
+
+    def load(self, a: Access, frame: Frame) -> Value:
+        """The value as it is kept in a register; 0 in lanes that may not read."""
+        b, ty = self.b, MEMORY[a.dtype]
+        pointer, contiguous = self.address(a, frame)
+        mask = self.active(a, frame, contiguous or pointer.lanes > 1)
+        self.check(a, pointer, contiguous, frame, mask)
+        align = BYTES[a.dtype]
+        if contiguous:
+            lanes = frame.lanes
+            whole = vector_type(ty, lanes)
+            if mask is None:
+                v = b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)
+            else:
+                args: list[str | Value] = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
+                v = b.call(f"llvm.masked.load.v{lanes}{ty_suffix(ty)}.p0", ty, lanes, args)
+        elif pointer.lanes > 1:
+            v = self.gather(pointer, mask, ty, align)
+        elif mask is None:
+            v = b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty)
+        elif mask.lanes == 1:
+            v = b.when(mask, lambda: [b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty)], [zero(ty)])[0]
+        else:  # one address, a predicate in each lane
+            v = b.when(
+                b.reduce_bits("or", mask), lambda: [b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty)], [zero(ty)]
+            )[0]  # fmt: skip
+            v = b.select(mask, v, zero(ty))
+        return from_memory(b, v, a.dtype)
+
+    def gather(self, pointers: Value, mask: Value | None, ty: str, align: int) -> Value:
+        b, lanes = self.b, pointers.lanes
+        if mask is None and (ty not in ("i32", "i64", "float", "double") or not self.masks):
+            v = Value("poison", ty, lanes)
+            for lane in range(lanes):
+                v = b.insert(v, b.op(f"load {ty}, ptr {b.extract(pointers, lane).ref}, align {align}", ty), lane)
+            return v
+        whole = vector_type(ty, lanes)
+        on = b.splat(mask if mask is not None else const(True, "i1"), lanes)
+        args: list[str | Value] = [f"{pointers.type} align {align} {pointers.ref}", on, f"{whole} zeroinitializer"]
+        return b.call(f"llvm.masked.gather.v{lanes}{ty_suffix(ty)}.v{lanes}p0", ty, lanes, args)
+
+    def store(self, a: Access, frame: Frame, v: Value, mode: str) -> None:
+        b, ty = self.b, MEMORY[a.dtype]
+        pointer, contiguous = self.address(a, frame)
+        spread = frame.vector is not None and frame.lanes > 1
+        mask = self.active(a, frame, spread)
+        self.check(a, pointer, contiguous, frame, mask)
+        align = BYTES[a.dtype]
+        if contiguous:
+            lanes = frame.lanes
+            whole = vector_type(ty, lanes)
+            if mode == "add":
+                v = self.plus(v, self.load(a, frame), a.dtype)
+            v = to_memory(b, b.splat(v, lanes), a.dtype)
+            if mask is None:
+                b.line(f"store {whole} {v.ref}, ptr {pointer.ref}, align {align}")
+            else:
+                args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
+                b.line(b.call_text(f"llvm.masked.store.v{lanes}{ty_suffix(ty)}.p0", "void", args))
+        elif spread:  # in order of the lanes
+            assert mode == "set", "the schedule keeps additions to one address apart"
+            lanes = frame.lanes
+            v = to_memory(b, b.splat(v, lanes), a.dtype)
+            on = b.splat(mask if mask is not None else const(True, "i1"), lanes)
+            where = pointer if pointer.lanes > 1 else self.everywhere(pointer, lanes)
+            args = [v, f"{where.type} align {align} {where.ref}", on]
+            b.line(b.call_text(f"llvm.masked.scatter.v{lanes}{ty_suffix(ty)}.v{lanes}p0", "void", args))
+        else:
+
+            def write() -> list[Value]:
+                new = v
+                if mode == "add":
+                    old = from_memory(b, b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty), a.dtype)
+                    new = self.plus(v, old, a.dtype)
+                new = to_memory(b, new, a.dtype)
+                b.line(f"store {ty} {new.ref}, ptr {pointer.ref}, align {align}")
+                return []
+
+            if mask is None:
+                write()
+            else:
+                b.when(mask, write)
+
+    def everywhere(self, pointer: Value, lanes: int) -> Value:
+        """One address in every lane."""
+        return self.b.splat(pointer, lanes)
+
+    def plus(self, v: Value, old: Value, dtype: str) -> Value:
+        b = self.b
+        if dtype == "bool":
+            return b.binary("or", v, old)
+        if dtype in ("bf16", "f16"):
+            wide = b.add(*(cast(b, x, dtype, "f32", self.m.target) for x in (old, v)))
+            return cast(b, wide, "f32", dtype, self.m.target)
+        return b.add(old, v)
+
+
+def zero(ty: str) -> Value:
+    return const(0, ty)
+
+
+def ty_suffix(ty: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(ty, ty)
+
+
+__all__ = ["DTYPES", "Access", "Frame", "Memory", "step", "ty_suffix", "zero"]

@@ -1,0 +1,96 @@
+"""Compiled objects on disk, named by everything that they depend on.
+
+A file is a header, a checksum of the rest, and the object. It is written beside its place and moved there, so that readers never see
+half of one and writers may race. What doesn't check out is taken away and built again. The directory is `PLIANT_CACHE_DIR`, else `pliant`
+in the user's cache directory; beyond `LIMIT_BYTES` the files not used for longest go. An unusable directory only costs time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import tempfile
+
+from pliant.codegen.cpu.target import Target
+
+MAGIC = b"pliant object 1\n"
+LIMIT_BYTES = 512 << 20
+SWEEP_EVERY = 64  # writes between looks at the size of the directory
+
+_writes = 0
+
+
+def directory() -> pathlib.Path:
+    chosen = os.environ.get("PLIANT_CACHE_DIR")
+    if chosen:
+        return pathlib.Path(chosen) / "cpu"
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return pathlib.Path(root).expanduser() / "pliant" / "cpu"
+
+
+def key(text: str, to: Target, versions: object) -> str:
+    return hashlib.sha256(repr((to.name, to.triple, to.cpu, to.features, versions)).encode() + b"\0" + text.encode()).hexdigest()
+
+
+def read(name: str) -> bytes | None:
+    """The object, or None. A file that is not what it says is removed."""
+    path = directory() / name[:2] / name
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    body = len(MAGIC) + 32
+    if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : body] != checksum(name, data[body:]):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used now
+    return data[body:]
+
+
+def checksum(name: str, code: bytes) -> bytes:
+    """Of the object and its name: a file under another name is as bad as a torn one."""
+    return hashlib.sha256(name.encode() + b"\0" + code).digest()
+
+
+def write(name: str, code: bytes) -> None:
+    global _writes
+    path = directory() / name[:2] / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(MAGIC + checksum(name, code) + code)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError:
+        return
+    _writes += 1
+    if _writes % SWEEP_EVERY == 1:
+        shrink()
+
+
+def shrink(limit: int | None = None) -> None:
+    """Remove the files not used for longest until what is left takes three quarters of the limit, if it is beyond it."""
+    most = LIMIT_BYTES if limit is None else limit
+    found = []
+    for path in directory().glob("*/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    if total <= most:
+        return
+    for _, size, path in sorted(found, key=lambda f: f[0]):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            total -= size
+        if total <= most * 3 // 4:
+            return

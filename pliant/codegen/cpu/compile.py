@@ -1,0 +1,140 @@
+"""From kernels to callable addresses: print, compile, link.
+
+`compile_kernels` is the door. Several kernels go into one module and are compiled at once; objects are kept on disk (`cache.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from pliant.codegen.cpu import cache, runtime, target
+from pliant.codegen.cpu.kernel import Body
+from pliant.codegen.cpu.parallel import SHARE_DECLARED, Driver, shared
+from pliant.codegen.cpu.target import Target
+from pliant.lower.loops import Kernel
+from pliant.lower.schedule import plan
+
+ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }'
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds spent, in all: printing, in LLVM's parser, in its code generator, linking; and how often the disk had the object."""
+
+    text: float = 0.0
+    parse: float = 0.0
+    emit: float = 0.0
+    link: float = 0.0
+    kernels: int = 0
+    from_disk: int = 0
+
+
+times = Times()
+
+
+@dataclass(slots=True)
+class Code:
+    """Machine code in memory. Dropping it unloads the code: whoever holds addresses holds this too."""
+
+    addresses: list[int]
+    tracker: object = field(repr=False)
+
+
+_lock = threading.Lock()
+_linkers: dict[Target, object] = {}
+_kept: list[Code] = []
+_names = itertools.count()
+
+
+def definitions(kernel: Kernel, name: str, to: Target, checked: bool, declared: dict[str, str]) -> str:
+    """The functions of one kernel; what they call is added to `declared`."""
+    s = plan(kernel, to.vector_bits, to.masks)
+    body = Body(s, to, checked)
+    inside = body.text()
+    driver = Driver(s, name)
+    outside = driver.text()
+    declared.update(body.b.declared)
+    declared.update(driver.b.declared)
+    parts = [f"define internal i32 @{name}.body(ptr %ctx, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{inside}\n}}\n"]
+    if not s.serial:
+        declared.update(SHARE_DECLARED)
+        parts.append(shared(kernel, name))
+    parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{outside}\n}}\n")
+    return "\n".join(parts)
+
+
+def module_text(kernels: list[Kernel], to: Target, checked: bool = False) -> str:
+    """All kernels in one module: functions @k0, @k1 ..."""
+    declared: dict[str, str] = {}
+    parts = [definitions(k, f"k{i}", to, checked, declared) for i, k in enumerate(kernels)]
+    return "\n".join([*parts, *declared.values(), ATTRIBUTES, ""])
+
+
+def kernel_text(kernel: Kernel, *, checked: bool = False) -> str:
+    """The LLVM IR of one kernel, to read."""
+    return module_text([kernel], target.current(), checked)
+
+
+def emit_object(text: str, to: Target) -> bytes:
+    """Object code of a module; LLVM's own errors pass through."""
+    target.prepare()
+    begun = time.perf_counter()
+    module = llvm.parse_assembly(text)
+    times.parse += time.perf_counter() - begun
+    begun = time.perf_counter()
+    out = target.machine(to).emit_object(module)
+    times.emit += time.perf_counter() - begun
+    return out
+
+
+def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
+    """The machine code as text, to read."""
+    to = target.current()
+    return target.machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
+
+
+def link(code: bytes, names: list[str], to: Target) -> Code:
+    begun = time.perf_counter()
+    with _lock:
+        linker = _linkers.get(to)
+        if linker is None:
+            linker = _linkers[to] = llvm.create_lljit_compiler(target.machine(to), use_jit_link=True, suppress_errors=False)
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            builder = builder.export_symbol(name)
+        for name, address in runtime.addresses().items():
+            builder = builder.import_symbol(name, address)
+        tracker = builder.link(linker, f"pliant{next(_names)}")
+        made = Code([tracker[name] for name in names], tracker)
+    times.link += time.perf_counter() - begun
+    return made
+
+
+def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
+    """Compile kernels, or take their object from the disk. The code lives as long as the result."""
+    to = target.current()
+    begun = time.perf_counter()
+    text = module_text(kernels, to, checked)
+    times.text += time.perf_counter() - begun
+    key = cache.key(text, to, (llvmlite.__version__, llvm.llvm_version_info))
+    code = cache.read(key)
+    if code is None:
+        code = emit_object(text, to)
+        cache.write(key, code)
+    else:
+        times.from_disk += len(kernels)
+    times.kernels += len(kernels)
+    return link(code, [f"k{i}" for i in range(len(kernels))], to)
+
+
+def compile_kernels(kernels: list[Kernel], *, checked: bool = False) -> list[int]:
+    """Addresses of `int32 kernel(int64 *ctx)` for each kernel (the layout of `ctx` is in `lower/loops.py`), good until the process ends."""
+    code = load(kernels, checked=checked)
+    _kept.append(code)
+    return code.addresses

@@ -1,0 +1,532 @@
+"""Kernel + schedule -> the text of one LLVM function that runs a range of the kernel's domain.
+
+The domain is the outer dims flattened, times the blocks that the vector dim is cut into (slowest). The nest is described in
+`lower/schedule.py`; `Depth` numbers its levels. A node is printed at the outermost level at which everything that it depends on is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from pliant.codegen.cpu.access import Access, Frame, Memory, step
+from pliant.codegen.cpu.dtypes import BYTES, cast, constant
+from pliant.codegen.cpu.math import Math
+from pliant.codegen.cpu.reduce import Accumulators
+from pliant.codegen.cpu.scalars import scalar
+from pliant.codegen.cpu.target import Target
+from pliant.codegen.cpu.text import Text, Value, const
+from pliant.lower.loops import Node, Size, Store
+from pliant.lower.schedule import Schedule, Sweep, padded, reachable
+
+BLOCK = 128  # additions in a row before a partial sum is put aside
+STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
+OUT_OF_MEMORY = 0x7FFFFFFF
+OUTER, MID, STRIP, SWEEP = 0, 1, 2, 3  # levels; loops of a sweep are SWEEP + k
+ZERO = const(0, "i64")
+
+
+class Body:
+    """Prints `i32 @name.body(ptr ctx, i64 lo, i64 hi, i64 block)`."""
+
+    def __init__(self, s: Schedule, target: Target, checked: bool) -> None:
+        self.s, self.kernel, self.target, self.checked = s, s.kernel, target, checked
+        self.b = Text()
+        self.m = Math(self.b, target)
+        self.memory = Memory(self.m, self.fail if checked else None)
+        self.mid = s.outer[-1] if s.outer else None
+        self.where = {d: OUTER for d in s.outer}
+        if self.mid is not None:
+            self.where[self.mid] = MID
+        if s.vector is not None and not s.reduces_vector:
+            self.where[s.vector] = STRIP
+        for k, d in enumerate(s.inner):
+            self.where[d] = SWEEP + k
+        self.vector_bit = 0 if s.vector is None else 1 << s.vector
+        self.homes = self.find_homes()
+        self.loads: dict[int, Access] = {}
+        self.saved: dict[int, Access] = {}
+        self.store_accesses: dict[int, Access] = {}
+        self.sizes: dict[Hashable, Value] = {}
+        self.heap: Value | None = None
+
+    # -- what is known where --
+
+    def find_homes(self) -> dict[int, int]:
+        """id of a node -> level at which it is printed."""
+        homes: dict[int, int] = {}
+        for n in self.s.nodes:
+            home = STRIP if n.op == "reduce" else OUTER
+            bits, d = self.s.depends[id(n)], 0
+            while bits:
+                if bits & 1:
+                    home = max(home, self.where.get(d, OUTER))
+                bits >>= 1
+                d += 1
+            if n.op != "reduce":
+                for a in n.args:
+                    home = max(home, homes[id(a)])
+            homes[id(n)] = home
+        return homes
+
+    def size(self, size: Size) -> Value:
+        return const(size, "i64") if isinstance(size, int) else self.sizes[size]
+
+    def product(self, dims: list[int]) -> Value:
+        out = const(1, "i64")
+        for d in dims:
+            out = self.b.times(out, self.size(self.kernel.dims[d]))
+        return out
+
+    def argument(self, slot: int) -> Value:
+        at = self.b.op(f"getelementptr i64, ptr %ctx, i64 {slot}", "ptr")
+        return self.b.op(f"load i64, ptr {at.ref}", "i64")
+
+    def read_sizes(self) -> None:
+        count = len(self.kernel.buffers)
+        for k, key in enumerate(self.kernel.sizes):
+            self.sizes[key] = self.argument(count + k)
+
+    def read_arguments(self) -> None:
+        b, kernel = self.b, self.kernel
+        self.read_sizes()
+        bases, bounds = [], []
+        after = len(kernel.buffers) + len(kernel.sizes)
+        for k in range(len(kernel.buffers)):
+            at = b.op(f"getelementptr ptr, ptr %ctx, i64 {k}", "ptr")
+            bases.append(b.op(f"load ptr, ptr {at.ref}", "ptr"))
+            if self.checked:
+                bounds.append((self.argument(after + 2 * k), self.argument(after + 2 * k + 1)))
+        number = 0
+
+        def access(buffer: int, strides: tuple[Size, ...], offset: Size, index: tuple[Node, ...], steps: tuple[Size, ...],
+                   predicate: Node | None) -> Access:  # fmt: skip
+            nonlocal number
+            number += 1
+            found = Access(
+                number, kernel.buffers[buffer].dtype, bases[buffer], [self.size(x) for x in padded(strides, len(kernel.dims))],
+                self.size(offset), index, tuple(self.size(x) for x in steps), predicate,
+            )  # fmt: skip
+            if self.checked:
+                found.first, found.last = bounds[buffer]
+            return found
+
+        for n in self.s.nodes:
+            if n.op == "load":
+                index, predicate = (n.args[:-1], n.args[-1]) if n.predicated else (n.args, None)
+                self.loads[id(n)] = access(n.buffer, n.strides, n.offset, index, n.attrs[3], predicate)
+        for st in kernel.stores:
+            self.store_accesses[id(st)] = access(st.buffer, st.strides, st.offset, st.index, st.index_strides, st.predicate)
+
+    def make_scratch(self) -> None:
+        """Rows for what later sweeps load: on the stack, or on the heap where they are long."""
+        b, s = self.b, self.s
+        saves = [n for sweep in s.sweeps for n in sweep.saves]
+        if not saves:
+            return
+        width = 1 if s.reduces_vector or s.vector is None else s.lanes * s.unroll
+        strides = [ZERO] * len(self.kernel.dims)
+        points = const(width, "i64")
+        for d in reversed(s.inner):
+            strides[d] = points
+            points = b.times(points, self.size(self.kernel.dims[d]))
+        if s.vector is not None and not s.reduces_vector:
+            strides[s.vector] = const(1, "i64")
+        ends, total = [], ZERO
+        for n in saves:
+            ends.append(total)
+            bytes_ = b.times(points, const(BYTES[n.dtype], "i64"))
+            padded_ = b.binary("and", b.plus(bytes_, const(127, "i64")), const(-64, "i64"))
+            total = b.plus(total, padded_)
+        long = b.compare("sgt", total, const(STACK_BYTES, "i64"))
+        self.heap = b.when(long, lambda: [b.call("malloc", "ptr", 1, [total])], [Value("null", "ptr")])[0]
+        missing = b.binary("and", long, b.compare("eq", self.heap, Value("null", "ptr")))
+        self.fail(missing, OUT_OF_MEMORY)
+        small = b.select(long, const(64, "i64"), total)
+        stack = b.op(f"alloca i8, i64 {small.ref}, align 64", "ptr")
+        base = b.select(long, self.heap, stack)
+        for n, at in zip(saves, ends):
+            start = b.op(f"getelementptr i8, ptr {base.ref}, i64 {at.ref}", "ptr")
+            self.saved[id(n)] = Access(0, n.dtype, start, strides, ZERO, scratch=True)
+
+    def fail(self, cond: Value, number: int) -> None:
+        """Leave with `number` if `cond`."""
+        b = self.b
+        bad, on = b.fresh("bad"), b.fresh("on")
+        b.branch(cond, bad, on)
+        b.label(bad)
+        b.line(f"store i32 {number}, ptr %rc")
+        b.jump("leave")
+        b.label(on)
+
+    # -- the nest --
+
+    def text(self) -> str:
+        b = self.b
+        b.line("%rc = alloca i32")
+        b.line("store i32 0, ptr %rc")
+        self.read_arguments()
+        self.make_scratch()
+        self.domain()
+        b.enter("leave")
+        if self.heap is not None:
+            b.line(b.call_text("free", "void", [self.heap_at_exit()]))
+        rc = b.op("load i32, ptr %rc", "i32")
+        b.line(f"ret i32 {rc.ref}")
+        return "\n".join(b.lines)
+
+    def heap_at_exit(self) -> Value:
+        """`leave` is reached from before the allocation only where it failed, and then it is null."""
+        assert self.heap is not None
+        return self.heap
+
+    def domain(self) -> None:
+        """Runs along the innermost outer dim, from %lo to %hi."""
+        b, s = self.b, self.s
+        low, high = Value("%lo", "i64"), Value("%hi", "i64")
+        run_dim = const(1, "i64") if self.mid is None else self.size(self.kernel.dims[self.mid])
+        head, inside, out = b.fresh("run.h"), b.fresh("run.b"), b.fresh("run.x")
+        before = b.block
+        b.enter(head)
+        at = Value("%" + b.fresh("run"), "i64")
+        reserved = len(b.lines)
+        b.lines.append("")
+        b.branch(b.compare("slt", at, high), inside, out)
+        b.label(inside)
+        frame = Frame()
+        rest = at
+        first = ZERO
+        length = const(1, "i64")
+        if self.mid is not None:
+            first = b.binary("urem", rest, run_dim)
+            rest = b.binary("udiv", rest, run_dim)
+            left, remaining = b.sub(run_dim, first), b.sub(high, at)
+            length = b.select(b.compare("slt", left, remaining), left, remaining)
+        for d in reversed(s.outer[:-1]):
+            size = self.size(self.kernel.dims[d])
+            frame.counters[d] = b.binary("urem", rest, size)
+            rest = b.binary("udiv", rest, size)
+        self.outermost(frame)
+        block = rest  # which block of the vector dim
+
+        def one(i: Value, carried: list[Value]) -> list[Value]:
+            point = frame.child()
+            if self.mid is not None:
+                self.move(point, self.mid, i)
+            self.evaluate(self.at_home(self.s.nodes, MID), [point])
+            self.point(point, block)
+            return []
+
+        if self.mid is None:
+            one(ZERO, [])
+        else:
+            b.loop(first, b.add(first, length), 1, [], one, "mid")
+        following = b.add(at, length)
+        end = b.block
+        b.jump(head)
+        b.lines[reserved] = f"  {at.ref} = phi i64 [ {low.ref}, %{before} ], [ {following.ref}, %{end} ]"
+        b.label(out)
+
+    def outermost(self, frame: Frame) -> None:
+        b = self.b
+        for a in (*self.loads.values(), *self.store_accesses.values()):
+            offset = a.offset
+            for d in self.s.outer[:-1]:
+                offset = b.plus(offset, b.times(frame.counters[d], a.strides[d]))
+            frame.pointers[a] = step(b, a.base, offset, a)
+        for a in self.saved.values():
+            frame.pointers[a] = a.base
+        self.evaluate(self.at_home(self.s.nodes, OUTER), [frame])
+
+    def at_home(self, nodes: list[Node], level: int) -> list[Node]:
+        return [n for n in nodes if self.homes[id(n)] == level]
+
+    def move(self, frame: Frame, d: int, counter: Value, accesses: list[Access] | None = None) -> None:
+        """Enter an iteration of the loop over `d`."""
+        frame.counters[d] = counter
+        for a in frame.pointers if accesses is None else accesses:
+            if a.strides[d].ref != "0" and a in frame.pointers:
+                frame.pointers[a] = step(self.b, frame.pointers[a], self.b.times(counter, a.strides[d]), a)
+
+    def point(self, frame: Frame, block: Value) -> None:
+        """One point of the outer dims: all strips of its block of the vector dim, or the sweeps of its row."""
+        s, b = self.s, self.b
+        if s.vector is None or s.reduces_vector:
+            self.strip([frame])
+            return
+        n = self.size(self.kernel.dims[s.vector])
+        start = b.binary("mul", block, Value("%block", "i64"))
+        stop = b.intrinsic("smin", b.add(start, Value("%block", "i64")), n)
+        self.vectors(start, stop, [], self.strips, frame)
+
+    def vectors(
+        self,
+        start: Value,
+        stop: Value,
+        sets: list[list[Value]],
+        body: Callable[[list[Frame], list[list[Value]]], list[list[Value]]],
+        frame: Frame,
+        meet: Callable[[list[list[Value]]], list[Value]] | None = None,
+    ) -> list[list[Value]]:
+        """Run `body` over [start, stop) of the vector dim: whole unrolled vectors, then what is left.
+
+        `body` gets one frame and one set of carried values for each unrolled copy. `sets` are the carried values that come in: [of vectors,
+        of single lanes] (the second only where tails run lane by lane), or nothing. `meet` joins the sets of the copies.
+        """
+        b, s = self.b, self.s
+        assert s.vector is not None
+        d, lanes, unroll = s.vector, s.lanes, s.unroll
+        wide = [list(sets[0])] if sets else [[]]
+        thin = list(sets[1]) if len(sets) > 1 else []
+
+        def frames(i: Value, count: int, width: int, mask: Value | None) -> list[Frame]:
+            out = []
+            for u in range(count):
+                f = frame.child()
+                f.vector, f.lanes, f.mask = d, width, mask
+                self.move(f, d, i if u == 0 else b.add(i, const(u * width, "i64")))
+                for a in self.saved.values():
+                    if not s.reduces_vector:
+                        f.pointers[a] = step(b, a.base, const(u * width, "i64"), a)
+                out.append(f)
+            return out
+
+        def flat(values: list[list[Value]]) -> list[Value]:
+            return [v for one in values for v in one]
+
+        def unflat(values: list[Value], count: int) -> list[list[Value]]:
+            size = len(values) // count
+            return [values[k * size : (k + 1) * size] for k in range(count)]
+
+        def run(i: Value, carried: list[Value], count: int, width: int, mask: Value | None) -> list[Value]:
+            return flat(body(frames(i, count, width, mask), unflat(carried, count)))
+
+        def masked(i: Value, carried: list[Value]) -> list[Value]:
+            left = b.intrinsic("smin", b.sub(stop, i), const(lanes, "i64"))
+            narrow = b.convert("trunc", left, "i32")
+            return run(i, carried, 1, lanes, b.compare("ult", b.iota(lanes, "i32"), b.splat(narrow, lanes)))
+
+        if s.always_masked:
+            return [b.loop(start, stop, lanes, wide[0], masked, "vec")]
+
+        def whole(step_: int, begin: Value) -> Value:
+            return b.add(begin, b.binary("and", b.intrinsic("smax", b.sub(stop, begin), ZERO), const(-step_, "i64")))
+
+        if lanes * unroll == 1:
+            return [b.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1, None), "vec")]
+        middle = whole(lanes * unroll, start)
+        if meet is not None and unroll > 1:
+            wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
+        else:
+            wide = wide * unroll
+        out = b.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes, None), "vec")
+        one = meet(unflat(out, unroll)) if meet is not None else out
+        if self.target.masks:
+            return [b.loop(middle, stop, lanes, one, masked, "tail")]
+        if unroll > 1:
+            last = whole(lanes, middle)
+            one = b.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes, None), "more")
+            middle = last
+        single = b.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1, None), "lane")
+        return [one, single] if sets else [one]
+
+    def strips(self, frames: list[Frame], carried: list[list[Value]]) -> list[list[Value]]:
+        self.strip(frames)
+        return carried
+
+    def strip(self, frames: list[Frame]) -> None:
+        """Everything at one strip of outer points: sweeps, then the epilogue."""
+        s = self.s
+        for sweep in s.sweeps:
+            needed = reachable(sweep.roots(), sweep.loads)
+            self.evaluate(self.at_home(needed, STRIP), frames)
+            Sweeper(self, sweep, needed).run(frames)
+        roots = [n for st in s.epilogue for n in (st.node, *st.index, *((st.predicate,) if st.predicate is not None else ()))]
+        self.evaluate([n for n in reachable(roots) if self.homes[id(n)] == STRIP], frames)
+        for frame in frames:
+            for st in s.epilogue:
+                self.store(st, frame)
+
+    # -- nodes --
+
+    def evaluate(self, nodes: list[Node], frames: list[Frame]) -> None:
+        """Print nodes at each frame; once for all of them where they don't vary along the vector dim."""
+        for n in nodes:
+            key = id(n)
+            if key in frames[0].values:
+                continue
+            if len(frames) > 1 and not self.s.depends[key] & self.vector_bit:
+                value = self.node(n, frames[0])
+                for f in frames:
+                    f.values[key] = value
+            else:
+                for f in frames:
+                    f.values[key] = self.node(n, f)
+
+    def node(self, n: Node, frame: Frame) -> Value:
+        b = self.b
+        if n.op == "load":
+            return self.memory.load(self.loads[id(n)], frame)
+        if n.op == "const":
+            return constant(n.attrs[0], n.dtype)
+        if n.op == "size":
+            return self.size(n.attrs[0])
+        if n.op == "index":
+            return self.index(n.attrs[0], frame)
+        if n.op == "cast":
+            return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype, self.target)
+        if n.op == "bitcast":
+            v = frame.values[id(n.args[0])]
+            return b.bitcast(v, constant(0, n.dtype).ty)
+        assert n.op != "reduce", "a reduction is a result of its sweep"
+        return scalar(self.m, n.op, n.dtype, [(frame.values[id(a)], a.dtype) for a in n.args])
+
+    def index(self, d: int, frame: Frame) -> Value:
+        counter = frame.counters.get(d, ZERO)
+        if d != frame.vector or frame.lanes == 1:
+            return counter
+        return self.b.add(self.b.splat(counter, frame.lanes), self.b.iota(frame.lanes, "i64"))
+
+    def store(self, st: Store, frame: Frame) -> None:
+        self.memory.store(self.store_accesses[id(st)], frame, frame.values[id(st.node)], st.mode)
+
+    def fresh_set(self) -> list[Value]:
+        assert self.sweeper is not None
+        return self.sweeper.accs.start(self.s.lanes)
+
+    sweeper: Sweeper | None = None
+
+
+class Sweeper:
+    """One sweep over the reduction dims, for the frames of a strip."""
+
+    def __init__(self, body: Body, sweep: Sweep, needed: list[Node]) -> None:
+        self.body, self.sweep, self.b, self.s = body, sweep, body.b, body.s
+        self.accs = Accumulators(body.m, sweep.reduces)
+        self.needed = [n for n in needed if body.homes[id(n)] >= SWEEP]
+        self.positions = any(n.attrs[0].startswith("arg") for n in sweep.reduces)
+        accesses = [body.loads[id(n)] for n in self.needed if n.op == "load" and id(n) not in sweep.loads]
+        accesses += [body.store_accesses[id(st)] for st in sweep.stores]
+        accesses += [body.saved[i] for i in sweep.loads] + [body.saved[id(n)] for n in sweep.saves]
+        self.accesses = accesses
+        body.sweeper = self
+
+    def run(self, frames: list[Frame]) -> None:
+        """Print it; the values of the reductions are put into the frames."""
+        s = self.s
+        if s.reduces_vector:
+            sets = [self.accs.start(s.lanes)]
+            if not self.body.target.masks and s.lanes > 1:
+                sets.append(self.accs.start(1))
+            frame = frames[0].child()
+            done = self.level(0, [frame], sets)
+            total = self.accs.across(done[0])
+            if len(done) > 1:
+                total = self.accs.merge(total, done[1])
+            self.finish([total], frames)
+        else:
+            width = frames[0].lanes if frames[0].vector is not None else 1
+            sets = self.level(0, [f.child() for f in frames], [self.accs.start(width) for _ in frames])
+            self.finish(sets, frames)
+
+    def finish(self, sets: list[list[Value]], frames: list[Frame]) -> None:
+        for accs, frame in zip(sets, frames):
+            for n, v in zip(self.sweep.reduces, self.accs.results(accs)):
+                frame.values[id(n)] = v
+
+    def level(self, k: int, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
+        """The loop over reduction dim `inner[k]` and those inside it. `sets` in and out: per frame, or [vectors, single lanes]."""
+        d = self.s.inner[k]
+        n = self.body.size(self.body.kernel.dims[d])
+        innermost = k == len(self.s.inner) - 1
+        vector = innermost and self.s.reduces_vector
+        size = BLOCK * (self.s.lanes * self.s.unroll if vector else 1)
+        blocks = self.accs.cascades and (innermost or k == 0) and not (n.constant and int(n.ref) <= size)
+        if not blocks:
+            return self.span(k, frames, sets, ZERO, n)
+
+        def block(start: Value, carried: list[Value]) -> list[Value]:
+            stop = self.b.intrinsic("smin", self.b.add(start, const(size, "i64")), n)
+            part = self.span(k, frames, self.fresh(sets), start, stop)
+            return self.flat(self.merged(self.unflat(carried, sets), part))
+
+        return self.unflat(self.b.loop(ZERO, n, size, self.flat(sets), block, "block"), sets)
+
+    def span(self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, stop: Value) -> list[list[Value]]:
+        """[start, stop) of the loop over `inner[k]`."""
+        d = self.s.inner[k]
+        innermost = k == len(self.s.inner) - 1
+        if innermost and self.s.reduces_vector:
+            return self.body.vectors(start, stop, sets, self.points, frames[0], self.meet)
+
+        def iteration(i: Value, carried: list[Value]) -> list[Value]:
+            inside = [f.child() for f in frames]
+            for f in inside:
+                self.body.move(f, d, i, self.accesses)
+            self.evaluate(k, inside)
+            now = self.unflat(carried, sets)
+            if innermost:
+                return self.flat(self.visit(inside, now))
+            if not self.accs.cascades:
+                return self.flat(self.level(k + 1, inside, now))
+            return self.flat(self.merged(now, self.level(k + 1, inside, self.fresh(sets))))
+
+        return self.unflat(self.b.loop(start, stop, 1, self.flat(sets), iteration, "red"), sets)
+
+    def points(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
+        """Vectors of the innermost reduction dim."""
+        self.evaluate(len(self.s.inner) - 1, frames)
+        return self.visit(frames, sets)
+
+    def evaluate(self, k: int, frames: list[Frame]) -> None:
+        level = SWEEP + k
+        body = self.body
+        mine = [n for n in self.needed if body.homes[id(n)] == level]
+        for n in mine:
+            if id(n) in self.sweep.loads:
+                for f in frames:
+                    f.values[id(n)] = body.memory.load(body.saved[id(n)], f)
+            else:
+                body.evaluate([n], frames)
+
+    def visit(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
+        """What is done at reduction points: put aside, take into the accumulators, store."""
+        body, out = self.body, []
+        masked = self.s.reduces_vector
+        for frame, accs in zip(frames, sets):
+            for n in self.sweep.saves:
+                body.memory.store(body.saved[id(n)], frame, frame.values[id(n)], "set")
+            out.append(self.accs.update(frame, accs, self.position(frame) if self.positions else None, masked))
+        for frame in frames:
+            for st in self.sweep.stores:
+                body.store(st, frame)
+        return out
+
+    def position(self, frame: Frame) -> Value:
+        """Where in the reduction dims, row-major."""
+        b, kernel = self.b, self.body.kernel
+        out = ZERO
+        for d in range(len(kernel.dims) - kernel.reduced, len(kernel.dims)):
+            out = b.times(out, self.body.size(kernel.dims[d]))
+            here = self.body.index(d, frame)
+            out = here if out.ref == "0" else b.add(out, here)
+        return out
+
+    # -- sets of accumulators --
+
+    def meet(self, sets: list[list[Value]]) -> list[Value]:
+        while len(sets) > 1:
+            sets = [self.accs.merge(a, c) for a, c in zip(sets[::2], sets[1::2])] + sets[len(sets) & ~1 :]
+        return sets[0]
+
+    def fresh(self, sets: list[list[Value]]) -> list[list[Value]]:
+        return [self.accs.start(one[0].lanes) if one else [] for one in sets]
+
+    def merged(self, one: list[list[Value]], two: list[list[Value]]) -> list[list[Value]]:
+        return [self.accs.merge(a, c) for a, c in zip(one, two)]
+
+    def flat(self, sets: list[list[Value]]) -> list[Value]:
+        return [v for one in sets for v in one]
+
+    def unflat(self, values: list[Value], like: list[list[Value]]) -> list[list[Value]]:
+        width = self.accs.width()
+        return [values[k * width : (k + 1) * width] for k in range(len(like))]

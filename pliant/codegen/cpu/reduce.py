@@ -1,0 +1,107 @@
+"""Accumulators of the reductions that one sweep computes together.
+
+A set of accumulators is a flat list of values: one for each reduction, two (value, position) for argmax and argmin.
+"""
+
+from __future__ import annotations
+
+from pliant.codegen.cpu.access import Frame
+from pliant.codegen.cpu.dtypes import cast, constant
+from pliant.codegen.cpu.math import Math
+from pliant.codegen.cpu.scalars import better, combine, identity
+from pliant.codegen.cpu.text import Value, const
+from pliant.lower.loops import DTYPES, Node
+
+HALVES = ("bf16", "f16")
+NOWHERE = (1 << 63) - 1
+
+
+def accumulator_dtype(n: Node) -> str:
+    """The dtype in which a reduction accumulates its values."""
+    kind = n.attrs[0]
+    if kind in ("any", "all"):
+        return "bool"
+    dtype = n.args[0].dtype if kind.startswith("arg") else n.dtype
+    return "f32" if dtype in HALVES else dtype
+
+
+class Accumulators:
+    def __init__(self, m: Math, reduces: list[Node]) -> None:
+        self.m, self.b, self.reduces = m, m.b, reduces
+        self.dtypes = [accumulator_dtype(n) for n in reduces]
+        self.cascades = any(n.attrs[0] in ("sum", "prod") and DTYPES[d].kind == "f" for n, d in zip(reduces, self.dtypes))
+
+    def start(self, lanes: int) -> list[Value]:
+        out = []
+        for n, dtype in zip(self.reduces, self.dtypes):
+            out.append(self.b.splat(constant(identity(n.attrs[0], dtype), dtype), lanes))
+            if n.attrs[0].startswith("arg"):
+                out.append(self.b.splat(const(NOWHERE, "i64"), lanes))
+        return out
+
+    def width(self) -> int:
+        return sum(1 + n.attrs[0].startswith("arg") for n in self.reduces)
+
+    def types(self) -> list[str]:
+        """LLVM types of the values of a set, as scalars."""
+        return [v.ty for v in self.start(1)]
+
+    def update(self, frame: Frame, accs: list[Value], position: Value | None, masked: bool) -> list[Value]:
+        """Take in the values at `frame`; `position` counts reduction points row-major, for argmax and argmin."""
+        b, out, at = self.b, [], 0
+        mask = frame.mask if masked else None
+        for n, dtype in zip(self.reduces, self.dtypes):
+            kind, arg, acc = n.attrs[0], n.args[0], accs[at]
+            at += 1
+            if kind == "sum" and arg.op == "mul" and arg.dtype == n.dtype and acc.floating and self.m.target.fma:
+                new = b.fma(frame.values[id(arg.args[0])], frame.values[id(arg.args[1])], acc)
+            else:
+                v = cast(b, frame.values[id(arg)], arg.dtype, dtype, self.m.target)
+                if kind.startswith("arg"):
+                    assert position is not None
+                    take = better(b, kind, dtype, v, position, acc, accs[at])
+                    if mask is not None:
+                        take = b.binary("and", take, mask)
+                    out += [b.select(take, v, acc), b.select(take, position, accs[at])]
+                    at += 1
+                    continue
+                new = combine(self.m, kind, dtype, acc, v)
+            out.append(new if mask is None else b.select(mask, new, acc))
+        return out
+
+    def merge(self, one: list[Value], two: list[Value]) -> list[Value]:
+        b, out, at = self.b, [], 0
+        for n, dtype in zip(self.reduces, self.dtypes):
+            kind = n.attrs[0]
+            if kind.startswith("arg"):
+                take = better(b, kind, dtype, two[at], two[at + 1], one[at], one[at + 1])
+                out += [b.select(take, two[at], one[at]), b.select(take, two[at + 1], one[at + 1])]
+                at += 2
+            else:
+                out.append(combine(self.m, kind, dtype, one[at], two[at]))
+                at += 1
+        return out
+
+    def across(self, accs: list[Value]) -> list[Value]:
+        """The lanes met pairwise: one lane."""
+        while accs and accs[0].lanes > 1:
+            half = accs[0].lanes // 2
+            low = [self.part(v, 0, half) for v in accs]
+            high = [self.part(v, half, half) for v in accs]
+            accs = self.merge(low, high)
+        return accs
+
+    def part(self, v: Value, at: int, lanes: int) -> Value:
+        return self.b.extract(v, at) if lanes == 1 else self.b.shuffle(v, None, range(at, at + lanes))
+
+    def results(self, accs: list[Value]) -> list[Value]:
+        """The values of the reductions' nodes."""
+        out, at = [], 0
+        for n, dtype in zip(self.reduces, self.dtypes):
+            if n.attrs[0].startswith("arg"):
+                out.append(accs[at + 1])
+                at += 2
+            else:
+                out.append(cast(self.b, accs[at], dtype, n.dtype, self.m.target))
+                at += 1
+        return out

@@ -82,7 +82,8 @@ class Reference:
             if node.op == "load":
                 if node.args:
                     raise NotImplementedError("gathers")
-                return at(node.buffer, node.strides, node.offset, dims).clone()
+                still = [n if i < outer or size(st) else 1 for i, (n, st) in enumerate(zip(dims, node.strides, strict=True))]
+                return at(node.buffer, node.strides, node.offset, still).clone()
             if node.op == "const":
                 return torch.tensor(node.attrs[0], dtype=dtype)
             if node.op == "size":

@@ -342,7 +342,7 @@ class Fuser:
     def try_join_sibling(self, a: int, b: int, root: int) -> bool:
         p, c = self.units[a], self.units[b]
         assert p.nest is not None and c.nest is not None
-        if bool(p.nest.reduced) != bool(c.nest.reduced) or len(p.nest.dims) != len(c.nest.dims):
+        if p.nest.reduced != c.nest.reduced or set(p.nest.dims) != set(c.nest.dims):
             return False
         if self.reaches(c.deps, a, min(p.ops)) or self.reaches(p.deps, b, min(c.ops)):
             return False

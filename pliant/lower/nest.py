@@ -62,7 +62,7 @@ class Nest:
 
 
 class Facts:
-    """Equality of sizes by what the scope knows. Nothing is guarded."""
+    """What the scope knows of sizes. Nothing is guarded."""
 
     def __init__(self, scope: Any) -> None:
         self.scope = scope
@@ -76,10 +76,15 @@ class Facts:
         return e if e.const is None else e.const
 
     def equal(self, a: Size, b: Size) -> bool:
-        if a is b:
+        """Are they the same expression? Simplified ones are, wherever an equality between symbols is known."""
+        return a is b or (type(a) is int and type(b) is int and a == b)
+
+    def surely_equal(self, a: Size, b: Size) -> bool:
+        """Can it be proved that they are equal?"""
+        if self.equal(a, b):
             return True
         if type(a) is int and type(b) is int:
-            return a == b
+            return False
         key = (a, b)
         found = self.memo.get(key)
         if found is None:

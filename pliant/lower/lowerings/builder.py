@@ -58,7 +58,7 @@ class Space:
             n = facts.size(n)
             if type(n) is int and n == 1:
                 continue
-            if not facts.equal(n, self.sizes[axis]):
+            if not facts.surely_equal(n, self.sizes[axis]):
                 raise Refuse
             out[self.position[axis]] = facts.size(stride)
         return tuple(out)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pliant.codegen.again import Again, Refuse
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
@@ -29,7 +30,9 @@ from pliant.lower.recompose import recompose
 
 aten = torch.ops.aten
 _serial = count()
-TWICE = b"a region compiled by pliant can be differentiated once, not twice (create_graph=True): decorate the function with pliant.disable"
+TWICE = "this compiled region can be differentiated once, not twice (create_graph=True): {}. Decorate the function with pliant.disable"
+KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
+FREED = "Trying to backward through the graph a second time: its saved tensors have been freed. Specify retain_graph=True the first time"
 
 
 def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
@@ -63,6 +66,7 @@ class Region:
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
         self.full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
+        self.again = Again(self.plan, self.full.reads)
         forward = self.write_forward()
         backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
         self.backward = backward.fn
@@ -110,7 +114,8 @@ class Region:
                 vid = slot.vid if isinstance(slot, TracedTensor) else -1
                 out.append("None" if vid in seen else by_slot.get(vid, "None"))
                 seen.add(vid)
-            return [f"return {tuple_text(out)}"]
+            w.globals["_keep"] = KEEP_GRAPH
+            return ["if not _keep(): ctx.slots = None", f"return {tuple_text(out)}"]
 
         ops = self.lower(b.ops, b.grads, self.scope) if self.lower is not None else b.ops
         writer = Writer(
@@ -170,13 +175,22 @@ class Region:
         return self.write_backward(b, mask).fn
 
     def twice(self, ctx: Any, *grads: Any) -> tuple:
-        """`backward` under `create_graph=True`: first-order gradients, and a clear error for whoever differentiates them."""
+        """`backward` under `create_graph=True`: gradients that can be differentiated.
+
+        Where the forward part cannot run again: first-order gradients, and a clear error for whoever differentiates them.
+        """
+        slots, saved = ctx.slots, ctx.saved_tensors
+        if slots is None:
+            raise RuntimeError(FREED)
+        if not self.again.refusal:
+            found = dict(zip((t.vid for t in self.plan.wanted), self.again.gradients(slots, saved, grads), strict=True))
+            return tuple(found.pop(s.vid, None) if isinstance(s, TracedTensor) else None for s in self.plan.inputs)
         with torch.no_grad():
             out = self.backward(ctx, *grads)
-        tensors = [g.detach().requires_grad_() for g in out if g is not None]
-        failing = torch._C._functions.DelayedError(TWICE, len(tensors))(*tensors) if tensors else ()
-        wrapped = iter(failing if isinstance(failing, tuple) else (failing,))
-        return tuple(None if g is None else next(wrapped) for g in out)
+        tensors = [g for g in out if g is not None]
+        sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]
+        refusing = iter(Refuse.apply(TWICE.format(self.again.refusal), len(tensors), *tensors, *sources))
+        return tuple(None if g is None else next(refusing) for g in out)
 
     # the forward part ---------------------------------------------------------------
     def write_forward(self) -> Executable:
@@ -195,7 +209,7 @@ class Region:
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
-            lines = []
+            lines = [f"ctx.slots = {tuple_text(w.params)}"]
             if self.full.reads:
                 lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
             if self.full.symbols:

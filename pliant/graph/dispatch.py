@@ -94,6 +94,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
                 trace.known.pop(written.storage_id, None)
                 trace.masks.pop(written.storage_id, None)
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(trace.torch_ops) - 1)
+    op.grad = torch.is_grad_enabled()
     trace.ops.append(op)
     return op
 

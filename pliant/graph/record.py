@@ -22,7 +22,7 @@ class Op:
     `args` and `kwargs` hold traced tensors, symbolic numbers and Python constants, nested in lists and tuples.
     `outs` is flat and in order; `out_spec` is None for one result that is not a sequence, "flat" for a tuple or list of results,
     else a pytree spec. `torch_index` is the index of the Torch-level call that it belongs to (-1: none). `binds` tells which
-    symbols the results define.
+    symbols the results define, `grad` whether autograd was on.
     """
 
     target: Any
@@ -33,6 +33,7 @@ class Op:
     site: Any
     torch_index: int
     binds: list[Bind] = field(default_factory=list)
+    grad: bool = True  # the grad mode it was recorded in
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])

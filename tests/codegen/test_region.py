@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -332,13 +333,32 @@ def test_tangents_of_any_layout():
         torch.testing.assert_close(torch.autograd.grad(captured(x), x, g)[0], torch.autograd.grad(fn(x), x, g)[0])
 
 
-def test_differentiating_twice_is_refused_not_wrong():
+def test_differentiating_twice_runs_the_forward_part_again():
     x = leaf(3, 4)
     captured = Captured(lambda x: x**3, x)
     (g,) = torch.autograd.grad(captured(x).sum(), x, create_graph=True)
     torch.testing.assert_close(g, 3 * x**2)
-    with pytest.raises(RuntimeError, match=r"pliant\.disable"):
-        g.sum().backward()
+    g.sum().backward()
+    torch.testing.assert_close(x.grad, 6 * x)
+
+
+def test_differentiating_twice_is_refused_where_it_would_be_wrong():
+    x = leaf(3, 4)
+    captured = Captured(lambda x: F.rrelu(x, training=True) * x, x)
+    (g,) = torch.autograd.grad(captured(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"random numbers.*pliant\.disable"):
+        torch.autograd.grad(g.sum() + x.sum(), x, allow_unused=True)
+
+
+def test_inputs_are_dropped_with_the_graph():
+    x = leaf(3, 4)
+    captured = Captured(lambda x: x.exp(), x)
+    inner = x * 2
+    out = captured(inner).sum()
+    watched = weakref.ref(inner)
+    del inner
+    out.backward()
+    assert watched() is None
 
 
 def test_engine_decides_with_inputs_argument():

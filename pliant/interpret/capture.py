@@ -110,6 +110,7 @@ class Capture:
     effects: list[Effect]
     exit: Return | Break | LoopBack
     frame_id: str = ""
+    under_modes: bool = False  # torch-function modes of the user are on where it begins: the graph has gone through them already
     stats: dict = field(default_factory=dict)
 
 

@@ -57,6 +57,8 @@ def internal_error(e: BaseException) -> bool:
 
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
+    if torch._C._len_torch_function_stack() and globalstate.user_modes():
+        return through_modes(fn, args, kwargs)
     trace = vm.trace
     rec = TorchOp(fn, args, kwargs, None, current_site())
     trace.torch_ops.append(rec)
@@ -76,6 +78,15 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
         raise
+    return out
+
+
+def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch call while a torch-function mode is on: C hands it to the mode's own Python code, which is interpreted like any other."""
+    out = engine.call_captured(fn, args, kwargs)
+    if vm.pending is not None:
+        e, vm.pending = vm.pending, None
+        raise e
     return out
 
 
@@ -184,6 +195,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     at_entry = engine.global_state()
     with scene(scope, trace, world, history, config):
         entry_state = globalstate.save()
+        for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
+            world.adopt(mode, S.const(mode))
         frame = first_frame(fn, args, start)
         exit_: Any
         try:
@@ -204,7 +217,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             effects = effects_of(world)
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
-    return C.Capture(fn.__code__, trace, world, guards, effects, exit_)
+    return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
 
 
 def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:

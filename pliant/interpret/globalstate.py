@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from pliant.interpret.capture import Effect
 
@@ -44,6 +45,28 @@ def set_nesting(v: int) -> None:
         torch.autocast_decrement_nesting()
 
 
+def function_modes() -> tuple:
+    """The torch-function modes that are on, outermost first."""
+    return tuple([torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())])
+
+
+def user_modes() -> bool:
+    """Whether a torch-function mode is on that may change what a torch call does (a device context only chooses where to create)."""
+    return any(type(m) is not DeviceContext for m in function_modes())
+
+
+def set_function_modes(modes: tuple) -> None:
+    """Make exactly `modes` the stack, leaving those at the bottom that are there already."""
+    now = function_modes()
+    same = 0
+    while same < min(len(now), len(modes)) and now[same] is modes[same]:
+        same += 1
+    for _ in now[same:]:
+        torch._C._pop_torch_function_stack()
+    for m in modes[same:]:
+        torch._C._push_on_torch_function_stack(m)
+
+
 ROWS: dict[str, Row] = {
     "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
     **autocast_row("cpu"),
@@ -52,6 +75,7 @@ ROWS: dict[str, Row] = {
     "autocast nesting": (nesting, set_nesting),
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
     "deterministic": (get_deterministic, set_deterministic),
+    "function modes": (function_modes, set_function_modes),
 }
 
 

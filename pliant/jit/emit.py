@@ -116,7 +116,8 @@ class Emitter:
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
         if not outputs and not executable.n_ops and not trace.scope.asserts:
             return [], executable
-        call = f"{b.constant(executable.fn, 'graph')}({', '.join(texts)})"
+        run = support.without_modes(executable.fn) if capture.under_modes else executable.fn
+        call = f"{b.constant(run, 'graph')}({', '.join(texts)})"
         names = [name for _, name in b.outputs.values()]
         return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call], executable
 

@@ -10,6 +10,8 @@ import types
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from pliant.jit.assemble import encode_exception_table, ins
 
 #: Plain constructors, by the name that emitted code shows.
@@ -155,6 +157,16 @@ def enter(manager: Any) -> tuple[Any, Any]:
     except AttributeError:
         raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol (missed __exit__ method)") from None
     return bind(exit_fn, manager, cls), bind(enter_fn, manager, cls)()
+
+
+def without_modes(fn: Any) -> Any:
+    """`fn` with torch-function modes off."""
+
+    def graph(*slots: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return fn(*slots)
+
+    return graph
 
 
 def bind(fn: Any, obj: Any, cls: type) -> Any:

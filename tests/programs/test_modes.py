@@ -1,0 +1,114 @@
+"""Torch-function and dispatch modes: entered inside, left inside, held across breaks, on before the call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.helpers import compiled, pliant
+from tests.programs.registry import cases, program, t
+
+SHAPES = [(t(3),), (t(4),), (t(5),)]
+
+
+class Minus(TorchFunctionMode):
+    """Turns `torch.add` into `torch.sub`, and counts what it saw."""
+
+    def __init__(self, by=1):
+        super().__init__()
+        self.by = by
+        self.seen = 0
+
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        if fn in (torch.add, torch.nn.functional.gelu):
+            self.seen += 1
+            return torch.sub(args[0], args[-1]) * self.by
+        return fn(*args, **(kwargs or {}))
+
+
+class Count(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+        self.seen.append(str(fn))
+        return fn(*args, **(kwargs or {}))
+
+
+@program(*SHAPES, breaks=0)
+def entered_and_left(x):
+    with Minus(2) as m:
+        y = torch.add(x, 1)
+        z = torch.nn.functional.gelu(x) + torch.nn.functional.dropout(x, 0.5, training=False)
+    return torch.add(y, z), m.seen
+
+
+@program(*SHAPES)
+def held_across_a_break(x):
+    with Minus(3) as m:
+        y = torch.add(x, 1)
+        pliant.graph_break()
+        y = torch.add(y, x)
+    return torch.add(y, 1), m.seen
+
+
+@program(*SHAPES)
+def nested_across_a_break(x):
+    with Minus(2) as a:
+        with Minus(3) as b:
+            pliant.graph_break()
+            y = torch.add(x, 1)
+        y = torch.add(y, 1)
+        pliant.graph_break()
+    return y, a.seen, b.seen
+
+
+@program(*SHAPES)
+def left_by_an_exception(x):
+    try:
+        with Minus(2):
+            pliant.graph_break()
+            raise ValueError(torch.add(x, 1))
+    except ValueError as e:
+        return e.args[0], torch.add(x, 1)
+
+
+@program(*SHAPES)
+def dispatch_mode(x):
+    with Count() as m:
+        y = torch.add(x, 1)
+    return y, len(m.seen)
+
+
+@program(*SHAPES, breaks=0)
+def device_as_a_mode(x):
+    with torch.device("cpu"):
+        return torch.ones(x.shape[0]) + x
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=repr)
+def test_program(case):
+    case.run()
+
+
+def test_on_before_the_call():
+    def fn(x):
+        return torch.add(x, 1) + torch.add(x, x.shape[0])
+
+    target = compiled(fn)
+    held = Minus(2)
+    for k in range(3, 7):
+        assert torch.equal(target(t(k)), fn(t(k)))
+        with held:
+            assert torch.equal(target(t(k)), (t(k) - 1) * 2 + (t(k) - k) * 2)
+        held.by = 2
+        assert held.seen == 2 * (k - 2)
+        with Minus(5) as m:
+            assert torch.equal(target(t(k)), (t(k) - 1) * 5 + (t(k) - k) * 5)
+        assert m.seen == 2
+    held.by = 4
+    with held:
+        assert torch.equal(target(t(3)), (t(3) - 1) * 4 + (t(3) - 3) * 4)

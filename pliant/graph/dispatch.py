@@ -13,7 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
-from pliant.graph import custom_ops, symnode
+from pliant.graph import custom_ops, layout, symnode
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
 from pliant.graph.rules import HANDLERS, RULES
@@ -107,7 +107,8 @@ def meta_of(x: TracedTensor) -> torch.Tensor:
     """The twin of `x` on the meta device."""
     m = x.meta
     if m is None:
-        m = torch.empty_strided(x.sizes, x.strides, dtype=x.dtype, device=META)
+        with layout.proofs():  # how much memory it would need is asked, and means nothing
+            m = torch.empty_strided(x.sizes, x.strides, dtype=x.dtype, device=META)
         if type(x.offset) is not int or x.offset:
             m = torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(x.sizes, x.strides, x.offset)
         if x.is_conj():

@@ -24,6 +24,7 @@ class Framework:
 
     depth = 0
     last_try = False  # C++ code that wants integers has been found, and gets them if PyTorch's Python code cannot do without either
+    proofs = False  # whether `ask` may only prove
 
 
 @contextmanager
@@ -48,6 +49,16 @@ def program() -> Iterator[None]:
         Framework.depth = depth
 
 
+@contextmanager
+def proofs() -> Iterator[None]:
+    """While inside, `ask` proves or says no: for answers that nobody uses."""
+    before, Framework.proofs = Framework.proofs, True
+    try:
+        yield
+    finally:
+        Framework.proofs = before
+
+
 def ask(scope: Scope, cond: Any, site: Any) -> bool:
     """Whether `cond` holds: proved, else decided under a guard, else (no hint, no proof, or a declared dim) False."""
     if cond is True or cond is False:
@@ -55,7 +66,7 @@ def ask(scope: Scope, cond: Any, site: Any) -> bool:
     c = cond.const
     if c is not None:
         return bool(c)
-    if not cond.backed or is_declared(cond):
+    if Framework.proofs or not cond.backed or is_declared(cond):
         return scope.known_true(cond)
     return scope.decide(cond, site)
 

@@ -125,7 +125,8 @@ def leave(f: Frame, b: Break, n: int) -> None:
     A generator's frame cannot be left half way: the instruction that drives it is the one to break at.
     """
     if f.decoded.is_generator:
-        b.clean = False
+        b.clean = b.tail = False
+        b.frames.clear()
         return
     if not b.frames:
         if not b.clean:

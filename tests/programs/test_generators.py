@@ -78,6 +78,19 @@ def breaks_inside_delegation(x, n):
     return list(both()), sum(both()), dict(enumerate(both()))
 
 
+def deeper(x, n):
+    return op(x) + n
+
+
+@program(*COUNTS)
+def breaks_in_what_a_generator_calls(x, n):
+    def g():
+        yield deeper(x, n)
+        yield from [x, x + deeper(x, 1)]
+
+    return list(g()), [v for v in g()]
+
+
 @program(*COUNTS)
 def several_at_once(x, n):
     for a, b in zip(gen(x, n), gen(x, n + 1), strict=False):

@@ -1,10 +1,11 @@
 """Backends: who turns a captured graph into something that runs.
 
-`"aten"` is the default: straight-line ATen calls, a differentiable node where gradients flow (`codegen/region.py`). Any other backend
-is a callable in TorchDynamo's convention, `(GraphModule, example_inputs) -> callable`: it gets the program at Torch level (not
-decomposed, before autograd), with sizes as placeholders, and what it returns is called with tensors and integers in the order of
-the placeholders. `"eager"` is the simplest of these: it runs the graph module. Names that are not ours (`"inductor"`, ...) are looked
-up among TorchDynamo's backends, at the time of the call: this module is the one place that touches the incumbent.
+`"aten"` is the default: straight-line ATen calls, a differentiable node where gradients flow (`codegen/region.py`). `"native"` is the
+same with fused CPU kernels between the calls (`codegen/native.py`). Any other backend is a callable in TorchDynamo's convention,
+`(GraphModule, example_inputs) -> callable`: it gets the program at Torch level (not decomposed, before autograd), with sizes as
+placeholders, and what it returns is called with tensors and integers in the order of the placeholders. `"eager"` is the simplest of
+these: it runs the graph module. Names that are not ours (`"inductor"`, ...) are looked up among TorchDynamo's backends, at the time of
+the call: this module is the one place that touches the incumbent.
 
 Example inputs are fake tensors whose sizes are symbols of a fresh `ShapeEnv`, which is what such compilers expect for dynamic shapes.
 Whatever a compiler assumed about the sizes is in that `ShapeEnv` afterwards; it is checked on every call, and other sizes get a
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +44,8 @@ def run_module(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Calla
     return module.forward
 
 
-OWN: dict[str, Compiler | None] = {"aten": compile_region, "eager": None}
+OWN: dict[str, Compiler | str | None] = {"aten": compile_region, "native": "pliant.codegen.native:compile_native", "eager": None}
+"""Our own backends; one that takes long to import is named by its place."""
 
 
 def lookup(backend: str | Backend) -> Compiler:
@@ -52,7 +55,9 @@ def lookup(backend: str | Backend) -> Compiler:
     if backend == "eager":
         return from_callable(run_module)
     own = OWN.get(backend)
-    return own if own is not None else from_callable(theirs(backend))
+    if own is None:
+        return from_callable(theirs(backend))
+    return pkgutil.resolve_name(own) if isinstance(own, str) else own
 
 
 def compile_graph(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", backend: str | Backend = "aten") -> Executable:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pliant.lower.lowerings.scalars import NAMES
 from pliant.lower.loops import Kernel, Node, Size
+from pliant.lower.lowerings.scalars import NAMES
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
@@ -71,6 +71,24 @@ class Reference:
             t = tensors[buffer]
             return torch.as_strided(t, over, [size(s) for s in strides], t.storage_offset() + size(offset))
 
+        def gathered(node: Node) -> torch.Tensor:
+            t = tensors[node.buffer]
+            index, keep = [value(a) for a in node.args], None
+            if node.predicated:
+                keep = index.pop()
+            address = torch.tensor(t.storage_offset() + size(node.offset))
+            for d, stride in enumerate(node.strides):
+                address = address + torch.arange(dims[d]).view([-1 if i == d else 1 for i in range(len(dims))]) * size(stride)
+            for i, stride in zip(index, node.attrs[3], strict=True):
+                address = address + i * size(stride)
+            memory = torch.tensor([], dtype=t.dtype).set_(t.untyped_storage())
+            if keep is None:
+                return memory[address]
+            address, keep = torch.broadcast_tensors(address, keep)
+            out = torch.zeros(address.shape, dtype=t.dtype)
+            out[keep] = memory[address[keep]]
+            return out
+
         def value(node: Node) -> torch.Tensor:
             found = memo.get(id(node))
             if found is None:
@@ -81,7 +99,7 @@ class Reference:
             dtype = DTYPES[node.dtype]
             if node.op == "load":
                 if node.args:
-                    raise NotImplementedError("gathers")
+                    return gathered(node)
                 still = [n if i < outer or size(st) else 1 for i, (n, st) in enumerate(zip(dims, node.strides, strict=True))]
                 return at(node.buffer, node.strides, node.offset, still).clone()
             if node.op == "const":

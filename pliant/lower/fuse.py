@@ -111,7 +111,9 @@ class Fuser:
                 self.roots[t.vid] = base.vid
                 self.tensors[base.vid] = base
                 self.tensors[t.vid] = t
-        self.builder = Builder(self.facts, self.roots, read)
+        makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
+        dirty = {t.storage_id for op in ops for t in liveness.written(op)}
+        self.builder = Builder(self.facts, self.roots, read, makers, dirty)
         self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
 
@@ -147,9 +149,7 @@ class Fuser:
     def touched(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
         if nest is None:
             return liveness.op_inputs(op)
-        loaded = {n.attrs[0] for n in nest.loads()}
-        extra = [p.tensor for p in nest.puts if not p.fresh]
-        return [t for t in liveness.op_inputs(op) if self.roots.get(t.vid, t.vid) in loaded] + extra
+        return [self.tensors[n.attrs[0]] for n in nest.loads()] + [p.tensor for p in nest.puts if not p.fresh]
 
     def made(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
         return [p.tensor for p in nest.puts if p.fresh] if nest is not None else liveness.op_outputs(op)

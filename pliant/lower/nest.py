@@ -96,6 +96,15 @@ class Facts:
         """Is it at least 1, whatever happens?"""
         return a > 0 if type(a) is int else bool(self.scope.known_true(ops.ge(a, 1)))
 
+    def non_negative(self, a: Size) -> bool:
+        return a >= 0 if type(a) is int else bool(self.scope.known_true(ops.ge(a, 0)))
+
+    def sum(self, a: Size, b: Size) -> Size:
+        return a + b if type(a) is int and type(b) is int else self.size(a + b)
+
+    def difference(self, a: Size, b: Size) -> Size:
+        return a - b if type(a) is int and type(b) is int else self.size(a - b)
+
     def product(self, sizes: Iterable[Size]) -> Size:
         out: Size = 1
         for s in sizes:

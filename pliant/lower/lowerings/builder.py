@@ -72,6 +72,40 @@ class Space:
         offset = self.build.facts.size(t.offset)
         return V(Node("load", (), name, (root, self.strides(t, axes), offset, ())))
 
+    def window(self, t: TracedTensor, dim: int, start: Size, keep: V, drop: bool = False) -> V:
+        """`t` laid at `start` along `dim`, where `keep` is true. With `drop`, `t` has no such dim."""
+        axes = [d for d in range(len(self.sizes)) if not (drop and d == dim)]
+        return self.windows(t, {} if drop else {dim: start}, keep, axes)
+
+    def windows(self, t: TracedTensor, starts: dict[int, Size], keep: V, axes: Sequence[int] | None = None) -> V:
+        """`t` laid at `starts[dim]` along each of those dims, anything where `keep` is false: nothing is read there.
+
+        A negated tensor is read as what it negates, so that rotating halves (`cat((-b, a))`) needs no tensor in between.
+        """
+        facts = self.build.facts
+        maker = self.build.makers.get(t.vid)
+        if maker is not None and maker.target is torch.ops.aten.neg.default:
+            operand = maker.args[0]
+            if operand.storage_id not in self.build.dirty and NAMES.get(operand.dtype) == "f32":
+                return -self.windows(operand, starts, keep, axes)
+        axes = list(range(len(self.sizes))) if axes is None else axes
+        name = NAMES.get(t.dtype)
+        if name is None or len(axes) != len(t.sizes) or t.device.type != "cpu":
+            raise Refuse
+        out: list[Size] = [0] * len(self.axes)
+        offset = facts.size(t.offset)
+        for axis, n, stride in zip(axes, t.sizes, t.strides, strict=True):
+            n, stride = facts.size(n), facts.size(stride)
+            if axis in starts:
+                offset = facts.difference(offset, facts.product((starts[axis], stride)))
+            elif type(n) is int and n == 1:
+                continue
+            elif not facts.surely_equal(n, self.sizes[axis]):
+                raise Refuse
+            if axis in self.position:
+                out[self.position[axis]] = stride
+        return V(Node("load", (keep.node,), name, (self.build.root(t), tuple(out), offset, (), True)))
+
     def value(self, x: Any, dtype: str) -> V:
         """A tensor, Python number or symbolic integer as a value of `dtype`."""
         if isinstance(x, TracedTensor):
@@ -112,12 +146,18 @@ class Space:
 
 
 class Builder:
-    """Collects the nests of one operation. `roots` maps the vid of a view to that of what it is a view of."""
+    """Collects the nests of one operation.
 
-    def __init__(self, facts: Facts, roots: dict[int, int], read: set[int]) -> None:
+    `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
+    that somebody reads, `dirty` the storages that some operation writes to.
+    """
+
+    def __init__(self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int]) -> None:
         self.facts = facts
         self.roots = roots
         self.read = read
+        self.makers = makers
+        self.dirty = dirty
         self.spaces: list[Space] = []
         self.op: Any = None
 

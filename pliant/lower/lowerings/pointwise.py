@@ -390,6 +390,78 @@ def _lerp(b: Builder, o: Any) -> None:
     s.put(out, where(op("abs", w) < 0.5, x + w * (y - x), y - (y - x) * (1.0 - w)))
 
 
+# -- moved elements -------------------------------------------------------------------------------------------------------
+def within(i: V, low: V, high: V) -> V:
+    return (i >= low) & (i < high)
+
+
+@lowering(aten.cat.default, aten.stack.default)
+def _cat(b: Builder, o: Any) -> None:
+    """Each element comes from the piece that its position falls into; the others are not read."""
+    pieces, dim = arguments(o, "tensors", "dim")
+    out = o.outs[0]
+    stacked = o.target is aten.stack.default
+    pieces = [t for t in pieces if stacked or not (len(t.sizes) == 1 and b.facts.size(t.sizes[0]) == 0)]
+    if not 1 < len(pieces) <= 4 or any(t.dtype != out.dtype for t in pieces):
+        raise Refuse
+    s = b.space(out.sizes)
+    dim %= len(out.sizes)
+    i, start = s.index(dim), 0
+    value: V | None = None
+    for k, t in enumerate(pieces):
+        n = 1 if stacked else b.facts.size(t.sizes[dim])
+        end = b.facts.sum(start, n)
+        keep = i < s.size(end, "i64") if k == 0 else i >= s.size(start, "i64") if t is pieces[-1] and k == len(pieces) - 1 else within(
+            i, s.size(start, "i64"), s.size(end, "i64"))  # fmt: skip
+        part = s.window(t, dim, start, keep, drop=stacked)
+        value = part if value is None else where(keep, part, value)
+        start = end
+    s.put(out, value)
+
+
+@lowering(aten.constant_pad_nd.default)
+def _pad(b: Builder, o: Any) -> None:
+    x, pads = o.args[:2]
+    fill = arguments(o, "value")[0]
+    out = o.outs[0]
+    name = named(out.dtype)
+    s = b.space(out.sizes)
+    n = len(out.sizes)
+    keep: V | None = None
+    shifts: dict[int, Any] = {}
+    for k in range(len(pads) // 2):
+        d, low = n - 1 - k, b.facts.size(pads[2 * k])
+        if low == 0 and b.facts.size(pads[2 * k + 1]) == 0:
+            continue
+        shifts[d] = low
+        inside = within(s.index(d), s.size(low, "i64"), s.size(b.facts.sum(low, b.facts.size(x.sizes[d])), "i64"))
+        keep = inside if keep is None else keep & inside
+    if keep is None:
+        raise Refuse
+    s.put(out, where(keep, s.windows(x, shifts, keep), s.value(fill, name)))
+
+
+@lowering(aten.slice_backward.default, aten.select_backward.default)
+def _pad_gradient(b: Builder, o: Any) -> None:
+    g, out = o.args[0], o.outs[0]
+    s = b.space(out.sizes)
+    if o.target is aten.select_backward.default:
+        dim, at = (b.facts.size(v) for v in arguments(o, "dim", "index"))
+        if type(at) is not int or at < 0:
+            raise Refuse
+        dim %= len(out.sizes)
+        keep = op("eq", s.index(dim), s.size(at, "i64"))
+        part = s.window(g, dim, at, keep, drop=True)
+    else:
+        dim, start, step = (b.facts.size(v) for v in arguments(o, "dim", "start", "step"))
+        dim %= len(out.sizes)
+        if step != 1 or not b.facts.non_negative(start):
+            raise Refuse
+        keep = within(s.index(dim), s.size(start, "i64"), s.size(b.facts.sum(start, b.facts.size(g.sizes[dim])), "i64"))
+        part = s.window(g, dim, start, keep)
+    s.put(out, where(keep, part, 0))
+
+
 # -- gradients ----------------------------------------------------------------------------------------------------------
 def _d_gelu(g: V, x: V, approximate: str = "none") -> V:
     if approximate == "tanh":
@@ -426,6 +498,14 @@ def gradient(names: tuple[str, ...], fn: Callable[..., V]) -> Callable[[Builder,
 
 for _name, (_names, _grad) in GRADIENTS.items():
     lowering(*overloads(_name))(gradient(_names, _grad))
+
+
+@lowering(aten.mse_loss_backward.default)
+def _mse_loss_backward(b: Builder, o: Any) -> None:
+    g, x, y, reduction = o.args
+    s, out, computed = over_result(b, o)
+    norm = 2.0 / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else 2.0
+    s.put(out, (s.value(x, computed) - s.value(y, computed)) * s.value(g, computed) * norm)
 
 
 @lowering(aten.threshold_backward.default)

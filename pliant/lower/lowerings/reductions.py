@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -141,6 +142,32 @@ def _softmax(b: Builder, o: Any) -> None:
     shifted = v - reduce("max", v)
     total = reduce("sum", exp(shifted))
     s.put(o.outs[0], exp(shifted) / total if o.target is aten._softmax.default else shifted - log(total), axes)
+
+
+@lowering(aten._safe_softmax.default)
+def _safe_softmax(b: Builder, o: Any) -> None:
+    """Softmax whose rows of nothing but -inf are 0."""
+    x, dim, dtype = arguments(o, "self", "dim", "dtype")
+    if dtype is not None or not len(x.sizes):
+        raise Refuse
+    s, axes, _, _ = reducing(b, x, dim)
+    v = up(s.load(x, axes))
+    top = reduce("max", v)
+    e = exp(v - top)
+    s.put(o.outs[0], op("where", op("eq", top, -math.inf), 0.0, e / reduce("sum", e)), axes)
+
+
+@lowering(aten.mse_loss.default)
+def _mse_loss(b: Builder, o: Any) -> None:
+    x, y, reduction = arguments(o, "self", "target", "reduction")
+    out = o.outs[0]
+    computed = up_name(named(out.dtype))
+    if computed not in FLOATS or reduction == 0:
+        raise Refuse
+    s = b.space(x.sizes, len(x.sizes))
+    d = s.value(x, computed) - s.value(y, computed)
+    total = reduce("sum", d * d)
+    s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
 
 
 @lowering(aten._softmax_backward_data.default)

@@ -52,18 +52,15 @@ class Congruence:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._memo: dict[Expr, Residue] = {}
-        self._version = -1
+        self._memo = facts.residue
 
     def of(self, e: Expr) -> Residue:
-        if self._version != self.facts.version:
-            self._memo.clear()
-            self._version = self.facts.version
-        r = self._memo.get(e)
+        memo = self._memo
+        r = memo.get(e)
         if r is None:
-            for n in postorder(e, done=self._memo, leaf="subtotal"):
-                self._memo[n] = self._compute(n)
-            r = self._memo[e]
+            for n in postorder(e, done=memo, leaf="subtotal"):
+                memo.keep(n, self._compute(n))
+            r = memo[e]
         return r
 
     def _compute(self, e: Expr) -> Residue:
@@ -83,6 +80,11 @@ class Congruence:
     def _sum(self, e: Expr) -> Residue:
         total: Residue = (0, 0)
         for mono, c in e.terms:
+            if not self.facts.residues and len(mono) == 1 and mono[0].info is not None:
+                total = add(total, (abs(c), 0))  # any multiple of c
+                if total[0] == 1:
+                    return NOTHING
+                continue
             t: Residue = (0, c)
             for a in mono:
                 t = mul(t, self._memo[a])

@@ -7,13 +7,22 @@ expressions). Simplification also uses ranges and residues: what has one value i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pliant.symbolic.congruence import Congruence
-from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, postorder, same
+from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, postorder, same, value_of
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.ranges import Ranges
 
 MAX_TERMS = 4  # longer right-hand sides would make every later expression grow: they stay linear facts
+
+
+def _at(e: Expr, constants: dict[Expr, Expr]) -> Expr:
+    """The value of e, whose symbols are all known."""
+    done: dict[Expr, Any] = {}
+    for n in postorder(e):
+        done[n] = constants[n].const if n.info is not None else value_of(n, done.__getitem__)
+    return e.ctx.lift(done[e])
 
 
 def _later(s: Expr, x: Expr) -> bool:
@@ -29,23 +38,33 @@ class Equalities:
         self.ranges = ranges
         self.congruence = congruence
         self.holds = holds  # a cheap look-up of a bool expression
-        self._memo: dict[Expr, Expr] = {}
-        self._version = -1
+        self._memo = facts.simple
+        self._conditional = -1  # the version at which a choice was last simplified: it rests on any fact
         self.opened = False  # whether a member of some subtotal was replaced: only then are they looked into
 
     def simplify(self, e: Expr) -> Expr:
         """An equal expression, as simple as the facts make it."""
         facts = self.facts
-        if not facts.about and not facts.equal:
+        if not self.opened and facts.touched.isdisjoint(e.leaves()):
             return e
-        if self._version != facts.version:
-            self._memo.clear()
-            self._version = facts.version
-        r = self._memo.get(e)
+        equal = facts.equal
+        if equal and not self._conditional >= 0:
+            for s in e.leaves():
+                value = equal.get(s)
+                if value is None or value.const is None:
+                    break
+            else:  # all specialized
+                return _at(e, equal)
+        memo = self._memo
+        if (self.opened or self._conditional >= 0) and self._conditional != facts.version:
+            memo.clear()  # a choice rests on any fact, and inside subtotals nobody keeps track
+            self._conditional = facts.version
+        r = memo.get(e)
         if r is None:
-            for n in postorder(e, done=self._memo, leaf="" if self.opened else "subtotal"):
-                self._memo[n] = self._rewrite(n)
-            r = self._memo[e]
+            for n in postorder(e, done=memo, leaf="" if self.opened else "subtotal"):
+                r = self._rewrite(n)
+                memo.keep(n, r, r if r is not n else None)
+            r = memo[e]
         return r
 
     def _rewrite(self, e: Expr) -> Expr:
@@ -108,6 +127,7 @@ class Equalities:
                     if (hi if sign > 0 else -lo) <= 0:
                         return e.args[1]
             case "where":
+                self._conditional = self.facts.version
                 v = self.holds(e.args[0])
                 if v is not None:
                     return e.args[1] if v else e.args[2]

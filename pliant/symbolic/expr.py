@@ -238,6 +238,20 @@ class Expr:
             syms = self.cache["symbols"] = tuple(sorted(found, key=_by_serial))
         return syms
 
+    def leaves(self) -> tuple[Expr, ...]:
+        """The symbols and subtotals it is made of, in order of creation, subtotals not looked into: what a fact about it can be about."""
+        found = self.cache.get("leaves")
+        if found is None:
+            for n in postorder(self, stop="leaves", leaf="subtotal"):
+                if "leaves" not in n.cache:
+                    if n.info is not None or n.op == "subtotal":
+                        n.cache["leaves"] = (n,)
+                    else:
+                        sets = [p.cache["leaves"] for p in parts(n)]
+                        n.cache["leaves"] = sets[0] if len(sets) == 1 else tuple(sorted(set().union(*sets), key=_by_serial))
+            found = self.cache["leaves"]
+        return found
+
     @property
     def backed(self) -> bool:
         """Whether every symbol is backed: only then a hint may decide, under a guard."""
@@ -319,25 +333,23 @@ def parts(e: Expr) -> Iterable[Expr]:
 
 
 def postorder(e: Expr, stop: str = "", done: Container[Expr] = (), leaf: str = "") -> list[Expr]:
-    """Every distinct subexpression, operands first. Iterative: sums of thousands of terms may nest deeply.
+    """Every distinct subexpression, the oldest first, so operands before what is made of them.
 
     A node whose cache has the key `stop`, or whose operator is `leaf`, is listed, but not opened; one in `done` is neither.
     """
-    out: list[Expr] = []
-    seen: set[Expr] = set()
     if e in done:
-        return out
-    stack: list[tuple[Expr, bool]] = [(e, False)]
+        return []
+    if e.op == leaf or (stop and stop in e.cache):
+        return [e]
+    seen = {e}
+    stack = [e]
     while stack:
-        node, opened = stack.pop()
-        if opened:
-            out.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node.op != leaf and not (stop and stop in node.cache):
-                stack.extend((p, False) for p in parts(node) if p not in seen and p not in done)
-    return out
+        for p in parts(stack.pop()):
+            if p not in seen and p not in done:
+                seen.add(p)
+                if p.info is None and p.const is None and p.op != leaf and not (stop and stop in p.cache):
+                    stack.append(p)
+    return [e] if len(seen) == 1 else sorted(seen, key=_by_serial)  # whatever a node is made of is older than it
 
 
 LONG = 16  # terms; a longer sum of symbols is folded into subtotals
@@ -459,11 +471,13 @@ def mono_mul(a: Mono, b: Mono) -> Mono:
     return tuple(sorted(a + b, key=_by_serial))
 
 
-def poly_add(a: Expr, b: Expr, scale: int = 1) -> Expr:
-    """a + scale * b, all integers."""
+def poly_add(a: Expr, b: Expr, scale: int = 1, k: int = 0) -> Expr:
+    """a + scale * b + k, all integers."""
     d = dict(a.terms)
     for mono, c in b.terms:
         d[mono] = d.get(mono, 0) + scale * c
+    if k:
+        d[()] = d.get((), 0) + k
     return a.ctx.poly(d)
 
 

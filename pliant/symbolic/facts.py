@@ -8,45 +8,104 @@ from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import Expr, Mono
 
 _MISSING = object()
+_ADDED = object()
+
+
+class Memo(dict):
+    """What was worked out of expressions under the facts so far. Learning something about an expression forgets what is made of it.
+
+    Facts only grow, so a remembered value stays true; it is forgotten because more may be known now.
+    """
+
+    def __init__(self) -> None:
+        self._users: dict[Expr, list[Expr]] = {}  # those remembered, by each of their leaves
+
+    def keep(self, e: Expr, value: Any, result: Expr | None = None) -> None:
+        """Remember the value of e, which also rests on what is known of `result`."""
+        self[e] = value
+        users = self._users
+        for s in e.leaves() if result is None else (*e.leaves(), *result.leaves()):
+            known = users.get(s)
+            if known is None:
+                users[s] = [e]
+            else:
+                known.append(e)
+
+    def forget(self, q: Expr) -> None:
+        """q itself, and all that contains it: they share all its leaves, so the rarest of these leads to them."""
+        users = self._users
+        lists = [users.get(s) for s in q.leaves()]
+        if lists and None not in lists:
+            rarest = min(lists, key=len)  # type: ignore[arg-type]
+            for e in rarest:  # type: ignore[union-attr]
+                self.pop(e, None)
+            rarest.clear()  # type: ignore[union-attr]
+
+    def clear(self) -> None:
+        super().clear()
+        self._users.clear()
 
 
 class Facts:
     """The tables. Keys `q` are directions (`relation.direction`): primitive polynomials without constant, or atoms.
 
     - `bounds[q]`: (lo, hi), beyond what declarations and range rules say;
-    - `mentions[mono]`: the directions with bounds that contain the monomial (for linear reasoning);
+    - `mentions[mono]`: the longer directions with bounds that contain the monomial (for linear reasoning);
     - `chains[a]`: the directions with bounds that contain the subtotal a;
     - `residues[q]`: (m, r): q is r modulo m;
     - `excluded[q]`: values that q does not take;
     - `equal[x]`: the expression that the atom x equals, free of earlier keys: the substitution of `simplify`;
-    - `about[s]`: the relations learned that depend on symbol s.
+    - `about[s]`: the relations learned that depend on symbol s, `alternatives[s]` those that are an "or";
+    - `true[n]`: the truth of the normal relation n.
     """
 
     def __init__(self) -> None:
         self.bounds: dict[Expr, tuple] = {}
-        self.mentions: dict[Mono, tuple[Expr, ...]] = {}
+        self.mentions: dict[Mono, list[Expr]] = {}
         self.residues: dict[Expr, tuple[int, int]] = {}
         self.excluded: dict[Expr, frozenset[int]] = {}
         self.equal: dict[Expr, Expr] = {}
-        self.chains: dict[Expr, tuple[Expr, ...]] = {}
-        self.about: dict[Expr, tuple[Expr, ...]] = {}
+        self.chains: dict[Expr, list[Expr]] = {}
+        self.about: dict[Expr, list[Expr]] = {}
+        self.alternatives: dict[Expr, list[Expr]] = {}
         self.true: dict[Expr, bool] = {}
+        self.bounded: set[Expr] = set()  # the leaves of all keys of `bounds`, ever
+        self.touched: set[Expr] = set()  # the leaves of all keys, ever
         self.version = 0
+        self.ranges, self.residue, self.simple = Memo(), Memo(), Memo()  # of the parts that work them out
+        self._readers: dict[int, tuple[Memo, ...]] = {
+            id(self.bounds): (self.ranges, self.simple),
+            id(self.residues): (self.residue, self.simple),
+            id(self.equal): (self.simple,),
+        }
         self._trail: list[tuple[dict, Any, Any]] = []
 
     def set(self, table: dict, key: Any, value: Any) -> None:
         self._trail.append((table, key, table.get(key, _MISSING)))
         table[key] = value
         self.version += 1
+        self.touched.update(key.leaves())
+        for memo in self._readers.get(id(table), ()):
+            memo.forget(key)
+
+    def add(self, table: dict, key: Any, item: Any) -> None:
+        """One more in the list at `key`."""
+        items = table.get(key)
+        if items is None:
+            items = table[key] = []
+        items.append(item)
+        self._trail.append((table, key, _ADDED))
 
     def tighten(self, q: Expr, lo, hi) -> bool:
         """Intersect the bounds of q; False if that says nothing new."""
         old = self.bounds.get(q)
         if old is None:
             for mono, _ in q.terms:
-                self.set(self.mentions, mono, (*self.mentions.get(mono, ()), q))
+                if len(q.terms) > 1:
+                    self.add(self.mentions, mono, q)
                 if len(mono) == 1 and mono[0].op == "subtotal":
-                    self.set(self.chains, mono[0], (*self.chains.get(mono[0], ()), q))
+                    self.add(self.chains, mono[0], q)
+            self.bounded.update(q.leaves())
             old = iv.ALL
         new = iv.intersect(old, (lo, hi))
         if new == old:
@@ -61,8 +120,12 @@ class Facts:
         """Back to the state at `mark`."""
         while len(self._trail) > mark:
             table, key, old = self._trail.pop()
-            if old is _MISSING:
+            if old is _ADDED:
+                table[key].pop()
+            elif old is _MISSING:
                 del table[key]
             else:
                 table[key] = old
+        for memo in (self.ranges, self.residue, self.simple):
+            memo.clear()
         self.version += 1

@@ -14,7 +14,7 @@ from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import Expr, Mono, poly_add, poly_mul, poly_scale, same
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.ranges import Ranges
-from pliant.symbolic.relation import mono_without, shift
+from pliant.symbolic.relation import mono_common, mono_without, shift
 from pliant.symbolic.static import mono_range
 from pliant.symbolic.subtotals import cover, extends
 
@@ -32,7 +32,12 @@ class Linear:
     def nonnegative(self, p: Expr, depth: int) -> bool:
         """Whether p >= 0 follows, with at most `depth` facts in a row."""
         self._left = WORK
-        return self._search(p, depth, set())
+        return self._search(p, depth, set()) if self._promising(p) else self.ranges.of(p)[0] >= 0
+
+    def _promising(self, p: Expr) -> bool:
+        """Whether any fact speaks of p: not where it is made of symbols of which only bounds are known."""
+        mentions = self.facts.mentions
+        return p.ctx.subtotals or any(len(m) > 1 or (m and (m[0].info is None or m in mentions)) for m, _ in p.terms)
 
     def _search(self, p: Expr, depth: int, seen: set[Expr]) -> bool:
         if self.ranges.of(p)[0] >= 0:
@@ -79,6 +84,11 @@ class Linear:
             if rest and self.ranges.of(x)[0] >= 0:
                 for f in self._bounds_on(rest, positive):
                     yield poly_mul(f, x)
+        for other, _ in p.terms:  # y between bounds in a product: x*y >= lo*x and x*y <= hi*x for x >= 0
+            if len(other) > len(mono) and mono and len(mono_common(other, mono)) == len(mono) and mono_range(mono, self.ranges.of)[0] >= 0:
+                for sign, bound in zip((1, -1), mono_range(mono_without(other, mono), self.ranges.of), strict=True):
+                    if bound not in (0, iv.INF, -iv.INF) and (-sign * bound > 0) == positive:
+                        yield p.ctx.poly({other: sign, mono: -sign * bound})
         for other, _ in p.terms:  # what max, abs, // say of their operands
             if len(other) == 1 and other[0].op in ("max", "abs", "floordiv", "min", "mod"):
                 for f in definitional(other[0], self.ranges):

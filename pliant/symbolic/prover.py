@@ -14,7 +14,7 @@ from __future__ import annotations
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.congruence import Congruence
 from pliant.symbolic.equalities import Equalities
-from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale, postorder
+from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
@@ -189,10 +189,10 @@ class Prover:
 
     def _reopen(self, c: Expr) -> None:
         """Alternatives that c may have narrowed to one."""
-        about = self.facts.about
-        for x in near_symbols(c):
-            for n in about.get(x, ()):
-                if n.op == "or":
+        alternatives = self.facts.alternatives
+        if alternatives:
+            for x in near_symbols(c):
+                for n in list(alternatives.get(x, ())):
                     self._absorb(n)
 
     def _note(self, n: Expr) -> None:
@@ -203,7 +203,9 @@ class Prover:
         facts.set(facts.true, n, True)
         facts.set(facts.true, negated(n), False)
         for s in near_symbols(n):
-            facts.set(facts.about, s, (*facts.about.get(s, ()), n))
+            facts.add(facts.about, s, n)
+            if n.op == "or":
+                facts.add(facts.alternatives, s, n)
 
     def _absorb(self, c: Expr) -> None:
         match c.op:
@@ -244,7 +246,7 @@ class Prover:
 
     def _revisit(self, x: Expr) -> None:
         """The facts about x say something about what replaces it."""
-        for n in self.facts.about.get(x, ()):
+        for n in list(self.facts.about.get(x, ())):
             s = normal(self.equalities.simplify(n))
             if s is not n and s.const is None and self.facts.true.get(s) is None:
                 self._note(s)
@@ -333,7 +335,7 @@ class Prover:
 
 def near_symbols(c: Expr) -> list[Expr]:
     """The symbols of a relation, not looking into subtotals: a fact about a sum of 500 lengths is no fact about each."""
-    return [n for n in postorder(c, leaf="subtotal") if n.op == "sym"]
+    return [n for n in c.leaves() if n.op == "sym"]
 
 
 def expand_divisions(p: Expr) -> Expr:

@@ -13,23 +13,21 @@ from pliant.symbolic.subtotals import paired_low
 
 
 class Ranges:
-    """Intervals from declarations, learned bounds and the operators' range rules; remembered until the facts grow."""
+    """Intervals from declarations, learned bounds and the operators' range rules; remembered until more is known of them."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._memo: dict[Expr, Any] = {}
-        self._version = -1
+        self._memo = facts.ranges
 
     def of(self, e: Expr) -> Any:
         """(lo, hi) of an int or bool; of a float too, unless it may be nan (None)."""
-        if self._version != self.facts.version:
-            self._memo.clear()
-            self._version = self.facts.version
         memo = self._memo
         r = memo.get(e, e)
         if r is e:
+            if not e.ctx.subtotals and self.facts.bounded.isdisjoint(e.leaves()):
+                return static_range(e)
             for n in postorder(e, done=memo, leaf="subtotal"):
-                memo[n] = self._compute(n)
+                memo.keep(n, self._compute(n))
             r = memo[e]
         return r
 

@@ -34,17 +34,20 @@ def _normal(c: Expr) -> Expr:
     a, b = c.args
     match c.op:
         case "lt":
-            return relation("ge", shift(poly_add(b, a, -1), -1))
+            return relation("ge", poly_add(b, a, -1, -1))
         case "le":
             return relation("ge", poly_add(b, a, -1))
         case "gt":
-            return relation("ge", shift(poly_add(a, b, -1), -1))
+            return relation("ge", poly_add(a, b, -1, -1))
         case op:
             return relation(op, poly_add(a, b, -1))
 
 
 def shift(p: Expr, k: int) -> Expr:
-    return poly_add(p, p.ctx.one, k)
+    """p + k."""
+    d = dict(p.terms)
+    d[()] = d.get((), 0) + k
+    return p.ctx.poly(d)
 
 
 def constant_of(p: Expr) -> int:
@@ -58,6 +61,10 @@ def relation(op: str, p: Expr) -> Expr:
     ctx = p.ctx
     if p.const is not None:
         return ctx.lift(p.const >= 0 if op == "ge" else p.const == 0 if op == "eq" else p.const != 0)
+    terms = p.terms
+    first, c = terms[0]
+    if len(first) == 1 and first[0].info is not None and (c == 1 or (c == -1 and op == "ge")) and (len(terms) == 1 or not terms[1][0]):
+        return _node(op, p)  # a symbol against a number: nothing to do
     p = _divide_positive_factor(p)
     if p.const is not None:
         return relation(op, p)
@@ -78,7 +85,11 @@ def relation(op: str, p: Expr) -> Expr:
         opened = _open_quotient(p)
         if opened is not None:
             return relation("ge", opened)
-    e = ctx.node(op, (p, ctx.zero), bool)
+    return _node(op, p)
+
+
+def _node(op: str, p: Expr) -> Expr:
+    e = p.ctx.node(op, (p, p.ctx.zero), bool)
     e.cache["normal"] = e
     return e
 

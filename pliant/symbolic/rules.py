@@ -212,9 +212,13 @@ def _compare_ints(ctx: Context, op: str, a: Expr, b: Expr) -> Expr:
         return ctx.lift(op in ("eq", "le", "ge"))
     if a.const is not None and b.const is not None:
         return ctx.lift(TABLE[op].fn(a.const, b.const))
-    d = poly_add(a, b, -1)
+    d = a if b.const == 0 else poly_add(a, b, -1)
     if d.const is not None:
         return ctx.lift(TABLE[op].fn(d.const, 0))
+    lo, hi = static_range(d)
+    if lo > 0 or hi < 0 or (lo == 0 and op in ("ge", "lt")) or (hi == 0 and op in ("le", "gt")):
+        # settled by what its symbols are by declaration
+        return ctx.lift(TABLE[op].fn(1 if lo > 0 else -1 if hi < 0 else 0, 0))
     return ctx.node(op, (a, b), bool)
 
 

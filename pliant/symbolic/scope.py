@@ -8,8 +8,9 @@ All facts enter through one door, `learn`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pliant.symbolic import ops, printers, subtotals
 from pliant.symbolic.event import RECORD, Event, stack
@@ -73,6 +74,9 @@ class Assert:
 class Scope:
     """See the module's docstring. Not thread-safe: one capture, one scope."""
 
+    #: Told of every new scope, while someone records their questions (`stream.py`).
+    born: ClassVar[Callable[[Scope], None] | None] = None
+
     def __init__(self, record: bool | None = None) -> None:
         """`record`: keep every question and answer for `validate.py`; by default where PLIANT_VALIDATE=1."""
         self.ctx = Context(printers.python, printers.postfix)
@@ -80,6 +84,7 @@ class Scope:
         self.prover = Prover()
         self.symbols: dict[str, Expr] = {}
         self.known: dict[Expr, bool] = {}  # answers given: they stay true, facts only grow
+        self._forget_answers()
         self._tried: dict[Expr, int] = {}  # questions that were not provable at a strength, until facts grow
         self._tried_version = -1
         self._guards: list[SymGuard] = []
@@ -89,6 +94,8 @@ class Scope:
             self.ctx.record = self._applied
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[Assert] = []
+        if Scope.born is not None:
+            Scope.born(self)
 
     # symbols -------------------------------------------------------------------------
 
@@ -224,6 +231,9 @@ class Scope:
 
         Returns False where c is false for this call (the caller raises what eager raises; the capture is then guarded on it).
         """
+        v = self.known.get(c)  # type: ignore[arg-type]
+        if v is not None and c.__class__ is Expr:
+            return v
         v = self._ask(c, FULL)
         if v is not None:
             return v
@@ -317,9 +327,9 @@ class Scope:
             i = s.info
             if i.backed and i.kind is not bool:
                 if i.lo is not None and not (i.size_like and i.lo <= 0):
-                    out.append(s >= i.lo)
+                    out.append(self.ctx.node("ge", (s, self.ctx.lift(i.lo)), bool))  # as it stands: by declaration it is simply true
                 if i.hi is not None:
-                    out.append(s <= i.hi)
+                    out.append(self.ctx.node("le", (s, self.ctx.lift(i.hi)), bool))
         return [SymGuard(normal(c), None, "declared", c) for c in out if c.const is None]
 
     @property
@@ -341,7 +351,12 @@ class Scope:
         del self._guards[guards:], self._asserts[asserts:]
         for name in list(self.symbols)[symbols:]:
             del self.symbols[name]
-        self.known.clear()  # some answers may rest on forgotten facts
+        self._forget_answers()  # some may rest on forgotten facts
+
+    def _forget_answers(self) -> None:
+        self.known.clear()
+        self.known[self.ctx.true] = True
+        self.known[self.ctx.false] = False
 
 
 def same_float(e: Expr, v: float) -> Expr:

@@ -36,8 +36,8 @@ def _cancel(items: list[Item]) -> list[Item]:
     d = dict(items)
     for child, c in subtotals:
         inner = child.args[0].terms
-        chain = child.cache["chain"]
-        parent = chain[-2] if len(chain) > 1 else None
+        chain, depth = child.cache["chain"]
+        parent = chain[depth - 2] if depth > 1 else None
         if (parent is not None and d.get((parent,)) == -c) or 2 * sum(d.get(m) == -c * k for m, k in inner) >= len(inner):
             del d[(child,)]
             for m, k in inner:
@@ -75,7 +75,11 @@ def _subtotal(ctx: Context, items: list[Item]) -> Expr:
             low, unbounded = (low, unbounded + 1) if lo == -iv.INF else (low + lo, unbounded)
             a.cache.setdefault("member", node)
     node.cache["floor"] = (low, unbounded)
-    node.cache["chain"] = [*(parent.cache["chain"] if parent is not None else []), node]
+    chain, depth = parent.cache["chain"] if parent is not None else ([], 0)
+    if len(chain) > depth:  # the parent was extended before, otherwise: that chain is another
+        chain = chain[:depth]
+    chain.append(node)
+    node.cache["chain"] = chain, depth + 1  # one list serves a chain; each subtotal knows how much of it is its own
     return node
 
 
@@ -86,8 +90,8 @@ def make(ctx: Context, a: Expr) -> Expr:
 
 def extends(a: Expr, b: Expr) -> bool:
     """Whether the subtotal a contains the subtotal b."""
-    chain, depth = a.cache["chain"], len(b.cache["chain"])
-    return len(chain) >= depth and chain[depth - 1] is b
+    (chain, length), (_, depth) = a.cache["chain"], b.cache["chain"]
+    return length >= depth and chain[depth - 1] is b
 
 
 def difference_low(a: Expr, b: Expr):

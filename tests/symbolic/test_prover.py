@@ -87,7 +87,7 @@ def test_strengths() -> None:
     u, v, w = names["u"], names["v"], names["w"]
     scope.assume(u <= v)
     scope.assume(v <= w)
-    assert not scope.known_true(u * 2 >= 0, LOOKUP) and scope.known_true(u * 2 >= 0, CHEAP)
+    assert not scope.known_true(u <= v + 3, LOOKUP) and scope.known_true(u <= v + 3, CHEAP)
     assert not scope.known_true(u <= w, CHEAP) and scope.known_true(u <= w, FULL)
     assert scope.known_true(u <= w, LOOKUP)
 
@@ -153,3 +153,13 @@ def test_hints() -> None:
     assert (s * 2).hint == 10 and (s * u).hint is None
     assert scope.optimization_hint(s * u, fallback=64) == 200
     assert scope.guards == []
+
+
+def test_products_between_bounds() -> None:
+    """x*y lies between lo*x and hi*x for x >= 0: squares outgrow what they are squares of."""
+    scope = Scope()
+    s = scope.backed("s", hint=5, lo=2, size_like=True)
+    t = scope.unbacked("t", lo=1, hi=8, size_like=True)
+    assert scope.known_true(s < s * s) and scope.known_true(s * t <= 8 * s) and scope.known_true(s * t * 2 + s < 17 * s + 1)
+    assert not scope.known_true(s < s * t) and scope.known_true(s <= s * t)
+    assert not scope.guards[1:] and not scope.asserts

@@ -113,7 +113,7 @@ def quotient_too_small(m) -> None:
 
 
 def ge_is_gt(m) -> None:
-    m.setattr(relation, "shift", lambda p, k, right=relation.shift: right(p, k + 1))
+    m.setattr(relation, "poly_add", lambda a, b, scale=1, k=0, right=relation.poly_add: right(a, b, scale, k + 1 if k else 0))
 
 
 def tightened_down(m) -> None:
@@ -183,7 +183,7 @@ def max_forgets_constants(m) -> None:
 
 PLANTED: list[tuple[Callable, Callable, str]] = [
     (remainder_lost, loose, "apply: floordiv(5*s0 + 7, 4)"),
-    (shorter_period, loose, "answer: s1 % 5 < 4 is True"),
+    (shorter_period, loose, "apply: lt(s1 % 5, 4) = True"),
     (quotient_too_small, loose, "range: u0 // 2"),
     (ge_is_gt, loose, "answer: s1 % 5 < 4 is True"),
     (tightened_down, loose, "answer: 2*s1 >= 5 is True"),
@@ -196,7 +196,7 @@ PLANTED: list[tuple[Callable, Callable, str]] = [
     (ceiling_is_floor, loose, "apply: ceildiv(s1, 4)"),
     (learned_but_not_guarded, loose, "guard: 2*s1 >= 5 at l6"),
     (bound_off_by_one, loose, "answer: s1 >= 4 is True"),
-    (max_forgets_constants, loose, "answer: max(1, u0) >= 2 is True"),
+    (max_forgets_constants, loose, "apply: ge(max(1, u0), 2) = True"),
 ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import warnings
 from collections import Counter
 from typing import Any
@@ -14,31 +15,43 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.data_dependent.judge import SYSTEMS
+from benchmarks.data_dependent.judge import SYSTEMS, Verdict, prepare
 from benchmarks.data_dependent.table import PROGRAMS
 from pliant.cli import workers
 
 
-def work(system: str, names: list[str]) -> None:
+def work(system: str, names: list[str], limit_s: float) -> None:
+    """Each program in a process of its own, forked from this one once the system is imported."""
     warnings.simplefilter("ignore")
+    prepare(system)
     for name in names:
-        workers.report("verdict", **SYSTEMS[system](PROGRAMS[name]).as_dict())
+        p = PROGRAMS[name]
+        child = multiprocessing.get_context("fork").Process(target=one, args=(system, name))
+        child.start()
+        child.join(limit_s)
+        if child.is_alive() or child.exitcode:
+            problem = f"the process died ({child.exitcode})" if child.exitcode else f"not finished after {limit_s:.0f} s"
+            child.kill()
+            child.join()
+            workers.report("verdict", **Verdict(name, p.issue, system, len(p.sizes), problem=problem).as_dict())
+
+
+def one(system: str, name: str) -> None:
+    workers.report("verdict", **SYSTEMS[system](PROGRAMS[name]).as_dict())
 
 
 def measure(system: str, names: list[str], limit_s: float, console: Console) -> list[dict[str, Any]]:
-    """The verdicts of one system. pliant's programs share a process: it starts afresh with each."""
-    out = []
-    for batch in [names] if system == "pliant" else [[name] for name in names]:
-        run = workers.run("benchmarks.data_dependent", ["--worker", system, "--programs", ",".join(batch)], limit_s=limit_s * len(batch))
-        found = [r for r in run.reports if r["event"] == "verdict"]
-        for name in batch[len(found) :]:
-            p = PROGRAMS[name]
-            problem = run.status if run.status != "failed" else f"the process died: {run.error.splitlines()[-1] if run.error else ''}"
-            verdict = {"program": name, "issue": p.issue, "sizes": len(p.sizes), "right": 0, "captures": 0, "wrong": []}
-            found.append(verdict | {"problem": problem, "fine": False})
-        out += [r | {"system": system} for r in found]
-        for r in found:
-            console.print(f"{system:10} {r['program']:32} {cell(r)}", markup=False, highlight=False)
+    """The verdicts of one system, told as they come."""
+    out: list[dict[str, Any]] = []
+
+    def heard(r: dict[str, Any]) -> None:
+        out.append(r | {"system": system})
+        console.print(f"{system:10} {r['program']:32} {cell(r)}", markup=False, highlight=False)
+
+    words = ["--worker", system, "--programs", ",".join(names), "--limit", str(limit_s)]
+    run = workers.run("benchmarks.data_dependent", words, on_report=heard)
+    if run.status != "ok":
+        console.print(f"{system}: {run.status}\n{run.error}", markup=False)
     return out
 
 
@@ -76,7 +89,7 @@ def main() -> None:
     args = parser.parse_args()
     names = [n for n in args.programs.split(",") if n] or list(PROGRAMS)
     if args.worker:
-        work(args.worker, names)
+        work(args.worker, names, args.limit)
         return
     console = Console(width=max(Console().width, 140))
     systems = args.systems.split(",")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -92,8 +93,7 @@ def under_pliant(p: Program) -> Verdict:
 
 def under_torch(p: Program, backend: str = "inductor") -> Verdict:
     """`torch.compile` with everything on that lets it see data-dependent sizes."""
-    import torch._dynamo as dynamo
-
+    dynamo = importlib.import_module("torch._dynamo")
     dynamo.config.capture_scalar_outputs = True
     dynamo.config.capture_dynamic_output_shape_ops = True
     fn = torch.compile(p.fn, fullgraph=True, dynamic=True, backend=backend)
@@ -124,6 +124,13 @@ def under_export(p: Program) -> Verdict:
         v.problem = f"export: {type(e).__name__}: {first_line(e)}"
         return v
     return judge(p, "export", exported.module(), lambda: 1)
+
+
+def prepare(system: str) -> None:
+    """Import what a system needs, once for all programs."""
+    if system != "pliant":
+        importlib.import_module("torch._dynamo")
+        importlib.import_module("torch._inductor.compile_fx" if system == "torch" else "torch.export")
 
 
 SYSTEMS: dict[str, Callable[[Program], Verdict]] = {

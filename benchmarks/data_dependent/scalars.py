@@ -45,6 +45,17 @@ def square_of_ones(x: Tensor) -> Tensor:
     return torch.ones(n, n).cumsum(0) + torch.eye(n)
 
 
+@program("122296", lambda n: (whole(n),))
+def checked_number(x: Tensor) -> Tensor:
+    n = x.item()
+    torch._check(n >= 0, lambda: "not negative")
+    torch._check_index(n <= 8)
+    assert n != 6, "not six"
+    if n == 4:
+        raise ValueError("not four")
+    return torch.ones(n).cumsum(0)
+
+
 @program("185185", lambda n: (data(8, 3), whole(1, 1 + n)), sizes=(5, 0, 1, 2, 7, 3))
 def slice_between_items(x: Tensor, bounds: Tensor) -> Tensor:
     first, last = bounds.tolist()

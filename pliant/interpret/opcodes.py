@@ -15,7 +15,7 @@ from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.generators import Generator
-from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
+from pliant.interpret.slots import PLAIN_OPERANDS, SYM_TYPES, binary, compare, contains, get_iter, get_next, identical, truth
 from pliant.interpret.state import Break, LoopBackSignal, vm
 from pliant.interpret.tracebacks import about_to_raise
 
@@ -322,7 +322,7 @@ def jump_backward(f: Any, a: int) -> None:
 @op("POP_JUMP_FORWARD_IF_TRUE")
 def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
-    if v is True or (v is not False and truth(v)):
+    if v is True or (v is not False and ((type(v) in SYM_TYPES and vm.needed(f, v, True)) or truth(v))):
         f.pc = a
     f.stack.pop()
 
@@ -330,7 +330,7 @@ def jump_if_true(f: Any, a: int) -> None:
 @op("POP_JUMP_FORWARD_IF_FALSE")
 def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
-    if v is False or (v is not True and not truth(v)):
+    if v is False or (v is not True and ((type(v) in SYM_TYPES and vm.needed(f, v, False)) or not truth(v))):
         f.pc = a
     f.stack.pop()
 

@@ -104,6 +104,7 @@ class VM:
     hashable: Callable
     type_of: Callable
     isinstance: Callable
+    needed: Callable
 
     def __init__(self) -> None:
         self.active = False

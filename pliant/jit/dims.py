@@ -54,14 +54,14 @@ def mark_unbacked(t: torch.Tensor, dim: Dims) -> None:
 
 def mark_static(t: torch.Tensor, dim: Dims | None = None) -> None:
     """Let these sizes (default: all) be part of what is compiled: another size is compiled anew."""
-    for d in each(t, range(t.dim()) if dim is None else dim):
+    for d in each(t, dim):
         put(t, d, Mark.STATIC)
 
 
-def each(t: torch.Tensor, dim: Dims) -> Iterator[int]:
+def each(t: torch.Tensor, dim: Dims | None) -> Iterator[int]:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"a tensor is marked, not {type(t).__name__}")
-    for d in [dim] if isinstance(dim, int) else dim:
+    for d in range(t.dim()) if dim is None else [dim] if isinstance(dim, int) else dim:
         if not -t.dim() <= d < t.dim():
             raise IndexError(f"dim {d} of a tensor with {t.dim()} dims")
         yield d % t.dim()

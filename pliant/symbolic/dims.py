@@ -108,7 +108,8 @@ def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any 
     """
     base, value = (dim.base, dim.solve(hint)) if isinstance(dim, Derived) else (dim, hint if dim.allows(hint) else None)
     if value is None:
-        raise ConstraintViolation(f"size {hint} at {source} does not fit {dim} ({base}). Pass an example that fits, or widen the Dim.")
+        promise = f"{dim} of {base}" if isinstance(dim, Derived) else str(dim)
+        raise ConstraintViolation(f"size {hint} at {source} does not fit {promise}. Pass an example that fits, or widen the Dim.")
     name = name or base.name
     uses = [s for s in scope.symbols.values() if base_of(s) is not None and base_of(s).name == base.name]  # type: ignore[union-attr]
     other = next((s for s in uses if base_of(s) != base), None)
@@ -229,7 +230,7 @@ def only(s: Expr) -> bool:
 
 def _explain(g: SymGuard, symbols: tuple[Expr, ...]) -> str:
     """The line, the relation that it needs, and the fix."""
-    dims = " and ".join(dict.fromkeys(str(s.info.dim) for s in symbols))
+    dims = " and ".join(dict.fromkeys(f"{s.info.dim} of {s.info.source}" for s in symbols))
     where = f"{g.site}" if g.site is not None else "unknown line"
     needs = g.user_form.python({s.name: shown(s) for s in g.user_form.symbols()})
     return f"  - {where} needs `{needs}`, but {dims} allows more.\n    Fix: {suggest(g.expr, symbols)}"

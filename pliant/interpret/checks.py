@@ -1,0 +1,117 @@
+"""Irrefutable guards of the program's own: `torch._check(n >= 0, "...")`, `assert n > 0`, `if n < 0: raise ValueError("...")`.
+
+Where n is known only when the graph runs, such a line is no branch: if it fails the program raises. So the condition becomes a runtime
+assertion with the program's exception and words, and a fact from there on. Not inside a `try`: there the program may go on.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import torch
+
+from pliant.graph.symclasses import quiet
+from pliant.graph.symnode import truth
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break, current_site, vm
+from pliant.symbolic import DataDependent, ops
+
+CHECKS: dict[Any, type[Exception]] = {
+    torch._check: RuntimeError,
+    torch._check_index: IndexError,
+    torch._check_value: ValueError,
+    torch._check_type: TypeError,
+    torch._check_not_implemented: NotImplementedError,
+}
+SYMBOLIC = (torch.SymBool, torch.SymInt)
+
+
+def check(fn: Any, error: type[Exception]) -> Any:
+    def checked(args: tuple, kw: dict) -> None:
+        cond = args[0] if args else kw.get("cond")
+        message = args[1] if len(args) > 1 else kw.get("message")
+        if type(cond) is torch.SymBool and cond.node.expr.const is None:
+            if vm.scope.assume(cond.node.expr, current_site(), words(message), error):
+                return
+            cond = False
+        fn(cond, *args[1:], **{k: v for k, v in kw.items() if k != "cond"})
+
+    return checked
+
+
+for _fn, _error in CHECKS.items():
+    lookaside(_fn)(check(_fn, _error))
+
+
+@lookaside(torch._check_is_size)
+def check_is_size(args: tuple, kw: dict) -> None:
+    n = args[0] if args else kw["i"]
+    most = kw.get("max", args[2] if len(args) > 2 else None)
+    check(torch._check, RuntimeError)((n >= 0,), {})
+    if most is not None:
+        check(torch._check, RuntimeError)((n <= most,), {})
+
+
+def words(message: Any) -> str:
+    """The text of a message, if it does not tell sizes: those are known when it is shown, not now. "" otherwise."""
+    if message is None or isinstance(message, str):
+        return message or ""
+    scope = vm.scope
+    token, asked = scope.snapshot(), len(scope.all_guards)
+    try:
+        with quiet():
+            text = vm.call(message, (), {})
+    except (DataDependent, Break):
+        text = None
+    if len(scope.all_guards) != asked:
+        scope.rollback(token)
+        return ""
+    return text if type(text) is str else ""
+
+
+# lines that raise ------------------------------------------------------------------------------------------------
+def needed(f: Any, v: Any, wanted: bool) -> bool:
+    """At a jump over instructions (those at `f.pc`) that only raise: require `v` to be `wanted`, if only the run can tell whether it is."""
+    expr = v.node.expr
+    if expr.backed or handled(f):
+        return False
+    found = raised(f)
+    if found is None:
+        return False
+    cond = truth(expr)
+    return vm.scope.assume(cond if wanted else ops.not_(cond), current_site(), found[1], found[0])
+
+
+def raised(f: Any) -> tuple[type[Exception], str] | None:
+    """The exception and its constant words, if that is all that the instructions from `f.pc` on are about."""
+    i, names, ins = f.pc, f.decoded.names, f.decoded.ins
+    error: Any = AssertionError
+    if names[i] == "LOAD_GLOBAL":
+        name = ins[i][1][0]
+        error = getattr(builtins, name, None) if name not in f.globals else None
+    elif names[i] != "LOAD_ASSERTION_ERROR":
+        return None
+    if not (isinstance(error, type) and issubclass(error, Exception)):
+        return None
+    i += 1
+    text = ""
+    if names[i] == "LOAD_CONST" and isinstance(ins[i][1], str):
+        text = ins[i][1]
+        i += 1
+    while names[i] in ("PRECALL", "CALL"):
+        i += 1
+    return (error, text) if names[i] == "RAISE_VARARGS" else None
+
+
+def handled(f: Any) -> bool:
+    """Whether an exception raised now meets a handler of the program."""
+    while f is not None:
+        i = f.pc - 1
+        if any(start <= i < stop for start, stop, _, _, _ in f.decoded.table):
+            return True
+        f = f.parent
+    return False
+
+
+vm.needed = needed

@@ -146,6 +146,16 @@ def const(obj: Any) -> Source:
     return make("const", None, Ref(obj))
 
 
+def holder(source: Source) -> Source | None:
+    """The first object on a path from an argument whose attributes are read: `x` for `x.a.b[0]`; None if there is none."""
+    found, s = None, source
+    while s.base is not None:
+        if s.op in ("dict", "attr"):
+            found = s.base
+        s = s.base
+    return found if s.op == "local" else None
+
+
 def clear_interned() -> None:
     """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
     _interned.clear()

@@ -152,6 +152,10 @@ def register(fn: Any, policy: Policy) -> None:
     _objects[id(fn)] = (fn, policy)
 
 
+#: Wrappers that one decorator makes share their code: a row for the code is a row for all of them.
+register(torch.jit.script_if_tracing(lambda: None).__code__, INLINE)
+
+
 # -- Python functions ----------------------------------------------------------------------------------------
 def python_policy(fn: Any) -> Policy:
     """The policy of a Python function: its own row, else the rule of the module whose globals it uses."""
@@ -171,6 +175,10 @@ def python_policy(fn: Any) -> Policy:
         load()  # a module met for the first time may have rows that were waiting for it
         rule = _by_module[module] = modules.module_policy(module)
         found = _objects.get(id(fn))
+        if found is not None:
+            return found[1]
+    if rule.kind == "skip":
+        found = _objects.get(id(code))
         if found is not None:
             return found[1]
     return rule

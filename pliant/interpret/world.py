@@ -19,7 +19,7 @@ import torch
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.guards.guard import Guard, TensorSpec
-from pliant.guards.source import Source
+from pliant.guards.source import Source, holder
 from pliant.interpret import declared
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
@@ -115,6 +115,7 @@ class World:
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
+        self.module_holders: dict[Source, bool] = {}
         self.shadows: dict[int, Shadow] = {}
         self.by_copy: dict[int, Shadow] = {}
         self.tensors: dict[int, Any] = {}
@@ -240,7 +241,7 @@ class World:
             return self.declared_integer(v, source, mark)
         if self.dynamic is False:
             return self.constant(v, source)
-        changed = h is not None and h.is_dynamic(source)
+        changed = h is not None and (h.is_dynamic(source) or (h.kin and self.kin_changed(source, h.kin)))
         if not changed:
             special = v in SPECIALIZED_INTS and not self.in_loop and source.op != "index"
             if special or (self.dynamic is not True and (source.root.op != "local" or through_attribute(source))):
@@ -252,6 +253,19 @@ class World:
         self.guard(source, "INT")
         r = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=v, source=source))
         return r
+
+    def kin_changed(self, source: Source, kin: set[Source]) -> bool:
+        """Whether another int of the same list, or of the same argument that is no module, was seen to change: this one will."""
+        if source.op == "index" and source.base in kin:
+            return True
+        first = holder(source)
+        if first is None or first not in kin:
+            return False
+        is_module = self.module_holders.get(first)
+        if is_module is None:
+            objects = [self.outside[i] for i, s in self.sources.items() if s is first]
+            is_module = self.module_holders[first] = not objects or isinstance(objects[0], torch.nn.Module)
+        return not is_module and not goes_through_modules(source)
 
     def declared_integer(self, v: int, source: Source, mark: Any) -> Any:
         """An int of which `compile` was told: as `integer`, but 0 and 1 are numbers like others."""
@@ -548,6 +562,16 @@ def through_attribute(source: Source) -> bool:
     s: Source | None = source
     while s is not None:
         if s.op in ("dict", "attr", "cell", "contents"):
+            return True
+        s = s.base
+    return False
+
+
+def goes_through_modules(source: Source) -> bool:
+    """Whether the path to this value enters a submodule."""
+    s: Source | None = source
+    while s is not None:
+        if s.op == "key" and s.arg == "_modules":
             return True
         s = s.base
     return False

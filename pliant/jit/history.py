@@ -5,7 +5,8 @@ its guard fails, and the guard says what to do differently next time:
 
 | what changed                               | from then on                                                          |
 |--------------------------------------------|-----------------------------------------------------------------------|
-| an int read from an object                 | at once: symbolic                                                     |
+| an int read from an object                 | at once: symbolic, and with it the other ints of the same list, and   |
+|                                            | of the same argument unless that is a module                          |
 | the identity of a Python function          | at once: its code and its closure are guarded instead                 |
 | the static size of a parameter or buffer   | at once: dynamic                                                      |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
@@ -25,7 +26,7 @@ from types import CodeType, FunctionType
 from pliant import events
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source
+from pliant.guards.source import Source, holder
 from pliant.interpret.actions import ACTIONS
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
@@ -65,6 +66,7 @@ class History:
         self.sites = sites
         self.in_loop = in_loop  # the body of a region loop: the ints of its state (counters, items) change from turn to turn
         self.dynamic: set[Source] = set()
+        self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
         self.failures: collections.Counter[Source] = collections.Counter()
 
@@ -108,6 +110,8 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
+            if type(value) is int:
+                self.kin.update(s for s in (source.base if source.op == "index" else None, holder(source)) if s is not None)
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
             if source not in self.dynamic:
                 self.note(self.dynamic, source, "dynamic")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import broadcast, equal, new, permuted_strides, preserved_strides, require_equal, strided, wrap
+from pliant.graph.rules.shape import broadcast, new, permuted_strides, preserved_strides, require_equal, strided, wrap
 from pliant.graph.rules.table import add, rule
 from pliant.graph.traced import TracedTensor
 
@@ -100,17 +100,17 @@ def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source
 
 @rule("cat")
 def cat(trace: Any, tensors: list, dim: int = 0) -> Any:
-    """Row-major parts. The size along `dim` is the sum; the other sizes must agree."""
-    parts = [t for t in tensors if not (len(t.sizes) == 1 and type(t.sizes[0]) is int and t.sizes[0] == 0)]
-    if not parts or len(parts) != len(tensors):
-        return NotImplemented
+    """Row-major parts. The size along `dim` is the sum; the other sizes must agree.
+
+    Eager leaves out vectors without elements beside tensors of more dims. Among vectors that makes no difference; other mixtures are
+    left to PyTorch.
+    """
+    parts = tensors
     x = parts[0]
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes or not all([t.dense and t.dtype is x.dtype and len(t.sizes) == len(x.sizes) for t in parts]):
         return NotImplemented
     for t in parts[1:]:
-        if len(t.sizes) == 1 and type(t.sizes[0]) is not int and equal(trace, t.sizes[0], 0):
-            return NotImplemented
         if not all([i == d or require_equal(trace, a, b) for i, (a, b) in enumerate(zip(t.sizes, x.sizes))]):
             return NotImplemented
     n = torch.sym_sum([t.sizes[d] for t in parts]) if len(parts) > 2 else x.sizes[d] + parts[-1].sizes[d] if len(parts) > 1 else x.sizes[d]

@@ -1,6 +1,8 @@
 // `native.Guard`: built from the flat program that guards/program.py writes.
 #include "guards.h"
+#include <map>
 #include <new>
+#include <tuple>
 
 namespace pliant {
 
@@ -49,7 +51,7 @@ bool parse_tensor(PyObject *arg, Operand &x) {
         PyErr_SetString(PyExc_ValueError, "a tensor check needs the layout, and as many sizes and strides as dims");
         return false;
     }
-    x.tensor = std::make_unique<TensorSpec>(type);
+    x.tensor = std::make_shared<TensorSpec>(type);
     const char *im = impl_of(example);
     x.tensor->keys = keys_of(im);
     x.tensor->dtype_device = dtype_device_of(im);
@@ -117,7 +119,16 @@ bool parse_operand(Op op, PyObject *arg, Operand &x) {
     }
 }
 
+// Many parameters are alike: one spec for all of them stays in the processor's cache.
+using SpecKey = std::tuple<PyObject *, uint64_t, uint64_t, int64_t, bool, std::vector<int64_t>, std::vector<int64_t>>;
+
+void share_spec(std::map<SpecKey, std::shared_ptr<TensorSpec>> &specs, Operand &x) {
+    const TensorSpec &s = *x.tensor;
+    x.tensor = specs.emplace(SpecKey{s.type.get(), s.keys, s.dtype_device, s.offset, s.requires_grad, s.sizes, s.strides}, x.tensor).first->second;
+}
+
 bool parse_code(Program &p, PyObject *code) {
+    std::map<SpecKey, std::shared_ptr<TensorSpec>> specs;
     const Py_ssize_t n = PyList_GET_SIZE(code);
     p.code.reserve(n + 1);
     for (Py_ssize_t k = 0; k < n; k++) {
@@ -133,6 +144,7 @@ bool parse_code(Program &p, PyObject *code) {
             p.operands.push_back(std::make_unique<Operand>());
             i.operand = p.operands.back().get();
             if (!parse_operand(i.op, arg, *i.operand)) return false;
+            if (i.op == Op::TENSOR) share_spec(specs, *i.operand);
         }
         if (i.op == Op::DICT) p.snapshots = true;
         if (i.op == Op::ATTR || i.op == Op::INDEX) p.nowned++;
@@ -255,7 +267,7 @@ class Scratch {
         const size_t words = static_cast<size_t>(p.nregs) + p.nvars + p.nowned;
         void **space = words <= std::size(small_) ? small_ : (large_ = static_cast<void **>(PyMem_Malloc(words * sizeof(void *))));
         frame = {args, nargs, func, reinterpret_cast<PyObject **>(space), reinterpret_cast<int64_t *>(space + p.nregs),
-                 reinterpret_cast<PyObject **>(space + p.nregs + p.nvars), 0};
+                 reinterpret_cast<PyObject **>(space + p.nregs + p.nvars), 0, -1};
     }
     ~Scratch() {
         release();
@@ -271,8 +283,6 @@ class Scratch {
     void *small_[160];
     void **large_ = nullptr;
 };
-
-bool spoils_snapshot(Op op) { return op == Op::ROOT || op == Op::SAME_DICT || op == Op::SAME_CLASS; }
 
 void strike(Program &p, int origin) {
     uint8_t &s = p.strikes[origin];
@@ -310,15 +320,14 @@ int ask_predicates(const Program &p, PyObject *const *slots) {
 bool run_any(Program &p, Scratch &scratch) {
     if (Snapshot *s = p.snapshot) {
         s->refs++;
-        const int r = run(p, s->code, scratch.frame);
-        const Instruction failed = r == kPassed ? Instruction{} : s->code[r];
+        const int r = run(p, s->code, scratch.frame, s);
         drop_snapshot(s);
         if (r == kPassed) {
             p.hits_since++;
             return true;
         }
-        if (!spoils_snapshot(failed.op)) return false;
-        strike(p, failed.origin);
+        if (scratch.frame.spoiled < 0) return false;
+        strike(p, scratch.frame.spoiled);
         scratch.release();
     }
     p.full_runs++;

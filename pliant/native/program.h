@@ -20,8 +20,8 @@ namespace pliant {
     X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \
     /* checks of the state, of variables */                                                                                    \
     X(STATE) X(VAR_EQ) X(VAR_SAME) X(RELATION) X(END)                                                                          \
-    /* only in a snapshot: constants, the same root, the same dict, the same class of a known object */                        \
-    X(SET) X(ROOT) X(SAME_DICT) X(SAME_TYPE) X(SAME_CLASS) X(KNOWN_TENSOR) X(DISTINCT_FROM)
+    /* only in a snapshot: constants, the same root, the same dicts, the same class of a known object, known tensors */        \
+    X(SET) X(ROOT) X(SAME_DICTS) X(SAME_TYPES) X(SAME_CLASS) X(KNOWN_TENSORS) X(DISTINCT_FROM)
 
 enum class Op : uint8_t {
 #define X(name) name,
@@ -57,7 +57,7 @@ struct Operand { // whatever the instruction needs beside its numbers; owned by 
     std::vector<Held> keys;              // KEYS; FUNCTION: code, defaults, kwdefaults
     std::vector<int> regs;               // DISTINCT, OVERLAP
     std::vector<int64_t> numbers;        // OVERLAP: item sizes and flags
-    std::unique_ptr<TensorSpec> tensor;  // TENSOR
+    std::shared_ptr<TensorSpec> tensor;  // TENSOR; equal ones are one
     std::unique_ptr<TypeAttrs> attrs;    // TYPE_ATTRS
     Operand() = default;
     ~Operand() { Py_XDECREF(object); }
@@ -84,9 +84,28 @@ struct Slot {
     int index;
 };
 
+// What a snapshot checks over and over, in rows: few bytes each, read in one sweep.
+struct SameDict {
+    PyObject **slot; // where an object keeps its dict; null for a dict that another one holds
+    PyObject *dict;
+    uint64_t version;
+    int32_t origin;
+};
+struct SameType {
+    PyObject *object;
+    const Held *type;
+};
+struct KnownTensor {
+    PyObject *object;
+    const TensorSpec *spec;
+};
+
 struct Snapshot {
     int refs = 1; // the guard's and those of runs in progress; under the GIL
     std::vector<Instruction> code;
+    std::vector<SameDict> dicts;       // SAME_DICTS: rows `src` to `dst`
+    std::vector<SameType> types;       // SAME_TYPES: all
+    std::vector<KnownTensor> tensors;  // KNOWN_TENSORS: all
     std::vector<std::unique_ptr<std::vector<PyObject *>>> known; // DISTINCT_FROM: sorted addresses
     std::vector<std::unique_ptr<std::vector<int>>> fresh;        // and the registers to compare with them
 };
@@ -125,6 +144,7 @@ struct Frame { // what a run reads from and writes to
     int64_t *vars;
     PyObject **owned;
     int nowned;
+    int spoiled; // a snapshot's run: the instruction of the full program whose dict or class is no longer the one seen
 };
 
 // A number that no two states of a dict share; its low bits are flags from 3.12 on.
@@ -140,8 +160,8 @@ inline unsigned class_version(PyTypeObject *t) {
     return t->tp_version_tag;
 }
 
-// run.cpp: index of the failing instruction in `code`, or kPassed.
-int run(Program &p, const std::vector<Instruction> &code, Frame &f);
+// run.cpp: index of the failing instruction, or kPassed. A snapshot's run leaves `f.spoiled` where a full one may still pass.
+int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapshot *s = nullptr);
 bool relation_holds(const Relation &r, const int64_t *vars);
 // snapshot.cpp
 Snapshot *take_snapshot(Program &p, const Frame &f); // after a full run passed

@@ -151,7 +151,7 @@ bool relation_holds(const Relation &r, const int64_t *vars) {
     return s[0] != 0;
 }
 
-int run(Program &p, const std::vector<Instruction> &code, Frame &f) {
+int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapshot *s) {
     PyObject **R = f.regs;
     int64_t *V = f.vars;
     auto *fn = reinterpret_cast<PyFunctionObject *>(f.func);
@@ -243,20 +243,27 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f) {
         case Op::END: return kPassed;
 
         case Op::SET: R[I->dst] = static_cast<PyObject *>(I->pointer); continue;
-        case Op::ROOT: ok = R[I->src] == I->pointer; break;
-        case Op::SAME_DICT: {
-            auto *d = static_cast<PyObject *>(I->second);
-            ok = (!I->pointer || *static_cast<PyObject **>(I->pointer) == d) && dict_version(d) == static_cast<uint64_t>(I->number);
+        case Op::ROOT:
+            if (!(ok = R[I->src] == I->pointer)) f.spoiled = I->origin;
             break;
-        }
-        case Op::SAME_TYPE: ok = I->operand->held.is(reinterpret_cast<PyObject *>(Py_TYPE(static_cast<PyObject *>(I->pointer)))); break;
+        case Op::SAME_DICTS:
+            for (const SameDict *d = s->dicts.data() + I->src, *end = s->dicts.data() + I->dst; ok && d != end; d++)
+                if (!(ok = (!d->slot || *d->slot == d->dict) && dict_version(d->dict) == d->version)) f.spoiled = d->origin;
+            break;
         case Op::SAME_CLASS: {
             auto *t = static_cast<PyTypeObject *>(I->second);
             ok = (!I->pointer || Py_TYPE(static_cast<PyObject *>(I->pointer)) == t) &&
                  class_version(t) == static_cast<unsigned>(I->number);
+            if (!ok) f.spoiled = I->origin;
             break;
         }
-        case Op::KNOWN_TENSOR: ok = tensor_matches(static_cast<PyObject *>(I->pointer), *I->operand->tensor); break;
+        case Op::SAME_TYPES:
+            for (const SameType &t : s->types) ok = ok && t.type->is(reinterpret_cast<PyObject *>(Py_TYPE(t.object)));
+            break;
+        case Op::KNOWN_TENSORS:
+            for (const KnownTensor &t : s->tensors)
+                if (!(ok = tensor_matches(t.object, *t.spec))) break;
+            break;
         case Op::DISTINCT_FROM: { // the fresh ones among themselves and against the sorted known ones
             auto &known = *static_cast<std::vector<PyObject *> *>(I->pointer);
             std::vector<PyObject *> fresh;

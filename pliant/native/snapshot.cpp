@@ -11,6 +11,9 @@
 namespace pliant {
 namespace {
 
+// `__class__` can be assigned between classes that Python made, and between kinds of modules.
+bool may_change_class(PyObject *o) { return (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyModule_Check(o); }
+
 class Builder {
   public:
     Builder(Program &p, const Frame &f)
@@ -19,7 +22,7 @@ class Builder {
 
     std::unique_ptr<Snapshot> build() {
         for (index_ = 0; index_ < static_cast<int>(p_.code.size()); index_++) step(p_.code[index_]);
-        return useful_ ? std::move(s_) : nullptr;
+        return useful_ ? std::move(s_) : nullptr; // (the program's last instruction is END)
     }
 
   private:
@@ -54,10 +57,10 @@ class Builder {
         return true;
     }
     void same_dict(PyObject **slot, PyObject *dict, int origin) {
-        auto &i = emit(Op::SAME_DICT, origin);
-        i.pointer = slot;
-        i.second = dict;
-        i.number = static_cast<int64_t>(dict_version(dict));
+        const int row = static_cast<int>(s_->dicts.size());
+        s_->dicts.push_back({slot, dict, dict_version(dict), origin});
+        if (s_->code.empty() || s_->code.back().op != Op::SAME_DICTS) emit(Op::SAME_DICTS).src = row;
+        s_->code.back().dst = row + 1;
     }
     void same_class(PyObject *of, PyTypeObject *t) {
         auto &i = emit(Op::SAME_CLASS, index_);
@@ -128,14 +131,15 @@ class Builder {
         case Op::INDEX:
             if (!stable_[i.src] || !PyTuple_Check(R_[i.src])) return again(i);
             return known(i.dst);
+        // Of known objects, which the dicts checked so far keep alive, these wait for the end.
         case Op::IS_TYPE:
-        case Op::TENSOR: {
             if (!stable_[i.src]) return again(i);
-            auto &same = emit(i.op == Op::TENSOR ? Op::KNOWN_TENSOR : Op::SAME_TYPE, index_);
-            same.pointer = R_[i.src];
-            same.operand = i.operand;
+            if (may_change_class(R_[i.src])) s_->types.push_back({R_[i.src], &i.operand->held});
             return;
-        }
+        case Op::TENSOR:
+            if (!stable_[i.src]) return again(i);
+            s_->tensors.push_back({R_[i.src], i.operand->tensor.get()});
+            return;
         case Op::IS_OBJECT:
             if (!stable_[i.src]) again(i);
             return;
@@ -146,8 +150,8 @@ class Builder {
             if (stable_[i.src] && PyTuple_Check(R_[i.src])) return;
             if (!tie(i.src)) again(i);
             return;
-        case Op::KEYS: // the order of an OrderedDict can change under the same version
-            if (is_ordered_dict(R_[i.src]) || !tie(i.src)) again(i);
+        case Op::KEYS: // the order of an OrderedDict can change under the same version, if it has one
+            if ((is_ordered_dict(R_[i.src]) && i.operand->keys.size() > 1) || !tie(i.src)) again(i);
             return;
         case Op::CONTAINS:
             if (!tie(i.src)) again(i);
@@ -168,6 +172,8 @@ class Builder {
             s_->code.back().origin = index_;
             return;
         case Op::END:
+            if (!s_->types.empty()) emit(Op::SAME_TYPES);
+            if (!s_->tensors.empty()) emit(Op::KNOWN_TENSORS);
             for (auto &slot : p_.slots)
                 if (!slot.variable) need(slot.index);
             s_->code.push_back(i);

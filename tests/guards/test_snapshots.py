@@ -284,3 +284,49 @@ def test_slots_of_instances_are_read_anew():
     x.field, x.other = 1, 3
     assert guard.check((x,), frame) is None
     assert nested.check((holder,), frame) is None
+
+
+def test_ordered_dicts_of_one_item_at_most_are_tied_to_their_version():
+    hooks = collections.OrderedDict()
+    x = types.SimpleNamespace(hooks=hooks)
+    source = X.dict().key("hooks")
+    for keys in ([], ["a"]):
+        guard = compile_guards([Guard(source, "DICT_KEYS", keys)])
+        assert all(guard.check((x,), frame) is not None for _ in range(3))
+        if SNAPSHOTS:
+            assert "KEYS" not in [row[0] for row in guard.listing()][guard.stats()["instructions"] :]
+        for key in ("a", "b"):
+            hooks[key] = 1
+            assert (guard.check((x,), frame) is not None) == (list(hooks) == keys)
+        del hooks["b"]
+        assert (guard.check((x,), frame) is not None) == (keys == ["a"])
+        hooks.clear()
+        assert (guard.check((x,), frame) is not None) == (keys == [])
+        hooks["a"] = 1
+
+
+def test_many_known_tensors_and_classes():
+    """Each of many parameters and modules is still checked, wherever in the sweep it stands."""
+    layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(6))
+    root = X.dict().key("_modules")
+    guards = []
+    for i, layer in enumerate(layers):
+        here = root.key(str(i))
+        guards.append(Guard(here, "TYPE_MATCH", torch.nn.Linear))
+        guards += [Guard(here.dict().key("_parameters").key(k), "TENSOR_MATCH", spec(layer._parameters[k])) for k in ("weight", "bias")]
+    guard = compile_guards(guards)
+    for i in range(6):
+        layer = layers[i]
+        assert all(guard.check((layers,), frame) is not None for _ in range(3))
+        layer.bias.requires_grad_(False)
+        assert guard.check((layers,), frame) is None
+        layer.bias.requires_grad_(True)
+        before, layer.weight.data = layer.weight.data, torch.zeros(3, 2)
+        assert guard.check((layers,), frame) is None
+        layer.weight.data = before
+        layer.__class__ = Layer
+        assert guard.check((layers,), frame) is None
+        layer.__class__ = torch.nn.Linear
+        old, layer.weight = layer.weight, torch.nn.Parameter(torch.zeros(2, 2))
+        assert guard.check((layers,), frame) is not None
+        layer.weight = old

@@ -101,6 +101,31 @@ def test_module_is_the_module_with_a_compiled_call():
     assert torch.equal(torch.load(buffer, weights_only=False)(X), m(X))
 
 
+class Weights(torch.nn.Module):
+    """Many parameters, of which one is also returned and one replaced: not only the graph needs these."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.full((2,), float(i)) for i in range(count))
+        self.last = torch.zeros(2)
+
+    def forward(self, x):
+        before, self.last = self.last, x + self.weights[1]
+        return torch.stack([x, *self.weights]).sum(0), self.weights[3], before
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_many_parameters(count):
+    m, twin = Weights(count), Weights(count)
+    f = compiled(m)
+    with torch.no_grad():
+        for i in range(4):
+            x = torch.full((2,), float(i))
+            for got, want in zip(f(x), twin(x), strict=True):
+                assert torch.equal(got, want)
+            assert f(x)[1] is m.weights[3] and twin(x) and torch.equal(m.last, twin.last)
+
+
 def test_hooks_run():
     m = torch.nn.Linear(2, 2)
     seen = []

@@ -18,6 +18,7 @@ from pliant.guards import source as S
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
+from pliant.interpret.texts import LateText, TextNeeded
 from pliant.interpret.world import WRITTEN, Opaque
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -114,6 +115,8 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         return type_getattr(obj, name)
     if t is super:
         return super_getattr(obj, name)
+    if t is LateText:
+        raise TextNeeded
     if t is Opaque:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
     if isinstance(obj, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):

@@ -21,6 +21,7 @@ from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
+from pliant.interpret.texts import LateText, TextNeeded
 from pliant.interpret.world import CONTAINERS, NAMESPACES, WRITTEN, Opaque
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -99,10 +100,14 @@ def check_native(fn: Any, a: Any) -> None:
         world.deep(a)
     elif type(a) is Opaque:
         raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+    elif type(a) is LateText:
+        if getattr(fn, "__name__", "") not in KEEPS:
+            raise TextNeeded
     elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
         raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
 
 
+KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet
 # container methods that keep an object without looking into it
 STORES = {
     "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count",
@@ -129,6 +134,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
                 check_items(fn, a)
         elif t is Opaque:
             raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
+        elif t is LateText:
+            raise TextNeeded
         elif isinstance(a, torch.Tensor) and t is not vm.traced_type:
             raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
     for a in kwargs.values():
@@ -136,6 +143,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             world.deep(a)
         elif type(a) is Opaque:
             raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
+        elif type(a) is LateText:
+            raise TextNeeded
         elif type(a) is torch.Generator:  # its state is outside, and no graph input
             raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
         elif isinstance(a, torch.Tensor) and type(a) is not vm.traced_type:
@@ -349,6 +358,7 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
 
 
+CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the type of the first argument; True: dealt with
 CACHEABLE = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 
 
@@ -358,6 +368,9 @@ def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
         r = fn(*args, **kwargs)
         if type(r) in CACHEABLE or (type(r) is tuple and all(type(x) in CACHEABLE for x in r)):
             return r
+    look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
+    if look is not None and look(fn, args, kwargs):
+        return None
     raise Break("PL0004", f"call of {name_of(fn)}, which has an lru_cache", clean=True)
 
 

@@ -19,12 +19,13 @@ from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
-from pliant.interpret import checks, contextvars_, execute, globalstate, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
+from pliant.interpret import checks, contextvars_, copies, execute, globalstate, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
+from pliant.interpret.texts import LateText, TextNeeded, check_forgotten
 from pliant.interpret.world import SOURCED, Opaque, World
 from pliant.symbolic import DataDependent, Scope
 
@@ -46,6 +47,7 @@ class UserError(Exception):
 SOURCED.add(Lazy)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.traced_type = TracedTensor
+vm.late_types = {TracedTensor, LateText, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.entry_point_type = engine.EntryPoint
 vm.capture_failed = CaptureFailed
 
@@ -162,10 +164,14 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
     try:
         with collection_paused():
             seen: set[tuple] = set()
+            vm.late_texts = []
             for _ in range(MAX_RESTARTS):
                 try:
                     return attempt(fn, args, start, history, config)
+                except TextNeeded:
+                    vm.late_texts = None
                 except Restart as r:
+                    vm.late_texts = vm.late_texts and []
                     if (r.serial, r.count) in seen:
                         raise CaptureFailed(f"cannot break at {r.reason}") from None
                     seen.add((r.serial, r.count))
@@ -204,6 +210,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
                 exit_ = C.Return(vm.run(frame))
             if frame.yielded or frame.decoded.is_generator:
                 raise CaptureFailed("a generator is not compiled")
+            frame.fast, frame.stack = [], []
         except Break as b:
             b.frames.reverse()
             exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)
@@ -215,6 +222,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e) from e
         with trace.recording():
             effects = effects_of(world)
+        check_forgotten()
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())

@@ -11,6 +11,7 @@ from pliant.interpret import tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
+from pliant.interpret.texts import TextNeeded
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\bOpaque\b")
@@ -63,6 +64,8 @@ def run(f: Frame) -> Any:
                     raise e2 from None
                 if vm.internal_error(e):
                     raise
+                if type(e) is TypeError and "LateText" in str(e):  # C code met the stand-in itself
+                    raise TextNeeded from None
                 if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
                     f.count = n
                     b = Break("PL0017", "a value that changes on every call is given to C code")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import logging
@@ -17,7 +18,7 @@ import torch
 
 from pliant.graph.symnode import concrete
 from pliant.interpret.attributes import delattr_, getattr_, lookup, setattr_
-from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
+from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes import force, read_cell
@@ -36,6 +37,7 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
+from pliant.interpret.texts import LateText, TextNeeded, needed
 from pliant.interpret.world import Opaque
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -65,7 +67,7 @@ def type_of(o: Any) -> type:
         return base
     if t is Generator:
         return types.GeneratorType
-    return t
+    return str if t is LateText else t
 
 
 @lookaside(type)
@@ -99,8 +101,8 @@ def is_instance(o: Any, cls: Any) -> bool:
         if isinstance(cls, type) and not issubclass(cls, (torch.SymInt, torch.SymBool, torch.SymFloat)):
             return issubclass(base, cls)
         return isinstance(o, cls)
-    if t is Generator:
-        return issubclass(types.GeneratorType, cls)
+    if t is Generator or t is LateText:
+        return issubclass(type_of(o), cls)
     if t.__name__ == "Opaque":
         raise Break("PL0017", f"the type of {o.source.name}")
     m = lookup(type(cls), "__instancecheck__")
@@ -549,6 +551,8 @@ def printable(v: Any) -> Any:
     t = type(v)
     if t in SYM_TYPES or t in (str, int, float, bool, type(None), bytes):
         return v
+    if t is LateText:
+        raise TextNeeded
     if t is vm.traced_type or holds_tensor(v):
         raise Break("PL0005", "printing a tensor", clean=True)
     return native(str, (v,), {})
@@ -587,6 +591,29 @@ def deferred_log(name: str) -> Callable:
 
 for _name in ("debug", "info", "warning", "error", "critical", "log"):
     LOOKASIDES[getattr(logging.Logger, _name)] = deferred_log(_name)
+
+
+@functools.cache
+def returns_nothing(code: types.CodeType) -> bool:
+    """Whether every `return` of this code gives None."""
+    ins = list(dis.get_instructions(code))
+    return all(
+        before.opname == "LOAD_CONST" and before.argval is None
+        for before, i in zip(ins, ins[1:], strict=False)
+        if i.opname == "RETURN_VALUE"
+    )
+
+
+def logged_once(fn: Any, args: tuple, kw: dict) -> bool:
+    """A cached function of a logger (`warning_once`): called for what it writes, after the graph, where its cache decides."""
+    if not returns_nothing(fn.__wrapped__.__code__):
+        return False
+    logger, *rest = args
+    vm.world.calls.append((fn, (logger, *[printable(a) for a in rest]), {k: printable(v) for k, v in kw.items()}))
+    return True
+
+
+CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 
 @lookaside(warnings.warn)
@@ -646,6 +673,9 @@ def l_false(args: tuple, kw: dict) -> bool:
 @lookaside(torch._C._get_tracing_state)
 def l_none(args: tuple, kw: dict) -> None:
     return None
+
+
+LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 
 # -- attributes through C helpers -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.slots import SYM_TYPES, delitem, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import Break, vm
+from pliant.interpret.texts import LateText, made_late
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -224,8 +225,8 @@ def build_const_key_map(f: Any, n: int) -> None:
 
 @op("BUILD_STRING")
 def build_string(f: Any, n: int) -> None:
-    r = "".join(take(f.stack, n))
-    f.stack.append(r)
+    parts = take(f.stack, n)
+    f.stack.append(LateText() if made_late(*parts) else "".join(parts))
 
 
 @op("BUILD_SLICE")
@@ -239,6 +240,10 @@ def format_value(f: Any, flags: int) -> None:
     s = f.stack
     spec = s[-1] if flags & 4 else ""
     v = s[-2] if flags & 4 else s[-1]
+    if made_late(v, spec):
+        del s[-1 - bool(flags & 4) :]
+        s.append(LateText())
+        return
     if type(v) in SYM_TYPES:
         v = vm.specialize(v)
     if type(v) is vm.traced_type:

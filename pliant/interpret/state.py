@@ -123,6 +123,8 @@ class VM:
         self.config: Any = None
         self.pending: BaseException | None = None
         self.print_log: list = []
+        self.late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
+        self.late_types: set[type] = set()  # whose text is made late
         self.restartable = True
 
 

@@ -300,7 +300,7 @@ ROWS: dict[type, Row] = {
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
             types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
             types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
-            torch._ops._Ops, *IMMUTABLE,
+            torch._ops._Ops, functools._lru_cache_wrapper, *IMMUTABLE,
         ),
         CONSTANT,
     ),

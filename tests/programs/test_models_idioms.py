@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import collections
+import copy
+import functools
+import logging
 
 import pytest
+import torch
 
+import pliant
 from tests.programs.registry import cases, each, program
 
 
@@ -72,6 +77,138 @@ def list_that_goes_backwards():
         return x
 
     return run, steps
+
+# -- text that nobody reads -------------------------------------------------------------------------------------------------
+def check_that(condition, message):
+    """As transformers' `torch_compilable_check`: the message is made by the caller whether it is needed or not."""
+    if isinstance(message, str) and not torch.compiler.is_compiling() and not condition:
+        raise ValueError(message)
+
+
+@program(*each(4, 5, 6, n=1), breaks=0, captures=1)
+def message_of_a_tensor(x):
+    total = x.sum()
+    check_that(total < 100, f"{total} is too much for {x.shape[0]} rows, of {total!r:>20}")
+    return x + 1
+
+
+@program(*each(4, 5, 6, n=1), breaks=0, captures=1)
+def message_of_a_size_kept_a_while(x):
+    messages = [f"{x.shape[0]} rows"]
+    messages.append("none" + "!")
+    return x * 2, messages.pop()
+
+
+@program(*each(4, 5, n=1), breaks=1)
+def message_of_a_tensor_read(x):
+    text = f"{x.sum()}"
+    return x + len(text)
+
+
+@program(*each(4, 5, n=1), breaks=1)
+def message_of_a_tensor_returned(x):
+    return x + 1, {"text": f"sum {x.sum()}"}
+
+
+@program(*each(4, 5, n=1), breaks=1)
+def message_of_a_tensor_among_others(x):
+    return x + 1, ", ".join(["a", f"{x.sum()}"])
+
+
+@program(*each(4, 5, n=1), breaks=2)
+def message_before_a_break(x):
+    text = f"{x.sum()}"
+    pliant.graph_break()
+    return x + 1, text
+
+
+@program(*each(4, 5, n=1))
+def message_raised_and_caught(x):
+    try:
+        raise ValueError(f"{x.shape[0]} rows")
+    except ValueError as e:
+        return x + 1, str(e)
+
+
+@program(*each(4, 5, n=1))
+def message_printed(x):
+    print(f"{x.shape[0]} rows")
+    return x + 1
+
+
+@program(*each(4, 5, n=1), breaks=0)
+def message_compared(x):
+    return x + (1 if f"{x.shape[0]}" == "4" else 2)
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------------
+class Config:
+    defaults = {"rate": 0.5}
+
+    def __init__(self, **settings):
+        self.__dict__.update(settings)
+
+    def __setattr__(self, name, value):
+        raise AttributeError("settings are fixed")
+
+
+class Versioned(Config):
+    def __getstate__(self):
+        return self.__dict__ | {"copied": True}
+
+
+class Noted(Config):
+    def __deepcopy__(self, memo):
+        return type(self)(**copy.deepcopy(self.__dict__, memo), noted=True)
+
+
+@program(*each(4, 5, 1, n=1), world=True, breaks=0)
+def configuration_copied():
+    inner = Config(depth=2, kinds=["a", "b"], shape=(1, [2]))
+    config = Config(width=3, inner=inner, same=inner, table={"x": [1, 2]}, kind=torch.float32)
+    config.__dict__["me"] = config
+
+    def run(x):
+        mine = copy.deepcopy(config)
+        mine.__dict__["width"] += 1
+        mine.inner.kinds.append("c")
+        mine.table["x"].append(len(mine.inner.kinds))
+        twin = copy.copy(config)
+        twin.__dict__["width"] = 7
+        parts = mine.inner is mine.same, mine.me is mine, mine.inner is inner, twin.inner is inner, twin.table is config.table
+        return x * mine.width + config.width + twin.width, mine.table, mine.inner.kinds, parts, mine.defaults is Config.defaults
+
+    return run, config
+
+
+@program(*each(4, 5, n=1), world=True)
+def copies_with_protocols():
+    config = Config(a=Versioned(n=1), b=Noted(n=[2]), c={1, 2}, d=frozenset([3]), e=collections.OrderedDict(x=[1]))
+
+    def run(x):
+        mine = copy.deepcopy(config)
+        mine.b.n.append(3)
+        mine.e["x"].append(2)
+        return x + 1, mine.a.copied, mine.b.noted, mine.b.n, config.b.n, mine.c, mine.d, mine.e
+
+    return run, config
+
+
+# -- loggers that speak once ------------------------------------------------------------------------------------------------
+@program(*each(4, 5, 6, n=1), world=True, breaks=0, captures=1)
+def warned_once():
+    logger = logging.getLogger("program")
+
+    @functools.lru_cache(None)
+    def warning_once(self, *args):
+        self.warning(*args)
+
+    def run(x):
+        warning_once(logger, "%s is old", "it")
+        logger.info("it runs")
+        return x + 1
+
+    return run, None
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

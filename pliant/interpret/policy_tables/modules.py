@@ -138,7 +138,7 @@ OTHERS: dict[str, Policy] = {
         "wandb tokenizers sentencepiece datasets safetensors yaml",
     ),
     **of(NATIVE, "packaging regex sympy transformers.utils.logging transformers.utils.import_utils transformers.utils.versions"),
-    **of(INLINE, "optree einops six attr attrs transformers transformers.utils.deprecation"),
+    **of(INLINE, "optree einops six attr attrs transformers transformers.utils.deprecation huggingface_hub.dataclasses"),
     **of(THREADS, "filelock joblib ray dask"),
     **of(OUTPUT, "tqdm rich loguru absl.logging matplotlib"),
     **of(FRAMES, "pytest _pytest pluggy hypothesis IPython"),

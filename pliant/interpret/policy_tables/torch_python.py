@@ -193,4 +193,9 @@ TORCH_C: list[Row] = [
     }),
 ]  # fmt: skip
 
-ROWS: list[Row] = DISPATCHED + TORCH + CONSTANTS + MODULES + TORCH_C
+# Functions of other libraries that their modules' rules do not fit.
+LIBRARIES: list[Row] = [
+    Row("transformers.utils.import_utils", "inline", "torch_compilable_check"),  # it calls functions of the model
+]
+
+ROWS: list[Row] = DISPATCHED + TORCH + CONSTANTS + MODULES + TORCH_C + LIBRARIES

@@ -1,0 +1,125 @@
+"""`copy.copy` and `copy.deepcopy` of what consists of plain Python objects, without `__reduce_ex__`, which only C code can run.
+
+Objects with a protocol of their own, and classes with state that only C code sees, go through the functions of the standard library.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import enum
+import types
+from typing import Any
+
+import torch
+
+from pliant.interpret.attributes import getattr_, lookup
+from pliant.interpret.binding import bind, raise_binding_error
+from pliant.interpret.calls import LOOKASIDES, has_c_state, run_frame
+from pliant.interpret.capture import UNSET
+from pliant.interpret.slots import unpack
+from pliant.interpret.state import vm
+
+ATOMS = {
+    int, float, complex, bool, str, bytes, type(None), type(Ellipsis), types.FunctionType, types.BuiltinFunctionType, range,
+    torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, torch.layout, torch.memory_format,
+}  # fmt: skip
+PROTOCOLS = ("__reduce_ex__", "__reduce__", "__getstate__")  # object's own, or the class has ideas about its state
+HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__slots__")
+
+
+def plain_instance(t: type) -> bool:
+    """Whether the attributes of an instance are all that there is to copy, and setting them makes the copy."""
+    if issubclass(t, (type, enum.Enum, torch.Tensor, torch.nn.Module)) or t in copyreg.dispatch_table or has_c_state(t):
+        return False
+    if any(lookup(t, name) is not object.__dict__[name] for name in PROTOCOLS):
+        return False
+    return all(lookup(t, name) is UNSET for name in HOOKS) and "__dict__" in dir(t)
+
+
+def attributes(o: Any) -> dict:
+    """The attributes of an instance, each guarded where it comes from outside."""
+    return getattr_(o, "__dict__", True)
+
+
+def identity(o: Any) -> int:
+    h = vm.world.by_copy.get(id(o))
+    return id(h.orig if h is not None else o)
+
+
+def library(fn: Any, args: tuple) -> Any:
+    """The function of the standard library, interpreted."""
+    loc = bind(fn, args, {})
+    assert loc is not None
+    return run_frame(fn, loc)
+
+
+def shallow(o: Any) -> Any:
+    t = type(o)
+    if t in ATOMS:
+        return o
+    if not plain_instance(t):
+        return library(copy.copy, (o,))
+    made = object.__new__(t)
+    made.__dict__.update(attributes(o))
+    return made
+
+
+def deep(o: Any, memo: dict) -> Any:
+    t = type(o)
+    if t in ATOMS:
+        return o
+    found = memo.get(identity(o), UNSET)
+    if found is not UNSET:
+        return found
+    if t is list:
+        made: Any = []
+        remember(memo, o, made)
+        made.extend(deep(x, memo) for x in unpack(o))
+        return made
+    if t is dict:
+        vm.world.all(o)
+        made = {}
+        remember(memo, o, made)
+        for k, v in o.items():
+            made[deep(k, memo)] = deep(v, memo)
+        return made
+    if t is tuple:
+        items = tuple(deep(x, memo) for x in o)
+        if all(a is b for a, b in zip(items, o, strict=True)):
+            return o
+        return remember(memo, o, items)
+    if not plain_instance(t):
+        return library(copy.deepcopy, (o, memo))
+    made = remember(memo, o, object.__new__(t))
+    for k, v in attributes(o).items():
+        made.__dict__[k] = deep(v, memo)
+    return made
+
+
+def remember(memo: dict, o: Any, made: Any) -> Any:
+    memo[identity(o)] = made
+    memo.setdefault(id(memo), []).append(o)  # as the library does: what was copied must live as long as the memo
+    return made
+
+
+def l_copy(args: tuple, kw: dict) -> Any:
+    return shallow(*bound(copy.copy, args, kw))
+
+
+def l_deepcopy(args: tuple, kw: dict) -> Any:
+    o, memo, *_ = bound(copy.deepcopy, args, kw)
+    return deep(o, {} if memo is None else memo)
+
+
+def bound(fn: Any, args: tuple, kw: dict) -> list:
+    loc = bind(fn, args, kw)
+    if loc is None:
+        raise_binding_error(fn, args, kw)
+        raise AssertionError
+    return loc[: fn.__code__.co_argcount]
+
+
+LOOKASIDES[copy.copy] = l_copy
+LOOKASIDES[copy.deepcopy] = l_deepcopy
+__all__ = ["l_copy", "l_deepcopy"]

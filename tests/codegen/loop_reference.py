@@ -1,7 +1,7 @@
 """What a loop-IR kernel means, in numpy, with no schedule: every node on the whole grid, then the stores. Slow and plain.
 
-Memory is a list of flat arrays, one for each buffer; bf16 ones hold their bits (uint16). `Buffers` runs compiled kernels on the same arrays,
-with margins on both sides that must stay as they were.
+Memory is a list of flat arrays, one for each buffer; bf16 ones hold their bits (uint16). `call` runs compiled kernels on the same
+arrays, with margins on both sides that must stay as they were.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import llvmlite
@@ -15,7 +17,7 @@ import llvmlite.binding as llvm
 
 from pliant.codegen.cpu import cache, runtime, target
 from pliant.codegen.cpu.kernel import Body
-from pliant.codegen.cpu.parallel import SHARE_DECLARED, Driver, shared
+from pliant.codegen.cpu.parallel import LAUNCH, Driver, launcher
 from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
 from pliant.lower.schedule import plan
@@ -25,7 +27,7 @@ ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-
 
 @dataclass(slots=True)
 class Times:
-    """Seconds spent, in all: printing, in LLVM's parser, in its code generator, linking; and how often the disk had the object."""
+    """Seconds spent, in all: printing, in LLVM's parser, in its code generator, linking; kernels, and modules found on disk."""
 
     text: float = 0.0
     parse: float = 0.0
@@ -62,9 +64,6 @@ def definitions(kernel: Kernel, name: str, to: Target, checked: bool, declared: 
     declared.update(body.b.declared)
     declared.update(driver.b.declared)
     parts = [f"define internal i32 @{name}.body(ptr %ctx, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{inside}\n}}\n"]
-    if not s.serial:
-        declared.update(SHARE_DECLARED)
-        parts.append(shared(kernel, name))
     parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{outside}\n}}\n")
     return "\n".join(parts)
 
@@ -99,7 +98,8 @@ def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
     return target.machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
 
 
-def link(code: bytes, names: list[str], to: Target) -> Code:
+def link(code: bytes, names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
+    """Put object code into memory; `outside` gives addresses of what it calls beyond the C library."""
     begun = time.perf_counter()
     with _lock:
         linker = _linkers.get(to)
@@ -108,12 +108,32 @@ def link(code: bytes, names: list[str], to: Target) -> Code:
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name in names:
             builder = builder.export_symbol(name)
-        for name, address in runtime.addresses().items():
+        for name, address in outside.items():
             builder = builder.import_symbol(name, address)
         tracker = builder.link(linker, f"pliant{next(_names)}")
         made = Code([tracker[name] for name in names], tracker)
     times.link += time.perf_counter() - begun
     return made
+
+
+def build(text: str, names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
+    """The functions `names` of a module, its object from the disk if it is there."""
+    key = cache.key(text, to, (llvmlite.__version__, llvm.llvm_version_info))
+    code = cache.read(key)
+    if code is None:
+        code = emit_object(text, to)
+        cache.write(key, code)
+    else:
+        times.from_disk += 1
+    return link(code, names, to, outside)
+
+
+@functools.cache
+def outside(to: Target) -> dict[str, int]:
+    """What kernels call: the function that starts threads, built once."""
+    code = build(launcher(), [LAUNCH], to, runtime.addresses())
+    _kept.append(code)
+    return {LAUNCH: code.addresses[0]}
 
 
 def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
@@ -122,15 +142,8 @@ def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
     begun = time.perf_counter()
     text = module_text(kernels, to, checked)
     times.text += time.perf_counter() - begun
-    key = cache.key(text, to, (llvmlite.__version__, llvm.llvm_version_info))
-    code = cache.read(key)
-    if code is None:
-        code = emit_object(text, to)
-        cache.write(key, code)
-    else:
-        times.from_disk += len(kernels)
     times.kernels += len(kernels)
-    return link(code, [f"k{i}" for i in range(len(kernels))], to)
+    return build(text, [f"k{i}" for i in range(len(kernels))], to, outside(to))
 
 
 def compile_kernels(kernels: list[Kernel], *, checked: bool = False) -> list[int]:

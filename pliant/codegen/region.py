@@ -24,7 +24,7 @@ from pliant.codegen.again import Again, Refuse
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness
+from pliant.lower import liveness, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 from pliant.lower.recompose import recompose
 
@@ -65,6 +65,8 @@ class Region:
 
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
+        if self.plan.freed:
+            return self.write_freed()
         self.full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
         self.again = Again(self.plan, self.full.reads)
         forward = self.write_forward()
@@ -130,13 +132,6 @@ class Region:
         found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
         return [c for c, names in found if names & made and names <= known]
 
-    def checks_of(self, b: Backward) -> list[Any]:
-        """The assertions over symbols that only the backward part makes known."""
-        made = {name for names in liveness.binders(b.ops).values() for name in names}
-        known = made | {s.name for s in self.full.symbols}
-        found = [(c, {s.name for s in c.expr.symbols()}) for c in self.scope.asserts]
-        return [c for c, names in found if names & made and names <= known]
-
     def laid_out(self, w: Writer, name: str, tangent: TracedTensor) -> list[str]:
         """Lines that give an incoming gradient the strides it was traced with."""
         if tangent.dense:
@@ -147,7 +142,7 @@ class Region:
 
     def run_partial(self, ctx: Any, *grads: Any) -> tuple:
         """The backward program for gradients of which some are None: eager leaves what only those reach at None."""
-        mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.requires_grad)
+        mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.vid in self.plan.differentiable_vids)
         if not any(mask):
             return (None,) * len(self.plan.inputs)
         fn = self.partial.get(mask)
@@ -192,6 +187,24 @@ class Region:
         refusing = iter(Refuse.apply(TWICE.format(self.again.refusal), len(tensors), *tensors, *sources))
         return tuple(None if g is None else next(refusing) for g in out)
 
+    def write_freed(self) -> Executable:
+        """`backward()` was captured with the rest: outputs that have a history say that it is gone."""
+        plan = self.plan
+        made = build(plan.trace, plan.inputs, plan.outputs, name=self.name, guard=True, lower=self.lower or recompose)
+        heads = {h.vid for h in plan.differentiable}
+        at = [i for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and views.root(t, plan.steps).vid in heads]
+        inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
+
+        def run(*given: Any) -> tuple:
+            out = list(inner(*given))
+            with torch.enable_grad():
+                refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *[given[i] for i in slots])
+            for i, t in zip(at, refusing, strict=True):
+                out[i] = t
+            return tuple(out)
+
+        return Executable(run, made.source, made.n_ops, made.globals)
+
     # the forward part ---------------------------------------------------------------
     def write_forward(self) -> Executable:
         """`forward(ctx, *slots) -> heads, then numbers that only this run knows`."""
@@ -205,7 +218,7 @@ class Region:
         live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
         written = written_slots(live, liveness.tensors(inputs))
         live = (self.lower or recompose)(live, values, self.scope)
-        plain = [i for i, h in enumerate(self.plan.heads) if not h.requires_grad]
+        plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
 
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)

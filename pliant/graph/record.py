@@ -34,6 +34,7 @@ class Op:
     torch_index: int
     binds: list[Bind] = field(default_factory=list)
     grad: bool = True  # the grad mode it was recorded in
+    again: bool = False  # from a checkpointed function: compute it again for the backward part
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])

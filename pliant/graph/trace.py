@@ -72,6 +72,7 @@ class Trace:
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None
+        self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)

@@ -41,6 +41,14 @@ LIMITS = (
 )
 
 
+class Reconsider(Untraceable):
+    """The capture went too far: capture again without `what` ("backward", "leaf")."""
+
+    def __init__(self, op: Any, reason: str, what: str) -> None:
+        super().__init__(op, reason)
+        self.what = what
+
+
 def is_limit(error: BaseException) -> bool:
     """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
     return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)

@@ -412,6 +412,20 @@ def tensor_getattr(t: Any, name: str) -> Any:
     return getattr(t, name)
 
 
+def takes_grad(t: Any, value: Any) -> bool:
+    """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
+    real = vm.world.real.get(id(t))
+    if real is None or not (real.is_leaf and real.requires_grad):
+        return False
+    if value is None:
+        return True
+    return type(value) is vm.traced_type and value.dtype is t.dtype and value.device == t.device and same_sizes(value.sizes, t.sizes)
+
+
+def same_sizes(a: tuple, b: tuple) -> bool:
+    return len(a) == len(b) and all(type(x) is int and x == y for x, y in zip(a, b, strict=True))
+
+
 TENSOR_LOOKUP: dict[str, Any] = {}
 OWN_TENSOR_SLOTS = {"vid", "trace", "pytype", "source", "sizes", "strides", "offset", "storage_id"}
 
@@ -421,6 +435,9 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     t = type(obj)
     world = vm.world
     if t is vm.traced_type:
+        if name == "grad" and takes_grad(obj, value):
+            world.tensor_writes[(id(obj), name)] = (obj, value)
+            return
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
             raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)
         world.tensor_writes[(id(obj), name)] = (obj, value)

@@ -215,12 +215,18 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     return apply_kind(kind, fn, args, kwargs)
 
 
+# calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is
+NO_OPERATION = {("graph_break", "torch.optim.optimizer")}
+
+
 def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "graph":
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint" or kind == "native_python" or kind == "constant":
         return native(fn, args, kwargs)
     if kind == "skip":
+        if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
+            return None
         code, reason = policy.break_of(fn)
         raise Break(code, reason, clean=True)
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)

@@ -19,7 +19,7 @@ from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
-from pliant.interpret import checks, contextvars_, copies, execute, globalstate, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
+from pliant.interpret import checks, contextvars_, copies, execute, globalstate, gradients, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of

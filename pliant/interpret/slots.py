@@ -48,9 +48,15 @@ def hashable(k: Any) -> Any:
 
 
 def outside_key(k: Any) -> Any:
-    """A key to look up in an outside dict: a tensor's stand-in is not the key that is there."""
+    """A key to look up in an outside dict: for the stand-in of an outside tensor, that tensor (tensors are keys by identity)."""
     if type(k) is vm.traced_type:
-        raise Break("PL0012", "a tensor as the key of a dict", clean=True)
+        world = vm.world
+        real = world.real.get(id(k))
+        if real is None:
+            raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
+        world.guard(k.source, "ID_MATCH", real)
+        world.sources[id(real)] = k.source
+        return real
     if id(k) in vm.world.outside and id(k) not in vm.world.by_copy:
         vm.world.guard(vm.world.sources[id(k)], "ID_MATCH", k)  # another object may be another key
     return hashable(k)
@@ -228,7 +234,7 @@ def setitem(o: Any, k: Any, v: Any) -> None:
     h = world.by_copy.get(id(o))
     if h is not None:
         if isinstance(o, dict):
-            k = hashable(k)
+            k = outside_key(k)
             if k in h.orig and k not in h.located:
                 world.present(h, k)
             elif k not in h.orig:

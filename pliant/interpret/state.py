@@ -126,6 +126,7 @@ class VM:
         self.late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
         self.late_types: set[type] = set()  # whose text is made late
         self.restartable = True
+        self.refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
 
 
 vm = VM()

@@ -96,6 +96,8 @@ class Below:
     def __call__(self, fn: FunctionType, args: tuple) -> tuple:
         """Like an entry point's miss."""
         code = fn.__code__
+        if torch._C._are_functorch_transforms_active():  # what the frame is given are a transform's own tensors
+            return ("eager",)
         if not judge_code(fn):
             let_be(code, native.SKIP_RECURSIVE if policy.python_policy(fn).code == EXCLUDED else native.PASS)
             return ("eager",)

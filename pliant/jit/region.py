@@ -16,7 +16,7 @@ from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
-from pliant.graph.traced import Untraceable
+from pliant.graph.traced import Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compile_guards
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
@@ -55,7 +55,7 @@ class Info:
 class Record:
     """What is known about one code object with entries."""
 
-    __slots__ = ("captures", "failures", "history", "number", "skip", "user_errors")
+    __slots__ = ("captures", "failures", "history", "number", "refused", "skip", "user_errors")
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -63,6 +63,7 @@ class Record:
         self.captures = 0
         self.failures = 0
         self.user_errors = 0
+        self.refused: set[str] = set()
         self.skip = 0
 
 
@@ -75,6 +76,8 @@ class Region:
         self.sites = Sites()
         self.records: WeakIdDict[Record] = WeakIdDict()
         self.codes: list[weakref.ref[CodeType]] = []
+        # a backend that gets the program before autograd does not see what autograd did to it
+        self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
         self.context = Context(self.cache, self.miss, self.build, Below(self.miss), all_symbols=config.backend != "aten")
         _regions.add(self)
 
@@ -119,7 +122,13 @@ class Region:
             if len(native.entries(code)) >= self.config.entry_limit:
                 return self.limit(code)
             try:
+                vm.refused = record.refused | self.refused
                 return self.compile(fn, args, record)
+            except Reconsider as e:
+                if e.what in record.refused:
+                    raise InternalError(f"{where(code)}: {e}") from e
+                record.refused.add(e.what)
+                return RETRY
             except UserError as e:
                 return "eager", self.judge(code, record, e.error)
             except ConstraintViolation:

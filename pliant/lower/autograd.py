@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph.record import Op
-from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.graph.traced import Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
@@ -72,7 +72,11 @@ class Plan:
         roots = [views.root(t, self.steps) for t in liveness.tensors(outputs)]
         heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
         self.heads = list({t.vid: t for t in heads}.values())
-        self.differentiable = [h for h in self.heads if h.requires_grad]
+        # a head of which only `detach()` is seen gets no gradient
+        seen = {views.root(t, self.steps).vid for t in liveness.tensors(outputs) if t.requires_grad} | self.rebased_vids
+        self.differentiable = [h for h in self.heads if h.requires_grad and h.vid in seen]
+        self.differentiable_vids = {h.vid for h in self.differentiable}
+        self.freed = self.went_backward()
         self.wanted = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad]
         if self.differentiable and not self.wanted:
             raise Untraceable(name, "an output has gradients that do not come from any input")
@@ -85,6 +89,14 @@ class Plan:
 
     def leaf(self, t: TracedTensor) -> TracedTensor:
         return self.trace.leaves.get(t.vid, t)
+
+    def went_backward(self) -> bool:
+        """Was `backward()` captured, so that the history of every head has been freed? `Reconsider` if only that of some has."""
+        freed = self.trace.freed
+        through = [bool(freed & nodes_under(h.grad_fn)) for h in self.differentiable] if freed else []
+        if any(through) and not all(through):
+            raise Reconsider(self.name, "backward() has gone through a part of what the outputs depend on", "backward")
+        return any(through)
 
     def refuse_overlap(self) -> None:
         for t in self.rebased:
@@ -123,6 +135,7 @@ class Plan:
         made = {t.vid for op in b.ops for t in liveness.tensors(op.outs)} | {t.vid for t in b.tangents}
         reads = {t.vid: t for t in (*(t for op in b.ops for t in liveness.op_inputs(op)), *liveness.tensors(b.grads)) if t.vid not in made}
         reads = {vid: t for vid, t in reads.items() if t.constant is None}
+        b.ops = self.checkpointed(reads) + b.ops
         kept = {t.vid for t in (*self.heads, *self.slots)} | {vid for vid in reads if vid not in self.forward_steps}
         again = [t for t in reads.values() if t.vid not in kept and self.base_in(t, kept) is not None]
         for t in again:
@@ -141,6 +154,29 @@ class Plan:
         b.symbols = list(found.values())
         return b
 
+    def checkpointed(self, reads: dict[int, TracedTensor]) -> list[Any]:
+        """Operations of checkpointed functions that make what the backward part reads: it need not be kept then. Changes `reads`."""
+        marked = [op for op in self.forward_ops if op.again]
+        if not marked:
+            return []
+        dirty = {t.storage_id for op in self.program for t in liveness.written(op)}
+        heads = {h.vid for h in self.heads} | self.slot_vids
+        pure = [op for op in marked if not (op.binds or liveness.has_effect(op) or liveness.mutable(op.target))]
+        makers = {t.vid: op for op in pure for t in liveness.op_outputs(op)}
+        wanted, needed = list(reads.values()), set()
+        while wanted:
+            t = wanted.pop()
+            op = makers.get(t.vid)
+            if op is None or t.vid in heads or any(x.storage_id in dirty for x in (t, *liveness.op_inputs(op))):
+                if t.constant is None:
+                    reads[t.vid] = t
+                continue
+            reads.pop(t.vid, None)
+            if id(op) not in needed:
+                needed.add(id(op))
+                wanted += liveness.op_inputs(op)
+        return [op for op in marked if id(op) in needed]
+
     def base_in(self, t: TracedTensor, kept: set[int]) -> TracedTensor | None:
         """The nearest tensor below the view `t` that is in `kept`."""
         while t.vid in self.forward_steps:
@@ -148,6 +184,17 @@ class Plan:
             if t.vid in kept:
                 return t
         return None
+
+
+def nodes_under(node: Any) -> set[Any]:
+    """The nodes of the autograd graph that can be reached from `node`."""
+    seen, todo = {node}, [node]
+    while todo:
+        for below, _ in todo.pop().next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                todo.append(below)
+    return seen
 
 
 def stand_in(t: TracedTensor) -> TracedTensor:

@@ -233,3 +233,11 @@ add(rsub, "rsub.Scalar", "rsub.Tensor")
 add(clamp_in_place, *"clamp_ clamp_min_ clamp_max_ clamp_.Tensor clamp_min_.Tensor clamp_max_.Tensor".split())
 add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
 add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")
+
+
+def nothing_new(trace: Any, *args: Any, **kwargs: Any) -> None:
+    """Operators that write to what they are given and return nothing."""
+
+
+# an optimizer's step: PyTorch's shape function wants the scalars, which it would read, on a real device
+add(nothing_new, "_foreach_addcdiv_.Tensor", "_foreach_addcmul_.Tensor")

@@ -125,10 +125,14 @@ MODULES: list[Row] = [
         {
             "torch.nn.Module": "to _apply to_empty cuda cpu xpu ipu mtia half float double bfloat16 type share_memory load_state_dict"
             " _load_from_state_dict state_dict __setstate__ compile",
-            "torch.optim.Optimizer": "zero_grad state_dict load_state_dict add_param_group __setstate__",
+            "torch.optim.Optimizer": "state_dict load_state_dict add_param_group __setstate__",
         },
     ),
     *skips("PL0020", "it starts the autograd engine", {"torch.autograd": "backward gradcheck gradgradcheck"}),
+    # its `__enter__` and `__exit__` are lookasides
+    Row("torch.autograd.profiler", "inline", "record_function"),
+    Row("torch.autograd.profiler.record_function", "inline", "__call__ _recreate_cm"),
+    *skips("PL0037", "tensors made in inference mode are of another kind", {"torch._C": "_InferenceMode"}),
     Row("torch.autograd", "graph", "grad"),
     Row("torch._C._FunctionBase", "symint", "apply mark_dirty mark_non_differentiable save_for_backward set_materialize_grads"),
     Row("torch.nn.parameter", "native_python", "is_lazy"),

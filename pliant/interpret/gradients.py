@@ -1,0 +1,201 @@
+"""What programs do about gradients inside captured code: `autograd.Function`, checkpoints, profiler marks.
+
+A `torch.autograd.Function` runs on traced tensors like everything else, and the autograd engine calls its `backward` when the gradients
+of the region are worked out. That is after the capture, when nothing that it reads of the world can be guarded any more: so it
+is interpreted once where it is applied, on made-up gradients, for its guards alone. What it computes then is forgotten.
+
+A checkpointed function is captured like any other. Its operations are marked, so that the backward part computes their results again
+in place of keeping them (`lower/autograd.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as checkpoints
+
+from pliant.graph.dispatch import same
+from pliant.interpret.attributes import getattr_, setattr_
+from pliant.interpret.binding import bind, raise_binding_error
+from pliant.interpret.calls import call, graph_call, run_frame
+from pliant.interpret.effects import effects_of
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.slots import unpack
+from pliant.interpret.state import Break, vm
+
+APPLY = torch.autograd.Function.apply.__func__
+ITS_OWN = torch.autograd.function._SingleLevelFunction
+RECORD = torch.autograd.profiler.record_function
+
+
+# -- torch.autograd.Function ------------------------------------------------------------------------------------
+@lookaside(APPLY)
+def l_apply(args: tuple, kw: dict) -> Any:
+    located = bind(APPLY, args, kw)
+    if located is None:
+        raise_binding_error(APPLY, args, kw)
+    out = run_frame(APPLY, located)
+    results = out if isinstance(out, tuple) else (out,)
+    node = next((t.grad_fn for t in results if type(t) is vm.traced_type and t.requires_grad), None)
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        rehearse(args[0], node, results)
+    return out
+
+
+def rehearse(cls: type, ctx: Any, results: tuple) -> None:
+    """Interpret `cls.backward(ctx, …)` for the sake of its guards."""
+    trace, world = vm.trace, vm.world
+    n, n_torch, before = len(trace.ops), len(trace.torch_ops), len(effects_of(world))
+    backward = getattr_(cls, "backward")
+    if backward in INHERITED:
+        backward = getattr_(cls, "vjp")
+    with torch.no_grad():
+        tangents = [trace.tangent(t) if type(t) is vm.traced_type and t.is_floating_point() else None for t in results]
+        call(backward, (ctx, *tangents), {})
+    del trace.ops[n:], trace.torch_ops[n_torch:]
+    if len(effects_of(world)) != before:
+        raise Break("PL0020", f"the backward of {cls.__qualname__} changes what is outside of it")
+
+
+INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------
+OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+
+
+@lookaside(checkpoints.checkpoint)
+def l_checkpoint(args: tuple, kw: dict) -> Any:
+    options = {k: kw[k] for k in OPTIONS if k in kw}
+    if options.get("context_fn", checkpoints.noop_context_fn) is not checkpoints.noop_context_fn or options.get("debug"):
+        raise Break("PL0020", "a checkpoint with contexts or in debug mode", clean=True)
+    if not args or options.get("use_reentrant") is None:
+        raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
+    fn, *values = args
+    rest = {k: v for k, v in kw.items() if k not in options}
+    trace = vm.trace
+    n = len(trace.ops)
+    if options["use_reentrant"]:
+        if rest:
+            raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
+        if not any(type(v) is vm.traced_type and v.requires_grad for v in values):
+            raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
+    out = call(fn, tuple(values), rest)
+    for op in trace.ops[n:]:
+        op.again = True
+    return out
+
+
+# -- profiler marks ------------------------------------------------------------------------------------------------
+@lookaside(RECORD.__init__)
+def l_init_mark(args: tuple, kw: dict) -> None:
+    mark, *rest = args
+    given = dict(zip(("name", "args"), rest, strict=False)) | kw
+    for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None}.items():
+        setattr_(mark, name, value)
+
+
+@lookaside(RECORD.__enter__)
+def l_enter_mark(args: tuple, kw: dict) -> Any:
+    setattr_(args[0], "run_callbacks_on_exit", False)  # should CPython leave the block
+    return args[0]
+
+
+@lookaside(RECORD.__exit__)
+def l_leave_mark(args: tuple, kw: dict) -> None:
+    return None
+
+
+# -- optimizers ------------------------------------------------------------------------------------------------------
+ZERO_GRAD: Any = torch.optim.Optimizer.zero_grad
+
+
+@lookaside(ZERO_GRAD)
+def l_zero_grad(args: tuple, kw: dict) -> Any:
+    """The function under the mark that keeps TorchDynamo out."""
+    fn = ZERO_GRAD.__wrapped__
+    located = bind(fn, args, kw)
+    if located is None:
+        raise_binding_error(fn, args, kw)
+    return run_frame(fn, located)
+
+
+@lookaside(torch._C._group_tensors_by_device_and_dtype)
+def l_group_tensors(args: tuple, kw: dict) -> dict:
+    """Lists of tensors sorted by the device and dtype of those in the first list."""
+    nested, with_indices = (*args, kw.get("with_indices", False))[:2]
+    lists = [unpack(x) for x in unpack(nested)]
+    groups: dict[tuple, tuple[list, list]] = {}
+    for i, first in enumerate(lists[0]):
+        parts, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in lists], []))
+        for part, items in zip(parts, lists, strict=True):
+            if items:
+                part.append(items[i])
+        if with_indices:
+            indices.append(i)
+    return groups
+
+
+# -- backward() -------------------------------------------------------------------------------------------------------
+@lookaside(torch.Tensor.backward)
+def l_backward(args: tuple, kw: dict) -> None:
+    """`loss.backward()`: the gradients of the leaves that it reaches, then what `AccumulateGrad` does with each.
+
+    Captured where all leaves are plain parameters of the outside; anything else (hooks, `create_graph`, inputs that have a history
+    outside) is left to the engine.
+    """
+    values = dict(zip(("self", "gradient", "retain_graph", "create_graph", "inputs"), args, strict=False)) | kw
+    loss, gradient = values.get("self"), values.get("gradient")
+    plain = not values.get("create_graph") and values.get("inputs") is None and values.get("retain_graph") in (None, False)
+    if not plain or type(loss) is not vm.traced_type or loss.grad_fn is None or "backward" in vm.refused:
+        raise Break("PL0020", "backward()", clean=True)
+    nodes, leaves = reach(loss.grad_fn)
+    for leaf in leaves:
+        real = vm.world.real.get(id(leaf))
+        if real is None or not real.is_leaf:
+            raise Break("PL0020", "backward() into the history of an input", clean=True)
+        for name in HOOKS:
+            if vm.world.locate(getattr(real, name), leaf.source.attr(name)) is not None:
+                raise Break("PL0027", "backward() of a tensor with hooks", clean=True)
+    wanted = {"grad_outputs": gradient} if gradient is not None else {}
+    before = len(vm.trace.ops)
+    grads = graph_call(torch.autograd.grad, (loss, leaves), {**wanted, "retain_graph": True})
+    made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is vm.traced_type}
+    vm.trace.freed |= nodes
+    taken: set[int] = set()
+    for leaf, g in zip(leaves, grads, strict=True):
+        accumulate(leaf, g, g.storage_id in made and g.storage_id not in taken)
+        taken.add(g.storage_id)
+
+
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def reach(node: Any) -> tuple[set[Any], list[Any]]:
+    """The nodes of the autograd graph under `node`, and the leaves at its ends."""
+    seen, leaves, todo = {node}, [], [node]
+    while todo:
+        node = todo.pop()
+        if node.name() == "torch::autograd::AccumulateGrad":
+            seen.discard(node)
+            leaves.append(node.variable)
+            continue
+        for below, _ in node.next_functions:
+            if below is not None and below not in seen and below not in leaves:
+                seen.add(below)
+                todo.append(below)
+    return seen, list({id(x): x for x in leaves}.values())
+
+
+def accumulate(leaf: Any, g: Any, own: bool) -> None:
+    """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf; into the one that is there."""
+    now = getattr_(leaf, "grad")
+    with torch.no_grad():
+        if now is not None:
+            graph_call(torch.Tensor.add_, (now, g), {}, "add_")
+            return
+        if not own or not all(map(same, g.strides, leaf.strides)) or g.offset != 0:
+            copy = graph_call(torch.empty_strided, (leaf.sizes, leaf.strides), {"dtype": g.dtype, "device": g.device})
+            g = graph_call(torch.Tensor.copy_, (copy, g), {}, "copy_")
+    vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)

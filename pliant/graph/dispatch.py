@@ -254,6 +254,8 @@ def apply_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, of
     with torch._C._DisableTorchDispatch():
         x.data = donor
     x.sizes, x.strides, x.offset, x.dense, x.meta = sizes, strides, offset, is_dense(sizes, strides), None
+    if not x.dense:
+        layout.note_loose(trace.scope, sizes)
 
 
 def on_class(func: Any, args: tuple, kwargs: dict) -> Any:

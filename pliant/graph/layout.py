@@ -7,6 +7,7 @@ is always a safe answer, because PyTorch then takes the path that works for any 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +48,31 @@ def program() -> Iterator[None]:
         yield
     finally:
         Framework.depth = depth
+
+
+#: The symbols in the sizes of tensors that are not simply row-major, by scope.
+LOOSE: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
+
+
+def note_loose(scope: Scope, sizes: tuple) -> None:
+    """A tensor of these sizes has strides of its own."""
+    found = LOOSE.get(scope)
+    if found is None:
+        found = LOOSE[scope] = set()
+    for s in sizes:
+        if type(s) is not int:
+            found.update(v.name for v in s.node.expr.symbols())
+
+
+def settled(scope: Scope, cond: Expr, file: str) -> bool:
+    """Whether PyTorch's C++ code asks if a size is 0 or 1 only on the way to "contiguous", which every tensor of that size is anyway.
+
+    Then it does not matter, and the answer no needs no guard.
+    """
+    if cond.op != "eq" or not file.endswith("c10/core/Contiguity.h"):
+        return False
+    loose = LOOSE.get(scope)
+    return not loose or not any(v.name in loose for v in cond.symbols())
 
 
 @contextmanager

@@ -173,7 +173,9 @@ class SymNode:
 
     def guard_or_false(self, file: str = "", line: int = 0) -> bool:
         c = self.expr.const
-        return bool(c) if c is not None else layout.ask(self.scope, self.expr, site_hook())
+        if c is not None:
+            return bool(c)
+        return not layout.settled(self.scope, self.expr, file) and layout.ask(self.scope, self.expr, site_hook())
 
     def guard_or_true(self, file: str = "", line: int = 0) -> bool:
         c = self.expr.const

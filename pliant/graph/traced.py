@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
+from pliant.graph.layout import note_loose
 
 make_wrapper = torch.Tensor._make_wrapper_subclass
 
@@ -146,6 +147,8 @@ def make(
     x.strides = strides
     x.offset = offset
     x.dense = dense
+    if not dense:
+        note_loose(trace.scope, sizes)
     x.storage_id = vid if storage_id is None else storage_id
     x.constant = None
     x.meta = None

@@ -2,6 +2,7 @@
 # make test   all tests
 # make lint   ruff everywhere, mypy on the ground floors
 # make bench  the benchmark programs, every system, each in a fresh process
+# make validate  every answer of the symbolic engine over whole programs, asked of z3 (needs the extra: z3-solver)
 # Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc.
 
 SHELL := /bin/bash
@@ -13,7 +14,7 @@ NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h)
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test lint bench validate setup clean
 
 setup: .venv/.built
 
@@ -30,6 +31,9 @@ lint: setup
 
 bench: setup
 	$(PY) -m benchmarks.run $(ARGS)
+
+validate: setup
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m benchmarks.validate $(ARGS)
 
 .venv/.made:
 	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "pliant needs Python 3.11; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11")'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pliant.symbolic import intervals as iv
@@ -20,11 +21,11 @@ class Memo(dict):
     def __init__(self) -> None:
         self._users: dict[Expr, list[Expr]] = {}  # those remembered, by each of their leaves
 
-    def keep(self, e: Expr, value: Any, result: Expr | None = None) -> None:
-        """Remember the value of e, which also rests on what is known of `result`."""
+    def keep(self, e: Expr, value: Any, result: Expr | None = None, leaves: Iterable[Expr] | None = None) -> None:
+        """Remember the value of e, which also rests on what is known of `result`; `leaves`: what it rests on instead of its own."""
         self[e] = value
         users = self._users
-        for s in e.leaves() if result is None else (*e.leaves(), *result.leaves()):
+        for s in leaves or (e.leaves() if result is None else (*e.leaves(), *result.leaves())):
             known = users.get(s)
             if known is None:
                 users[s] = [e]
@@ -73,6 +74,8 @@ class Facts:
         self.touched: set[Expr] = set()  # the leaves of all keys, ever
         self.version = 0
         self.ranges, self.residue, self.simple = Memo(), Memo(), Memo()  # of the parts that work them out
+        self.chunks = Memo()  # the ranges of what each subtotal adds to the one before
+        self.long: list[Expr] = []  # those in `ranges` that contain subtotals
         self._readers: dict[int, tuple[Memo, ...]] = {
             id(self.bounds): (self.ranges, self.simple),
             id(self.residues): (self.residue, self.simple),
@@ -87,6 +90,11 @@ class Facts:
         self.touched.update(key.leaves())
         for memo in self._readers.get(id(table), ()):
             memo.forget(key)
+        if table is self.bounds and "member" in key.cache:
+            self.chunks.forget(key)
+            for e in self.long:
+                self.ranges.pop(e, None)
+            self.long.clear()
 
     def add(self, table: dict, key: Any, item: Any) -> None:
         """One more in the list at `key`."""
@@ -126,6 +134,7 @@ class Facts:
                 del table[key]
             else:
                 table[key] = old
-        for memo in (self.ranges, self.residue, self.simple):
+        for memo in (self.ranges, self.residue, self.simple, self.chunks):
             memo.clear()
+        self.long.clear()
         self.version += 1

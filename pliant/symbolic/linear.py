@@ -103,7 +103,7 @@ class Linear:
                     for q in qs:
                         yield from self._bound_facts(q, (a,), positive)
         elif "member" in x.cache and not positive:
-            f = cover(x.cache["member"], p)
+            f = cover(x.cache["member"], p, self.ranges.of)
             if f is not None:
                 yield f
 

@@ -19,7 +19,7 @@ from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift, whole_quotient
-from pliant.symbolic.subtotals import flat
+from pliant.symbolic.subtotals import flat, overlapping
 from pliant.symbolic.witnesses import Witnesses
 
 LOOKUP, CHEAP, FULL = 0, 1, 2
@@ -104,7 +104,7 @@ class Prover:
         q = expand_divisions(p)
         if q is not p and self.linear.nonnegative(q, DEPTH):
             return True
-        return self._by_factors(p) or (p.ctx.subtotals and self._flat_low(p) >= 0)
+        return self._by_factors(p) or (p.ctx.subtotals and overlapping(p) and self._flat_low(p) >= 0)
 
     def _flat_low(self, p: Expr):
         """A lower bound with all subtotals opened."""
@@ -151,7 +151,7 @@ class Prover:
             q = expand_divisions(p)
             if q.const == 0 or self.equalities.simplify(q).const == 0:
                 return True
-            if p.ctx.subtotals and not flat(p):
+            if p.ctx.subtotals and overlapping(p) and not flat(p):
                 return True
             if self.linear.nonnegative(p, 2) and self.linear.nonnegative(poly_scale(p, -1), 2):
                 return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.symbolic import intervals as iv
-from pliant.symbolic.expr import Expr, postorder
+from pliant.symbolic.expr import Expr, poly_scale, postorder
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.relation import direction
 from pliant.symbolic.static import declared, node_range, poly_range, static_range
@@ -28,7 +28,20 @@ class Ranges:
                 return static_range(e)
             for n in postorder(e, done=memo, leaf="subtotal"):
                 memo.keep(n, self._compute(n))
+                if n.ctx.subtotals and any(s.op == "subtotal" for s in n.leaves()):
+                    self.facts.long.append(n)
             r = memo[e]
+        return r
+
+    def chunk(self, a: Expr) -> tuple:
+        """The range of what the subtotal a adds to the one that it extends."""
+        r = self.facts.chunks.get(a)
+        if r is None:
+            members = [m[0] for m, _ in a.args[0].terms if m[0].op != "subtotal"]
+            r = (0, 0)
+            for x in members:
+                r = iv.add(r, self.of(x))
+            self.facts.chunks.keep(a, r, leaves=members)
         return r
 
     def _compute(self, e: Expr) -> Any:
@@ -38,7 +51,8 @@ class Ranges:
         if e.op == "sum":
             r: Any = poly_range(e, memo.__getitem__)
             if e.ctx.subtotals and (r[0] == -iv.INF or r[1] == iv.INF or r[0] < 0):
-                r = iv.intersect(r, (paired_low(e, memo.__getitem__), -paired_low(-e, memo.__getitem__)))
+                of = memo.__getitem__
+                r = iv.intersect(r, (paired_low(e, of, self.chunk), -paired_low(poly_scale(e, -1), of, self.chunk)))
             bounds = self.facts.bounds
             if bounds:
                 q, k, c = direction(e)
@@ -48,7 +62,10 @@ class Ranges:
                     r = iv.intersect(r, (iv.endpoint_add(b[0], c), iv.endpoint_add(b[1], c)))
             return r
         if e.op == "subtotal":
-            r = static_range(e)  # opened once and for all, not at every question
+            chain, depth = e.cache["chain"]
+            r = (0, 0)
+            for a in chain[:depth]:
+                r = iv.add(r, self.chunk(a))
         else:
             r = declared(e) if e.op == "sym" else node_range(e, memo.__getitem__)
         b = self.facts.bounds.get(e)

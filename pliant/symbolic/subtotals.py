@@ -6,15 +6,16 @@ a *subtotal* atom stands for the oldest terms, in a chain in which each extends 
     A1 = u0 + ... + u31,   A2 = A1 + u32 + ... + u62,   ...      prefix k = A_j + at most LONG terms
 
 Two prefixes built in the same order share their chain, so neighbours differ by plain symbols, and of two far apart the difference is
-bounded by the chunks in between, in constant time: each subtotal remembers how low the chunks up to it can go. So 500 lengths with a
-known sum, and every slice's bounds, take time linear in their number.
+bounded by the chunks in between, whose ranges are remembered. So 500 lengths with a known sum, and every slice's bounds, take time
+linear in their number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import LONG, Context, Expr, Mono, term_order
-from pliant.symbolic.static import static_range
 
 Item = tuple[Mono, int]
 
@@ -68,13 +69,9 @@ def _subtotal(ctx: Context, items: list[Item]) -> Expr:
     total.terms = tuple(sorted(items, key=term_order))
     node = ctx.memo[key] = ctx.node("subtotal", (total,), int)
     ctx.subtotals = True
-    low, unbounded = (parent.cache["floor"] if parent is not None else (0, 0))
     for (a,), _ in items:
         if a is not parent:
-            lo = static_range(a)[0]
-            low, unbounded = (low, unbounded + 1) if lo == -iv.INF else (low + lo, unbounded)
             a.cache.setdefault("member", node)
-    node.cache["floor"] = (low, unbounded)
     chain, depth = parent.cache["chain"] if parent is not None else ([], 0)
     if len(chain) > depth:  # the parent was extended before, otherwise: that chain is another
         chain = chain[:depth]
@@ -94,13 +91,16 @@ def extends(a: Expr, b: Expr) -> bool:
     return length >= depth and chain[depth - 1] is b
 
 
-def difference_low(a: Expr, b: Expr):
-    """A lower bound of a - b for subtotals of which a extends b."""
-    (low_a, open_a), (low_b, open_b) = a.cache["floor"], b.cache["floor"]
-    return low_a - low_b if open_a == open_b else -iv.INF
+def difference_low(a: Expr, b: Expr, chunk: Callable[[Expr], tuple]) -> int | float:
+    """A lower bound of a - b for subtotals of which a extends b: what the chunks in between come to (`chunk` gives the range of one)."""
+    (chain, depth), (_, start) = a.cache["chain"], b.cache["chain"]
+    low: int | float = 0
+    for x in chain[start:depth]:
+        low = iv.endpoint_add(low, chunk(x)[0])
+    return low
 
 
-def cover(a: Expr, p: Expr) -> Expr | None:
+def cover(a: Expr, p: Expr, of: Callable[[Expr], tuple]) -> Expr | None:
     """`a - (the members of a that p subtracts) - c`, which is >= 0: the other members sum to c at least. None if nothing bounds them."""
     negative = {m for m, c in p.terms if c < 0}
     low: int | float = 0
@@ -109,14 +109,14 @@ def cover(a: Expr, p: Expr) -> Expr | None:
         if m in negative:
             out[m] = -1
         else:
-            low += static_range(m[0])[0]
+            low = iv.endpoint_add(low, of(m[0])[0])
     if low == -iv.INF:
         return None
     out[()] = -int(low)
     return a.ctx.poly(out, fold=False)
 
 
-def paired_low(p: Expr, of) -> int | float:
+def paired_low(p: Expr, of: Callable[[Expr], tuple], chunk: Callable[[Expr], tuple]) -> int | float:
     """A lower bound of a sum in which a subtotal and a negative one that it extends are taken together; -inf if there are none."""
     subtotals = [(m[0], c) for m, c in p.terms if len(m) == 1 and m[0].op == "subtotal"]
     if len(subtotals) < 2:
@@ -126,7 +126,7 @@ def paired_low(p: Expr, of) -> int | float:
     for a, c in subtotals:
         for b, d in subtotals:
             if c > 0 and d == -c and (a,) in left and (b,) in left and a is not b and extends(a, b):
-                low = iv.endpoint_add(low, iv.endpoint_mul(difference_low(a, b), c))
+                low = iv.endpoint_add(low, iv.endpoint_mul(difference_low(a, b, chunk), c))
                 del left[(a,)], left[(b,)]
     if len(left) == len(p.terms):
         return -iv.INF
@@ -149,3 +149,9 @@ def flat(p: Expr) -> dict[Mono, int]:
         c = out.pop(newest)
         for m, k in newest[0].args[0].terms:
             out[m] = out.get(m, 0) + c * k
+
+
+def overlapping(p: Expr) -> bool:
+    """Whether opening the subtotals of p may cancel something: some part of a long sum is added and another subtracted."""
+    signs = {c > 0 for m, c in p.terms if len(m) == 1 and (m[0].op == "subtotal" or "member" in m[0].cache)}
+    return len(signs) == 2 and any(len(m) == 1 and m[0].op == "subtotal" for m, _ in p.terms)

@@ -198,6 +198,8 @@ class Writer:
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
         n_calls = sum(1 for step in steps[1:] if step.lines)
+        if self.written and any(is_kernel(op.target) for op in self.ops):
+            guard = True  # kernels never bump version counters
         context = torch_state_guard(n_calls, guard)
         if context is not None and self.written:
             self.globals["_bump"] = torch._C._increment_version
@@ -376,7 +378,7 @@ class Writer:
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
         target, args, kwargs = op.target, op.args, op.kwargs or {}
-        if not isinstance(target, torch._ops.OpOverload):
+        if is_kernel(target):
             return self.launch(op)
         outs = list(liveness.leaves(op.outs))
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
@@ -494,9 +496,14 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     yield "storage_offset()", t.offset
 
 
+def is_kernel(target: Any) -> bool:
+    """Is this a kernel of ours, in the place of operators?"""
+    return not isinstance(target, torch._ops.OpOverload)
+
+
 def is_held(target: Any) -> bool:
     """Is the operator described by a fake kernel, so that its results must be looked at?"""
-    return isinstance(target, torch._ops.OpOverload) and op_info(target).custom and custom_ops.fake_kernel(target) is not None
+    return not is_kernel(target) and op_info(target).custom and custom_ops.fake_kernel(target) is not None
 
 
 def is_single(op: Any) -> bool:

@@ -21,6 +21,7 @@ from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
 from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
 
+ANY_INPUT = -1
 MAX_ACCESSES = 24
 """Loads and puts of one kernel. More of them spill registers."""
 MAX_COST = 400
@@ -111,6 +112,9 @@ class Fuser:
                 self.roots[t.vid] = base.vid
                 self.tensors[base.vid] = base
                 self.tensors[t.vid] = t
+        made = {t.vid for op in ops for t in liveness.op_outputs(op) if all(t is not x for x in liveness.op_inputs(op))}
+        self.inputs = {t.storage_id for op in ops for t in liveness.op_inputs(op) if self.roots[t.vid] not in made}
+        self.inputs_written = any(t.storage_id in self.inputs for op in ops for t in liveness.written(op))
         makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
         dirty = {t.storage_id for op in ops for t in liveness.written(op)}
         self.builder = Builder(self.facts, self.roots, read, makers, dirty)
@@ -144,7 +148,12 @@ class Fuser:
                 self.remember_free(u, written)
 
     def storage(self, t: TracedTensor) -> int:
-        return self.tensors.get(self.roots.get(t.vid, t.vid), t).storage_id
+        """A number that tensors share which may share memory. Inputs may, for all we know, where one of them is written to."""
+        s = self.tensors.get(self.roots.get(t.vid, t.vid), t).storage_id
+        return ANY_INPUT if self.inputs_written and s in self.inputs else s
+
+    def storage_of(self, root: int) -> int:
+        return self.storage(self.tensors[root])
 
     def touched(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
         if nest is None:
@@ -211,7 +220,7 @@ class Fuser:
                 u.deps |= source.deps
                 for root, w in source.reads.items():
                     u.reads.setdefault(root, w)
-                    for later in self.writers.get(self.tensors[root].storage_id, ()):
+                    for later in self.writers.get(self.storage_of(root), ()):
                         if later > u.index:
                             self.units[later].deps.add(u.index)
         u.nest = nest
@@ -224,7 +233,7 @@ class Fuser:
     def overwritten(self, entry: tuple[int, Put, Nest], u: Unit) -> bool:
         """Was something that the value is made of written between it and `u`?"""
         for n in entry[2].loads():
-            s = self.tensors[n.attrs[0]].storage_id
+            s = self.storage_of(n.attrs[0])
             if any(entry[0] < w <= u.index for w in self.writers.get(s, ())):
                 return True
         return False
@@ -311,15 +320,15 @@ class Fuser:
 
     def writes_in_place(self, nest: Nest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""
-        memory = {self.tensors[r].storage_id for r in roots}
-        puts = [q for q in nest.puts if self.tensors[q.root].storage_id in memory]
-        loads = [node for node in nest.loads() if self.tensors[node.attrs[0]].storage_id in memory]
+        memory = {self.storage_of(r) for r in roots}
+        puts = [q for q in nest.puts if self.storage_of(q.root) in memory]
+        loads = [node for node in nest.loads() if self.storage_of(node.attrs[0]) in memory]
         if nest.reduced and loads:
             return False
         accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:
-            r, s, o = first.setdefault(self.tensors[root].storage_id, (root, strides, offset))
+            r, s, o = first.setdefault(self.storage_of(root), (root, strides, offset))
             if root != r or len(strides) != len(s) or not all(map(self.facts.equal, strides, s)) or not self.facts.equal(offset, o):
                 return False
         return True

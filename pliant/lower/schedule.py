@@ -23,6 +23,7 @@ from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, level
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
+TILE_COST = 3  # a load that is turned in registers
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice
 UNKNOWN = 512  # a size without a hint
 
@@ -56,6 +57,8 @@ class Schedule:
     cost: int  # picoseconds a point, roughly
     serial: bool  # order matters: one thread, counters in order
     split: bool  # few outer points, much to reduce: threads share the reduction
+    tile: int | None  # outer dim along which `tiled` loads are contiguous: it changes places with the vector dim
+    tiled: list[Node]
 
     @property
     def reduces_vector(self) -> bool:
@@ -119,7 +122,7 @@ class Costs:
     def __init__(self, kernel: Kernel, depends: dict[int, int], vector: int | None) -> None:
         self.kernel, self.depends, self.vector = kernel, depends, vector
 
-    def access(self, strides: tuple[Size, ...], index: Iterable[Node], dtype: str) -> float:
+    def access(self, strides: tuple[Size, ...], index: Iterable[Node], dtype: str, loaded: bool = False) -> float:
         """Of moving one vector."""
         v = self.vector
         if v is None:
@@ -131,11 +134,13 @@ class Costs:
         if stride == 0:
             return 0.3
         wide = max(DTYPES[dtype].bits / 32, 0.5)
-        return wide if stride == 1 else GATHER_COST
+        if stride == 1:
+            return wide
+        return TILE_COST if loaded and not self.kernel.reduced and 1 in strides else GATHER_COST
 
     def node(self, n: Node) -> float:
         if n.op == "load":
-            return self.access(n.strides, n.args, n.dtype) + (2 if n.dtype in ("bf16", "f16") else 0)
+            return self.access(n.strides, n.args, n.dtype, not n.predicated) + (2 if n.dtype in ("bf16", "f16") else 0)
         if n.op in ("const", "size"):
             return 0
         if n.op in SCALARS:
@@ -187,7 +192,14 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     always = masks and vector is not None and heaviest >= HEAVY
     unroll = 1 if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     cost, split = picoseconds(kernel, nodes, body, lanes), choose_split(kernel, sweeps, epilogue, serial)
-    return Schedule(kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial, split)
+    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
+    if tile is not None:
+        outer.remove(tile)
+        outer.append(tile)
+        unroll = 1
+    return Schedule(
+        kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial, split, tile, tiled
+    )  # fmt: skip
 
 
 def choose_lanes(nodes: list[Node], depends: dict[int, int], vector_bits: int) -> int:
@@ -228,6 +240,24 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
         if best is None or total < best[0] - 1e-9:
             best = (total, v)
     return best[1] if best else None
+
+
+def choose_tile(kernel: Kernel, nodes: list[Node], depends: dict[int, int], vector: int | None) -> tuple[int | None, list[Node]]:
+    """The dim along which most of the loads that cross the vector dim are contiguous, and those loads. Only where nothing is reduced."""
+    if vector is None or kernel.reduced:
+        return None, []
+    crossing: dict[int, list[Node]] = {}
+    for n in nodes:
+        if n.op != "load" or n.predicated or vector >= len(n.strides) or n.strides[vector] in (0, 1):
+            continue
+        for d, stride in enumerate(n.strides):
+            moves = 1 << d | 1 << vector
+            if stride == 1 and kernel.dims[d] != 1 and not any(depends[id(i)] & moves for i in n.args):
+                crossing.setdefault(d, []).append(n)
+    if not crossing:
+        return None, []
+    best = max(crossing, key=lambda d: len(crossing[d]))
+    return best, crossing[best]
 
 
 def keeps_order(kernel: Kernel, v: int, depends: dict[int, int]) -> bool:

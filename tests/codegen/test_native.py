@@ -113,7 +113,7 @@ PROGRAMS: dict[str, tuple[Callable, list[tuple], int]] = {
     "in place": (in_place, shaped(2), 1),
     "through a view": (through_view, shaped(1), 0),
     "overlapping": (overlapping, shaped(1), 0),
-    "read before write": (read_before_write, shaped(2), 2),
+    "read before write": (read_before_write, shaped(2), 0),
     "views": (lambda a: (a[:, 1:] * 2, a[:, :-1] + a[:, 1:], a.t() + 1, a.sum(0)), shaped(1), 0),
     "cat": (lambda a, b: torch.cat((a, b * 2, a + 1), 1) * 2, shaped(2), 0),
     "stack": (lambda a, b: torch.stack((a, b * 2), 1).relu() + 1, shaped(2), 1),

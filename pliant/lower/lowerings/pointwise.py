@@ -379,7 +379,7 @@ def _addc(b: Builder, o: Any) -> None:
     if computed not in FLOATS:
         raise Refuse
     x, y, z = (s.value(v, computed) for v in (x, y, z))
-    scaled_y = y if value == 1 else y * s.value(value, computed)
+    scaled_y = y if type(value) is int and value == 1 else y * s.value(value, computed)
     s.put(out, x + (scaled_y * z if "addcmul" in o.target._schema.name else scaled_y / z))
 
 
@@ -401,7 +401,7 @@ def _cat(b: Builder, o: Any) -> None:
     pieces, dim = arguments(o, "tensors", "dim")
     out = o.outs[0]
     stacked = o.target is aten.stack.default
-    pieces = [t for t in pieces if stacked or not (len(t.sizes) == 1 and b.facts.size(t.sizes[0]) == 0)]
+    pieces = [t for t in pieces if stacked or not (len(t.sizes) == 1 and b.facts.equal(b.facts.size(t.sizes[0]), 0))]
     if not 1 < len(pieces) <= 4 or any(t.dtype != out.dtype for t in pieces):
         raise Refuse
     s = b.space(out.sizes)
@@ -431,7 +431,7 @@ def _pad(b: Builder, o: Any) -> None:
     shifts: dict[int, Any] = {}
     for k in range(len(pads) // 2):
         d, low = n - 1 - k, b.facts.size(pads[2 * k])
-        if low == 0 and b.facts.size(pads[2 * k + 1]) == 0:
+        if b.facts.equal(low, 0) and b.facts.equal(b.facts.size(pads[2 * k + 1]), 0):
             continue
         shifts[d] = low
         inside = within(s.index(d), s.size(low, "i64"), s.size(b.facts.sum(low, b.facts.size(x.sizes[d])), "i64"))
@@ -455,7 +455,7 @@ def _pad_gradient(b: Builder, o: Any) -> None:
     else:
         dim, start, step = (b.facts.size(v) for v in arguments(o, "dim", "start", "step"))
         dim %= len(out.sizes)
-        if step != 1 or not b.facts.non_negative(start):
+        if not b.facts.equal(step, 1) or not b.facts.non_negative(start):
             raise Refuse
         keep = within(s.index(dim), s.size(start, "i64"), s.size(b.facts.sum(start, b.facts.size(g.sizes[dim])), "i64"))
         part = s.window(g, dim, start, keep)

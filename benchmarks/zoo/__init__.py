@@ -16,6 +16,9 @@ FAMILIES = {
     "vision": "senses",
     "audio": "senses",
     "mixed": "senses",
+    "torchvision": "libraries",
+    "timm": "libraries",
+    "graphs": "libraries",
 }
 
 

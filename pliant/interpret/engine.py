@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
@@ -57,6 +58,9 @@ def internal_error(e: BaseException) -> bool:
     return isinstance(e, (CaptureFailed, UserError, ConstraintViolation))
 
 
+SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")  # how C++ code without symbolic sizes refuses
+
+
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
     if torch._C._len_torch_function_stack() and globalstate.user_modes():
@@ -69,9 +73,15 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
         with layout.framework():
             rec.out = out = fn(*args, **kwargs)
     except Exception as e:
-        if "concrete integers" in str(e):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
+        if any(text in str(e) for text in SYMBOLIC_REFUSED):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]
             with enable_python_dispatcher(), symbolic_resizing(), layout.framework(last_try=True):
+                rec.out = out = fn(*args, **kwargs)
+            return out
+        if "SymInt" in str(e) and any(type(a) in (torch.SymInt, torch.SymFloat) for a in pytree.tree_leaves((args, kwargs))):
+            del trace.ops[n:]  # an operator whose schema wants plain numbers
+            rec.args, rec.kwargs = args, kwargs = pytree.tree_map_only((torch.SymInt, torch.SymFloat), symnode.concrete, (args, kwargs))
+            with layout.framework():
                 rec.out = out = fn(*args, **kwargs)
             return out
         if is_limit(e):

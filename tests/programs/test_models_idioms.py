@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pliant
-from tests.programs.registry import cases, each, program
+from tests.programs.registry import cases, each, program, t
 
 
 class Factory(collections.OrderedDict):
@@ -209,6 +209,44 @@ def warned_once():
         return x + 1
 
     return run, None
+
+# -- modules and operators --------------------------------------------------------------------------------------------------
+@program(*each(2, 3, 1, tail=(5, 4), n=1), world=True, breaks=0, captures=(1, 2))
+def weights_known_by_weak_references():
+    """`nn.LSTM` looks whether its parameters are still those that it holds weak references to."""
+    torch.manual_seed(0)
+    model = torch.nn.LSTM(4, 3, batch_first=True)
+    return (lambda x: model(x)[0]), model
+
+
+def replace_weight(i, model):
+    if i == 1:
+        model.weight_ih_l0 = torch.nn.Parameter(model.weight_ih_l0.detach() * 2)
+
+
+@program(*each(2, 2, 2, tail=(5, 4), n=1), world=True, before=replace_weight)
+def weights_replaced_beside_weak_references():
+    torch.manual_seed(0)
+    model = torch.nn.LSTM(4, 3, batch_first=True)
+    return (lambda x: model(x)[0]), model
+
+
+@program(*each(4, 5, n=1, grad=True), world=True, grad=True, breaks=0)
+def gradients_without_shape_functions():
+    loss = torch.nn.MultiMarginLoss(), torch.nn.MultiLabelMarginLoss()
+
+    def run(x):
+        scores = x.reshape(1, -1).repeat(2, 1)
+        labels = torch.arange(scores.shape[1]).repeat(2, 1)
+        shrunk = torch.nn.functional.hardshrink(scores) + torch.nn.functional.softshrink(scores)
+        return loss[0](scores, labels[:, 0]) + loss[1](scores, labels) + shrunk.sum()
+
+    return run, loss
+
+
+@program(*[(t(2, 1, 8, 8, seed=i), k) for i, k in enumerate((2, 3, 2))], breaks=0)
+def size_for_an_operator_of_plain_numbers(x, k):
+    return torch.ops.aten.max_pool2d_with_indices(x, [k, k])[0]
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

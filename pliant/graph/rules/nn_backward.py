@@ -59,3 +59,9 @@ def convolution_backward(
 @rule("max_pool2d_with_indices_backward", "avg_pool2d_backward", "_adaptive_avg_pool2d_backward")
 def pool_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
     return new(trace, x.sizes, x.dtype, x.device) if plain(grad, x) else NotImplemented
+
+
+@rule("fractional_max_pool3d_backward", "multilabel_margin_loss_backward", "multi_margin_loss_backward", "_ctc_loss_backward")
+def like_input(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    """Gradients for which PyTorch has no shape function: a row-major tensor of the input's sizes."""
+    return new(trace, x.sizes, x.dtype, x.device)

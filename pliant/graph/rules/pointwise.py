@@ -116,7 +116,7 @@ BINARY: dict[Dtype, str] = {
     ),
     same_float: (
         "gelu_backward silu_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward hardswish_backward"
-        " hardsigmoid_backward softplus_backward mish_backward logaddexp"
+        " hardsigmoid_backward softplus_backward mish_backward logaddexp hardshrink_backward softshrink_backward"
     ),
 }
 

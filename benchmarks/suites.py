@@ -1,0 +1,246 @@
+"""`python -m benchmarks.suites [modules|ops]`: PyTorch's own tables of samples through the whole of pliant.
+
+`modules`: every `nn.Module` of `common_modules.module_db`; `ops`: every operator of `common_methods_invocations.op_db`. Each is compiled
+strictly and called with its samples, one compiled function for all of them; values, types, strides' order and gradients must be eager's.
+
+python -m benchmarks.suites ops --only nn.functional --samples 8 --json ops.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import json
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils import _pytree as pytree
+
+import pliant
+from benchmarks.crawl import Mismatch, place, same, tensors
+from pliant import events
+from pliant.cli import workers
+
+CASE_S = 60  # seconds for one row of a table
+Sample = tuple[tuple, dict[str, Any]]
+
+
+class Slow(Exception):
+    """A case took too long."""
+
+
+# ------------------------------------------------------------------------------------------------------------------ the tables
+def module_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    """(name, its (eager module, compiled module, samples)); one of them for each way of constructing it."""
+    from torch.testing._internal.common_modules import module_db
+
+    for info in module_db:
+        for training in (False, True):
+
+            def pairs(info: Any = info, training: bool = training) -> Iterator[tuple[Any, Any, list[Sample]]]:
+                inputs = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
+                for given in inputs[: samples * 2]:
+                    if given.forward_input is None:
+                        continue
+                    torch.manual_seed(0)
+                    module = info.module_cls(*given.constructor_input.args, **given.constructor_input.kwargs).train(training)
+                    forward = given.forward_input
+                    yield module, pliant.compile(copy.deepcopy(module), strict=True), [(tuple(forward.args), dict(forward.kwargs))]
+
+            yield f"{info.name}{' training' if training else ''}", pairs
+
+
+def op_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    """(name, its (eager function, compiled function, samples)); the operator is called by a function, as a program calls it."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for op in op_db:
+
+        def pairs(op: Any = op) -> Iterator[tuple[Any, Any, list[Sample]]]:
+            dtypes = op.supported_dtypes("cpu")
+            wanted = (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool, *dtypes)
+            dtype = next((d for d in wanted if d in dtypes and op.name != "chalf"), None)
+            if dtype is None:
+                return  # none on the CPU, or none that can be compared
+            gradients = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+            torch.manual_seed(0)
+            given = list(op.sample_inputs("cpu", dtype, requires_grad=gradients))
+            given = given[:: max(1, len(given) // samples)][:samples]
+
+            def program(*args: Any, **kwargs: Any) -> Any:
+                return op.op(*args, **kwargs)
+
+            yield program, pliant.compile(program, strict=True), [((s.input, *s.args), dict(s.kwargs)) for s in given]
+
+        yield f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}", pairs
+
+
+TABLES = {"modules": module_cases, "ops": op_cases}
+
+
+# -------------------------------------------------------------------------------------------------------------------- one case
+def fresh(value: Any) -> Any:
+    """A copy of the arguments: leaves where the originals are."""
+    return pytree.tree_map(lambda x: x.detach().clone().requires_grad_(x.requires_grad) if type(x) is torch.Tensor else x, value)
+
+
+def run(fn: Any, sample: Sample) -> tuple[Any, Any]:
+    """The answer, and the gradients of a fixed function of it with respect to arguments and parameters; or the exception raised."""
+    args, kwargs = fresh(sample)
+    torch.manual_seed(1)
+    parameters = dict(fn.named_parameters()) if isinstance(fn, torch.nn.Module) else {}
+    try:
+        value = fn(*args, **kwargs)
+        outs = [t for t in tensors(value) if t.requires_grad and t.numel()]
+        leaves = [t for t in pytree.tree_leaves((args, kwargs)) if type(t) is torch.Tensor and t.requires_grad and t.is_leaf]
+        leaves += parameters.values()
+        if not outs or not leaves:
+            return value, None
+        seeds = [torch.arange(t.numel()).cos().reshape(t.shape).to(t.dtype) for t in outs]
+        return value, torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
+    except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError) as e:
+        if "pliant" in type(e).__module__:
+            raise
+        return e, None
+
+
+def examine(name: str, pairs: Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]) -> dict[str, Any]:
+    """What became of one row of a table."""
+    out: dict[str, Any] = {"name": name, "status": "right", "note": "", "samples": 0}
+    pliant.reset()
+    stop = signal.signal(signal.SIGALRM, too_slow)
+    signal.alarm(CASE_S)
+    try:
+        for eager, compiled, samples in pairs():
+            for i, sample in enumerate(samples):
+                want, got = run(eager, sample), run(compiled, sample)
+                if isinstance(want[0], Exception):
+                    if type(got[0]) is not type(want[0]):
+                        raise Mismatch(f"sample {i}: eager raises {want[0]!r}, compiled gave {str(got[0])[:200]!r}")
+                    continue
+                if isinstance(got[0], Exception):
+                    raise Mismatch(f"sample {i}: {got[0]!r}") from got[0]
+                if name not in UNINITIALIZED:
+                    same(got[0], want[0], f"sample {i}")
+                    same(contiguous(got[1]), contiguous(want[1]), f"sample {i}, gradients")
+                out["samples"] += 1
+    except Mismatch as e:
+        out |= {"status": "wrong", "note": str(e), "trace": traceback.format_exc()}
+    except Slow:
+        out |= {"status": "slow"}
+    except Exception as e:
+        out |= {"status": "error", "note": f"{type(e).__name__}: {e}", "trace": traceback.format_exc()}
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, stop)
+    stats = pliant.stats()
+    if out["status"] == "right" and stats.get("user_errors"):
+        out |= {"note": f"{stats['user_errors']} captures found an exception of the program"}
+    breaks = collections.Counter(f"{e.fields['code']} {e.fields['reason'].splitlines()[0]} @ {place(e)}" for e in events.events("graph_break"))
+    return out | {k: stats[k] for k in ("captures", "recompiles", "graph_breaks", "fallbacks")} | {"breaks": breaks}
+
+
+UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
+
+
+def contiguous(gradients: Any) -> Any:
+    """How gradients lie in memory is the autograd engine's business."""
+    return None if gradients is None else [g.contiguous() if g is not None and g.layout is torch.strided else g for g in gradients]
+
+
+def too_slow(*_: Any) -> None:
+    raise Slow
+
+
+# ---------------------------------------------------------------------------------------------------------------------- tables
+def inside(table: str, samples: int, names: set[str]) -> None:
+    """In a worker: the rows of those names, one after the other."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    for name, pairs in TABLES[table](samples):
+        if name in names:
+            workers.report("begin", name=name)
+            workers.report("case", **examine(name, pairs))
+
+
+def suite(table: str, samples: int, names: list[str]) -> list[dict[str, Any]]:
+    """All rows; a worker that dies costs the row that it was at."""
+    found: list[dict[str, Any]] = []
+    while names:
+        outcome = workers.run("benchmarks.suites", ["--inside", table, "--samples", str(samples), "--names", "|".join(names)])
+        results = [{k: v for k, v in r.items() if k != "event"} for r in outcome.reports if r["event"] == "case"]
+        found += results
+        names = names[len(results) :]
+        if names:
+            found.append({"name": names[0], "status": "died", "note": (outcome.error.splitlines() or [""])[-1], "trace": outcome.error})
+            names = names[1:]
+    return found
+
+
+def group_of(name: str) -> str:
+    head = name.split(".")[0]
+    return ".".join(name.split(".")[:2]) if name.startswith("nn.") else head if "." in name else "torch"
+
+
+def show(table: str, results: list[dict[str, Any]], console: Console) -> None:
+    groups: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for r in results:
+        counts = groups[group_of(r["name"]) if table == "ops" else "training" if r["name"].endswith("training") else "eval"]
+        counts[r["status"]] += 1
+        counts["breaks"] += bool(r.get("graph_breaks"))
+        counts["all"] += 1
+    shown = Table(title=f"{table}: {sum(r['status'] == 'right' for r in results)} of {len(results)} right")
+    columns = ("all", "right", "wrong", "error", "slow", "died", "breaks")
+    for heading in ("group", *columns):
+        shown.add_column(heading, justify="left" if heading == "group" else "right")
+    for name, counts in sorted(groups.items(), key=lambda g: -g[1]["all"]):
+        shown.add_row(name, *[str(counts[c] or "") for c in columns])
+    console.print(shown)
+    for r in results:
+        if r["status"] != "right":
+            console.print(f"{r['status']:6} {r['name']}: {' '.join(r['note'].split())[:260]}", markup=False, soft_wrap=True)
+    total: collections.Counter[str] = collections.Counter()
+    for r in results:
+        total.update(r.get("breaks", {}))
+    for reason, n in total.most_common(40):
+        console.print(f"  {n:3} graph breaks: {reason[:220]}", markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)} (all)")
+    parser.add_argument("--only", help="parts of names, comma separated")
+    parser.add_argument("--samples", type=int, default=4, help="of one row")
+    parser.add_argument("--trace", action="store_true", help="show tracebacks")
+    parser.add_argument("--json")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--names", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        inside(args.inside, args.samples, set(args.names.split("|")))
+        return
+    console = Console(width=180)
+    everything = {}
+    for table in args.tables or TABLES:
+        names = [name for name, _ in TABLES[table](args.samples)]
+        if args.only:
+            names = [n for n in names if any(part.lower() in n.lower() for part in args.only.split(","))]
+        results = everything[table] = suite(table, args.samples, names)
+        show(table, results, console)
+        if args.trace:
+            for r in results:
+                print(r["name"], r.get("trace", ""))
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump(everything, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ import pliant
 from benchmarks.compare import Mismatch, difference
 from benchmarks.data_dependent.program import Program
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
 
 
 @dataclass(slots=True)

@@ -159,7 +159,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         mkwargs["pin_memory"] = False
     info = op_info(func)
     try:
-        with quiet(), enable_python_dispatcher():
+        with quiet(), enable_python_dispatcher(), layout.metadata():
             out = func(*margs, **mkwargs)
     except NotImplementedError as e:
         for t in twins.values():

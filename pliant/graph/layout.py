@@ -21,33 +21,52 @@ CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
 class Framework:
-    """Whether PyTorch's own code is running on stand-ins (`depth` > 0): then a question is not the program's own branch."""
+    """Whether PyTorch's own code is running on stand-ins (`depth` > 0): then a question is not the program's own branch.
+
+    `metadata` > 0 while it only works out sizes: kernels look at the real ones again. `swept`: the running function is known to need no
+    short cut for any size (`emptiness.py`).
+    """
 
     depth = 0
+    swept = False
+    metadata = 0
+    guesses = 0  # answers given so far for the general case, unproved
     last_try = False  # C++ code that wants integers has been found, and gets them if PyTorch's Python code cannot do without either
     proofs = False  # whether `ask` may only prove
 
 
 @contextmanager
-def framework(last_try: bool = False) -> Iterator[None]:
+def framework(swept: bool = False, last_try: bool = False) -> Iterator[None]:
     """While inside, decisions that only the run could take are taken for the general case (`general`)."""
+    before = Framework.swept, Framework.last_try
     Framework.depth += 1
-    before, Framework.last_try = Framework.last_try, last_try
+    Framework.swept, Framework.last_try = swept, last_try
     try:
         yield
     finally:
         Framework.depth -= 1
-        Framework.last_try = before
+        Framework.swept, Framework.last_try = before
+
+
+@contextmanager
+def metadata() -> Iterator[None]:
+    """While inside, PyTorch's shape functions run."""
+    Framework.metadata += 1
+    try:
+        yield
+    finally:
+        Framework.metadata -= 1
 
 
 @contextmanager
 def program() -> Iterator[None]:
     """While inside, the user's program runs again, called from PyTorch's code: its branches are its own."""
-    depth, Framework.depth = Framework.depth, 0
+    before = Framework.depth, Framework.metadata
+    Framework.depth = Framework.metadata = 0
     try:
         yield
     finally:
-        Framework.depth = depth
+        Framework.depth, Framework.metadata = before
 
 
 #: The symbols in the sizes of tensors that are not simply row-major, by scope.
@@ -100,8 +119,8 @@ def ask(scope: Scope, cond: Any, site: Any) -> bool:
 def general(scope: Scope, cond: Expr, site: Any) -> bool:
     """The answer to a question of PyTorch's own code on sizes that only the run knows, or declared ones: proved, or the general case.
 
-    Such code asks whether a size is 0 or 1, or two sizes are the same, to take a short cut; the general path is right for all sizes, the
-    kernels that it reaches look again. Other questions are decided (`DataDependent`, where there is no hint), and so is one on a
+    C++ code asks whether a size is 0 or 1, or two sizes are the same, to take a short cut; the general path is right for all sizes, the
+    kernels that it reaches look again (`tests/graph/test_general.py` sweeps over what PyTorch offers). Other questions are decided (`DataDependent`, where there is no hint), and so is one on a
     declared size for which the short cut is right in this call: it may be a check.
     """
     if scope.known_true(cond):
@@ -114,6 +133,7 @@ def general(scope: Scope, cond: Expr, site: Any) -> bool:
         return (all if cond.op == "and" else any)([general(scope, a, site) for a in cond.args])
     relation = normal(cond)
     if relation.op in ("eq", "ne") and relation.args[0].kind is int and relation.hint in (None, relation.op == "ne"):
+        Framework.guesses += relation.hint is None
         return relation.op == "ne"
     return scope.decide(cond, site)
 

@@ -160,8 +160,12 @@ class SymNode:
         c = self.expr.const
         if c is not None:
             return bool(c)
+        return self.decide(layout.Framework.depth > 0)
+
+    def decide(self, short_cut: bool) -> bool:
+        """The answer to a question, which may be about a short cut."""
         cond = truth(self.expr)
-        if layout.Framework.depth and (not cond.backed or layout.is_declared(cond)):
+        if short_cut and (not cond.backed or ((layout.Framework.metadata or layout.Framework.swept) and layout.is_declared(cond))):
             return layout.general(self.scope, cond, site_hook())
         return self.scope.decide(cond, site_hook())
 
@@ -169,7 +173,9 @@ class SymNode:
         return self.guard_int()
 
     def bool_(self) -> bool:
-        return self.guard_bool()
+        """What Python's `bool` asks, be it the program's or `torch.nn.functional`'s: that may lead to an exception, so it is no short cut."""
+        c = self.expr.const
+        return bool(c) if c is not None else self.decide(layout.Framework.metadata > 0)
 
     def guard_or_false(self, file: str = "", line: int = 0) -> bool:
         c = self.expr.const
@@ -306,7 +312,10 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
         a, b = number(self.expr), number(other.expr)
         if real_only or a.kind is not b.kind:
             a, b = real(a), real(b)
-        if not b.const and (b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook())):
+        if layout.Framework.metadata and b.kind is int and b.const is None and (not b.backed or layout.is_declared(b)):
+            if not self.scope.known_true(ops.ne(b, 0)):
+                b = ops.where(ops.eq(b, 0), 1, b)  # nobody will look at sizes worked out from those of nothing
+        elif not b.const and (b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook())):
             raise ZeroDivisionError(message if b.kind is int else f"float {message.removeprefix('integer ')}")
         return SymNode(self.scope, op(a, b))
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import layout, symnode
+from pliant.graph import emptiness, layout, symnode
 from pliant.graph.resizing import symbolic_resizing
 from pliant.graph.trace import TorchOp, Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
@@ -69,9 +69,11 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     rec = TorchOp(fn, args, kwargs, None, current_site())
     trace.torch_ops.append(rec)
     n = len(trace.ops)
+    guesses = layout.Framework.guesses
     try:
-        with layout.framework():
-            rec.out = out = fn(*args, **kwargs)
+        way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
+        with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
+            rec.out = out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
     except Exception as e:
         if any(text in str(e) for text in SYMBOLIC_REFUSED):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]
@@ -86,6 +88,9 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             return out
         if is_limit(e):
             raise Break("PL0011", str(e).splitlines()[0]) from e
+        if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
+            # what was asked of sizes that only the run knows was no short cut but a check
+            raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
         if not isinstance(e, (DataDependent, Untraceable, PliantError)) and handled_somewhere():
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e

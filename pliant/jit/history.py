@@ -32,6 +32,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
+SHORT_CUTS = 4  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
 OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
@@ -146,7 +147,7 @@ class History:
             return True
         if opcode_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
             return False
-        if n >= BACKOFF:
+        if n >= (BACKOFF if "JUMP" in opcode_at(code, site.offset) else SHORT_CUTS):
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
         return True
 

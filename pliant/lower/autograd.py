@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph import layout
+from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
@@ -120,7 +121,8 @@ class Plan:
         trace = self.trace
         start = len(trace.ops)
         heads = [h for h, used in zip(self.differentiable, mask, strict=True) if used]
-        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):  # eager's backward usually runs outside of autocast
+        # eager's backward usually runs outside of autocast
+        with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
             tangents = [trace.tangent(h) for h in heads]
             targets = [self.leaf(t) for t in self.wanted]
             grads: list[Any] = list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))

@@ -160,7 +160,7 @@ def regrouped_strides(trace: Any, sizes: tuple, strides: tuple, new: tuple) -> t
     for i in range(len(sizes) - 1, -1, -1):
         chunk = chunk * sizes[i]
         if i == 0 or not (equal(trace, sizes[i - 1], 1) or equal(trace, strides[i - 1], chunk * base)):
-            while d >= 0 and (less(trace, seen, chunk) or equal(trace, new[d], 1)):
+            while d >= 0 and (unfinished(trace, seen, chunk) or equal(trace, new[d], 1)):
                 out[d] = seen * base
                 seen = seen * new[d]
                 d -= 1
@@ -169,6 +169,16 @@ def regrouped_strides(trace: Any, sizes: tuple, strides: tuple, new: tuple) -> t
             if i:
                 base, chunk, seen = strides[i - 1], 1, 1
     return tuple(out) if d == -1 else None
+
+
+def unfinished(trace: Any, seen: Any, chunk: Any) -> bool:
+    """Whether a run of new dims covers less than the chunk that it regroups; where only the run could tell, whether it may."""
+    if type(seen) is int and type(chunk) is int:
+        return seen < chunk
+    cond = ops.lt(key(seen), key(chunk))
+    if isinstance(cond, bool) or (cond.backed and not is_declared(cond)):
+        return less(trace, seen, chunk)
+    return not equal(trace, seen, chunk)
 
 
 @rule("as_strided")

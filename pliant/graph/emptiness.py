@@ -1,0 +1,75 @@
+"""Operators for which "is this empty?" is no idle question, and those for which it is.
+
+Eager asks whether a size is 0 or 1 before it chooses a kernel. For a size that only the run knows there is one path for all; what must not
+reach a kernel empty goes another way here (`CAREFUL`). For a declared size the question is a guard, unless the general path has been
+found to serve all sizes (`GENERAL`: `tests/graph/test_general.py` holds each of them, and the careful ones, against eager at 0 and 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
+
+#: Names of torch functions whose general path serves all sizes.
+GENERAL = frozenset(
+    "matmul mm bmm linear conv1d conv2d conv3d einsum tensordot cdist reshape view flatten contiguous outer cartesian_prod roll".split()
+)
+
+
+@contextmanager
+def math_attention() -> Iterator[None]:
+    """Attention by matrix products: the fused kernels divide by sizes."""
+    before = torch._C._get_flash_sdp_enabled()
+    torch._C._set_sdp_use_flash(False)
+    try:
+        yield
+    finally:
+        torch._C._set_sdp_use_flash(before)
+
+
+def attention(fn: Any, args: tuple, kwargs: dict) -> Any:
+    with math_attention():
+        return fn(*args, **kwargs)
+
+
+def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """With given statistics, spelled out (its kernels divide by the batch); with those of the batch eager refuses a single one itself."""
+    bound = dict(zip(("x", "mean", "var", "weight", "bias", "training", "momentum", "eps"), args))
+    bound |= {{"input": "x", "running_mean": "mean", "running_var": "var"}.get(k, k): v for k, v in kwargs.items()}
+    if bound.get("training") or bound.get("mean") is None or bound.get("var") is None:
+        return fn(*args, **kwargs)
+    x = bound["x"]
+    shape = [1, -1, *[1] * (x.dim() - 2)]
+    scale = torch.rsqrt(bound["var"] + bound.get("eps", 1e-5))
+    if bound.get("weight") is not None:
+        scale = scale * bound["weight"]
+    out = (x - bound["mean"].view(shape)) * scale.view(shape)
+    return out if bound.get("bias") is None else out + bound["bias"].view(shape)
+
+
+CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
+    F.scaled_dot_product_attention: attention,
+    torch._C._nn.scaled_dot_product_attention: attention,
+    F.batch_norm: batch_norm,
+}
+
+
+def careful(fn: Any, args: tuple, kwargs: dict) -> Callable[[Any, tuple, dict], Any] | None:
+    """How to call `fn` on tensors that may turn out empty; None: as it is."""
+    way = CAREFUL.get(fn)
+    return way if way is not None and any([may_be_empty(a) for a in (*args, *kwargs.values())]) else None
+
+
+def may_be_empty(x: Any) -> bool:
+    """Whether only the run can tell if `x` has elements."""
+    if type(x) is not TracedTensor:
+        return False
+    unknown = [s.node.expr for s in x.sizes if type(s) is torch.SymInt and not s.node.expr.backed]
+    return any([not x.trace.scope.known_true(ops.gt(e, 0)) for e in unknown])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pliant.guards import source as S
-from pliant.interpret import tracebacks
+from pliant.interpret import datafield, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
 from pliant.interpret.texts import LateText, TextNeeded
@@ -385,6 +385,8 @@ def tensor_getattr(t: Any, name: str) -> Any:
         return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
         return not t.requires_grad or (real is not None and real.is_leaf)
+    if name == "data":
+        return datafield.read(t)
     if name == "grad":
         if real is None:
             return None

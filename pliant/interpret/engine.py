@@ -20,7 +20,20 @@ from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
-from pliant.interpret import checks, contextvars_, copies, execute, globalstate, gradients, lookasides, opcodes, opcodes_build, policy, tracebacks  # noqa: F401  (they register themselves)
+from pliant.interpret import (  # noqa: F401  (they register themselves)
+    checks,
+    contextvars_,
+    copies,
+    datafield,
+    execute,
+    globalstate,
+    gradients,
+    lookasides,
+    opcodes,
+    opcodes_build,
+    policy,
+    tracebacks,
+)
 from pliant.interpret.binding import make_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -95,6 +108,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
         raise
+    if vm.world.data_views:
+        datafield.follow(trace.ops[n:])
     return out
 
 
@@ -175,6 +190,7 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
 
     Returns what was learned. Raises UserError when the program itself raises, CaptureFailed when pliant cannot go on.
     """
+    vm.break_at_data = False
     vm.break_serial = -1
     try:
         with collection_paused():
@@ -190,6 +206,9 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
                     if (r.serial, r.count) in seen:
                         raise CaptureFailed(f"cannot break at {r.reason}") from None
                     seen.add((r.serial, r.count))
+                    if r.serial == datafield.RESTART:
+                        vm.break_at_data = True
+                        continue
                     vm.break_serial, vm.break_count, vm.break_code, vm.break_reason = r.serial, r.count, r.code, r.reason
             raise CaptureFailed("too many restarts")
     finally:

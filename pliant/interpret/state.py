@@ -115,6 +115,7 @@ class VM:
         self.break_serial = -1
         self.break_count = -1
         self.break_code = ""
+        self.break_at_data = False  # a write through `x.data` was met: break where it is read
         self.break_reason = ""
         self.world: Any = None
         self.trace: Any = None

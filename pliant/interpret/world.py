@@ -139,6 +139,8 @@ class World:
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0
+        self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
+        self.data_views: dict[int, Any] = {}  # these and their views
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 

@@ -30,6 +30,7 @@ from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.assemble import line_at
 from pliant.jit.below import calls_python, iterates_python
+from pliant.jit.beside import not_for_others
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -176,7 +177,7 @@ class Emitter:
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = "pliant.compiled"
-        return made
+        return not_for_others(made)
 
     # -- effects --------------------------------------------------------------------------------------------------------
     def target(self, obj: Any) -> str:

@@ -24,6 +24,7 @@ from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
 from pliant.jit import dims, resume
 from pliant.jit.below import Below
+from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -107,6 +108,7 @@ class Region:
         self.codes.clear()
 
     # -- a miss -------------------------------------------------------------------------------------------------------------
+    @not_for_others
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
         with _lock, collection_paused():

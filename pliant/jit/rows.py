@@ -36,7 +36,14 @@ SIMPLE = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), typ
 def traced(b: Builder, t: Any) -> str:
     if t.source is not None and id(t) in b.world.real:
         return b.outside(t.source)
+    if id(t) in b.world.data_of:
+        found = b.memo.get(id(t))
+        return b.make(t, DATA) if found is None else b.revisit(found)
     return b.output(t)
+
+
+DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
+"""`x.data`: read off the real tensor, for its version counter."""
 
 
 def forbidden(b: Builder, value: Any) -> str:

@@ -89,7 +89,6 @@ def test_beside_torch_compile():
         assert pliant.stats()["fallbacks"] == 0
 
 
-@pytest.mark.xfail(strict=False, reason="each direction works alone; in one process torch.compile's own guards meet a SyntaxError")
 def test_torch_compile_inside_and_around():
     inner = torch.compile(helper, backend="eager")
     outer = compiled(lambda x: inner(x) + 1)

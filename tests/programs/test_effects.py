@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.helpers import pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -128,6 +129,39 @@ def resize(x):
     y.resize_(2)
     x.data.add_(1)
     return y, x
+
+
+def versions(*ts):
+    return [v._version for v in ts]
+
+
+@program(*SHAPES, world=True)
+def data_written():
+    def fn(x):
+        d = x.data
+        d[:1].fill_(2)
+        y = x.data * 2
+        x.add_(1)
+        return d, y, x
+
+    def watched(x):
+        out = fn(x)
+        return out, pliant.disable(versions)(*out)
+
+    return watched
+
+
+@pliant.disable
+def add_one(x):
+    x.add_(1)
+
+
+@program(*SHAPES, breaks=1)
+def data_handed_on(x):
+    d = x.data
+    y = d + 1
+    add_one(d)
+    return d, d, y, x
 
 
 @program(*SHAPES, breaks=0)

@@ -64,7 +64,7 @@ def check(trace: Any, func: Any, values: Any) -> None:
     for a in values:
         t = type(a)
         if t is TracedTensor:
-            if a.trace is not trace:
+            if a.owner is not trace.ref:
                 raise Tripwire(f"{func} was given a tensor of an abandoned capture, at {symnode.site_hook()}")
         elif t in NO_TENSOR:
             continue
@@ -262,9 +262,10 @@ def on_class(func: Any, args: tuple, kwargs: dict) -> Any:
     """`TracedTensor.__torch_dispatch__`: reached from a handler's own operators (a mode is off while it handles one)."""
     for x in tree_flatten((args, kwargs))[0]:
         if type(x) is TracedTensor:
-            if not x.trace.depth:
+            trace = x.trace
+            if trace is None or not trace.depth:
                 raise Untraceable(func, "a traced tensor was used while its trace was not recording")
-            return dispatch(x.trace, func, args, kwargs)
+            return dispatch(trace, func, args, kwargs)
     raise Tripwire(f"{func} reached a traced tensor without one")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -58,6 +59,7 @@ class Trace:
     """What one capture records. `scope` owns the sizes; `ops[:n_forward]` is the forward part once `backward` has run."""
 
     def __init__(self, scope: Scope, allow_unbacked: bool = True) -> None:
+        self.ref = weakref.ref(self)
         self.scope = scope
         self.allow_unbacked = allow_unbacked
         self.ops: list[Op] = []

@@ -65,7 +65,7 @@ class TracedTensor(torch.Tensor):
     | slot       | holds                                                                                      |
     |------------|--------------------------------------------------------------------------------------------|
     | vid        | its number in the trace, unique                                                            |
-    | trace      | the `Trace` that it belongs to                                                             |
+    | owner      | a weak reference to its trace: a view holds its base in C++, where no collector finds cycles |
     | pytype     | the class that the program sees (`torch.Tensor`, `torch.nn.Parameter`)                      |
     | source     | for inputs: where the real tensor comes from, else None                                    |
     | sizes, strides, offset | metadata as Python ints and `SymInt`s                                          |
@@ -75,7 +75,7 @@ class TracedTensor(torch.Tensor):
     | meta       | its twin on the meta device, made on demand                                                 |
     """
 
-    __slots__ = ("vid", "trace", "pytype", "source", "sizes", "strides", "offset", "dense", "storage_id", "constant", "meta")
+    __slots__ = ("vid", "owner", "pytype", "source", "sizes", "strides", "offset", "dense", "storage_id", "constant", "meta")
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     #: Set by `dispatch.py`.
@@ -84,6 +84,11 @@ class TracedTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         return cls.handler(func, args, kwargs or {})
+
+    @property
+    def trace(self) -> Any:
+        """The `Trace` that it belongs to; None when that is gone."""
+        return self.owner()
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if not hasattr(self, "sizes"):
@@ -140,7 +145,7 @@ def make(
     vid = trace.next_vid
     trace.next_vid = vid + 1
     x.vid = vid
-    x.trace = trace
+    x.owner = trace.ref
     x.pytype = torch.Tensor
     x.source = None
     x.sizes = sizes

@@ -35,11 +35,10 @@ INT64 = range(-(2**63), 2**63)
 class Node:
     """A source in the tree: its checks and what is read from it."""
 
-    __slots__ = ("base", "checks", "children", "first", "numbers", "reg", "source", "tensor", "var", "wants_var")
+    __slots__ = ("checks", "children", "first", "numbers", "reg", "source", "tensor", "var", "wants_var")
 
-    def __init__(self, source: Source, base: Node | None) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
-        self.base = base
         self.first = -1  # the first guard here or below
         self.numbers = False  # sizes, strides or the offset are read from it
         self.checks: list[tuple[int, Guard]] = []
@@ -84,7 +83,7 @@ class Compiler:
         n = self.nodes.get(source)
         if n is None:
             base = self.node(source.base) if source.base is not None else None
-            n = self.nodes[source] = Node(source, base)
+            n = self.nodes[source] = Node(source)
             (self.roots if base is None else base.children).append(n)
             if base is not None and source.op in INT_SOURCES:
                 base.numbers = True
@@ -96,10 +95,11 @@ class Compiler:
                 self.state.append((index, guard))
                 continue
             n = self.node(guard.source)
-            above: Node | None = n
-            while above is not None and above.first < 0:
+            above = n
+            while above.first < 0:
                 above.first = index
-                above = above.base
+                if above.source.base is not None:
+                    above = self.nodes[above.source.base]
             kind = guard.kind
             if kind in CROSS:
                 self.cross.append((index, guard))

@@ -182,6 +182,7 @@ def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
         tracebacks.restore(world.raised_outside)
+        world.passing.clear()  # their tracebacks hold the interpreter's frames, and these the world
         vm.frame = vm.exc = None
 
 

@@ -66,7 +66,11 @@ class Context:
 
 def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
     """Print and compile the function for `capture`, a capture of `fn`. Raises CannotReconstruct and CannotResume."""
-    return Emitter(capture, fn, context, start).finish()
+    emitter = Emitter(capture, fn, context, start)
+    try:
+        return emitter.finish()
+    finally:
+        del emitter.builder  # they know each other: left alone, only the garbage collector would free them, and the capture with them
 
 
 class Emitter:

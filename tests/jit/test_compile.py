@@ -17,6 +17,7 @@ import torch
 import pliant
 from pliant import native
 from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError
+from pliant.graph.trace import Trace
 from pliant.jit import emit as emit_module
 
 X = torch.arange(6.0).reshape(3, 2)
@@ -144,6 +145,20 @@ def test_a_compiled_module_can_be_collected():
     del m, c
     gc.collect()
     assert [r() for r in refs] == [None, None]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_capture_leaves_nothing_behind(grad):
+    """Views of traced tensors hold their bases in C++, where the garbage collector sees no cycle."""
+    w = torch.nn.Parameter(torch.ones(2, 4))
+    pliant.reset()
+    gc.collect()
+    before = {id(o) for o in gc.get_objects() if type(o) is Trace}
+    with torch.set_grad_enabled(grad):
+        compiled(lambda x: torch.nn.functional.linear(x.t(), w.t()).view(-1)[1:] + 1)(torch.ones(2, 3))
+    pliant.reset()
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is Trace and id(o) not in before]
 
 
 def test_two_ways_of_compiling_one_function_do_not_mix():

@@ -38,20 +38,23 @@ METADATA_WRITERS = frozenset(
 
 def leaves(value: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dicts, in order."""
+    if not isinstance(value, (list, tuple, dict)):
+        return [value]
     out: list[Any] = []
     collect(value, out)
     return out
 
 
+COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
+
+
 def collect(value: Any, out: list[Any]) -> None:
-    if isinstance(value, (list, tuple)):
-        for v in value:
+    """Add the leaves of a list, tuple or dict."""
+    for v in value.values() if isinstance(value, dict) else value:
+        if type(v) in COMMON or not isinstance(v, (list, tuple, dict)):
+            out.append(v)
+        else:
             collect(v, out)
-    elif isinstance(value, dict):
-        for v in value.values():
-            collect(v, out)
-    else:
-        out.append(value)
 
 
 def tensors(value: Any) -> list[TracedTensor]:

@@ -373,7 +373,8 @@ class Writer:
         symbols = check.expr.symbols()
         values = [f"{s.name} = {{{s.name}}}" for s in symbols[:SHOWN]] + ["…"] * (len(symbols) > SHOWN)
         shown = f" + f' ({', '.join(values)})'" if values and not check.message else ""
-        return f"raise {check.error.__name__}({check.text!r}{shown})"
+        line = f" + {source_line(check.site)!r}" if not check.message else ""
+        return f"raise {check.error.__name__}({check.text!r}{shown}{line})"
 
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
@@ -464,6 +465,13 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Expr)
 RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 AS_STRIDED = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_.default}
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
+
+
+def source_line(site: Any) -> str:
+    """The user's line at a site, as the last line of a message; empty where there is none to show."""
+    code = getattr(site, "code", None)
+    text = linecache.getline(code.co_filename, site.lineno).strip() if code is not None else ""
+    return f"\n    {text}" if text else ""
 
 
 def with_deletions(steps: list[Step], returned: set[str]) -> list[list[str]]:

@@ -234,7 +234,8 @@ class World:
         return v
 
     def integer(self, v: int, source: Source) -> Any:
-        """Arguments are symbolic at once (but 0 and 1); what hangs on objects becomes so after its first change."""
+        """Arguments are symbolic at once (but 0 and 1), and so are lists that a data object holds; what else hangs on objects becomes so
+        after its first change."""
         if not INT_MIN <= v <= INT_MAX:
             return self.constant(v, source)
         h = self.history
@@ -246,7 +247,8 @@ class World:
         changed = h is not None and (h.is_dynamic(source) or (h.kin and self.kin_changed(source, h.kin)))
         if not changed:
             special = v in SPECIALIZED_INTS and not self.in_loop and source.op != "index"
-            if special or (self.dynamic is not True and (source.root.op != "local" or through_attribute(source))):
+            at_once = source.root.op == "local" and (not through_attribute(source) or (source.op == "index" and self.in_data(source)))
+            if special or (self.dynamic is not True and not at_once):
                 return self.constant(v, source)
         seen = self.reads.get((source, "int"), UNSET)
         if seen is not UNSET:
@@ -260,8 +262,12 @@ class World:
         """Whether another int of the same list, or of the same argument that is no module, was seen to change: this one will."""
         if source.op == "index" and source.base in kin:
             return True
+        return holder(source) in kin and self.in_data(source)
+
+    def in_data(self, source: Source) -> bool:
+        """Whether the path to a value begins at an argument that is an object, no module, and enters none."""
         first = holder(source)
-        if first is None or first not in kin:
+        if first is None:
             return False
         is_module = self.module_holders.get(first)
         if is_module is None:

@@ -379,6 +379,8 @@ def number(v: z3.ExprRef, kind: type) -> Scalar:
     """A value of z3's model as Python's."""
     if kind is bool:
         return z3.is_true(v)
+    if not z3.is_int_value(v) and not z3.is_rational_value(v) and not z3.is_algebraic_value(v):
+        raise Inexpressible(v)  # in terms of a function that z3 knows nothing about
     if kind is int:
         return v.as_long()
     f = v.as_fraction() if z3.is_rational_value(v) else v.approx(20).as_fraction()

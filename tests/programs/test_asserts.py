@@ -1,0 +1,168 @@
+"""Runtime assertions in whole programs: what eager would have raised for is raised, early, with the user's line; no more than needed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+import torch
+
+import pliant
+from pliant.codegen import aten
+from tests.helpers import compiled
+
+
+@pytest.fixture
+def sources(monkeypatch):
+    """The text of every program that is generated from now on."""
+    found = []
+    original = aten.compile_text
+
+    def note(source, name, namespace):
+        found.append(source)
+        return original(source, name, namespace)
+
+    monkeypatch.setattr(aten, "compile_text", note)
+    return found
+
+
+def line_of(fn, text):
+    """`file:line` of the first line of `fn` that contains `text`."""
+    lines, first = inspect.getsourcelines(fn)
+    return f"test_asserts.py:{first + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+def raised(fn, *args):
+    with pytest.raises(Exception) as info:
+        fn(*args)
+    return info.value
+
+
+def whole(*values):
+    return torch.tensor(values)
+
+
+def checked(x, sizes):
+    n, m = sizes[0].item(), sizes[1].item()
+    torch._check(n >= 2, lambda: "n is too small")
+    torch._check(m <= 7, lambda: "m is too large")
+    y = x * n
+    return y + m
+
+
+def test_several_assertions_each_with_its_own_words():
+    f = compiled(checked)
+    x = torch.ones(3)
+    assert f(x, whole(2, 7)).tolist() == [9.0] * 3
+    for sizes, words in ((whole(1, 7), "too small"), (whole(2, 8), "too large"), (whole(0, 9), "too small")):
+        want, got = raised(checked, x, sizes), raised(f, x, sizes)
+        assert type(got) is type(want) and words in str(want) and words in str(got)
+    assert f(x, whole(3, 0)).tolist() == [3.0] * 3
+    assert pliant.stats()["captures"] == 1 and pliant.stats()["graph_breaks"] == 0
+
+
+def test_an_assertion_stands_before_what_does_not_need_its_values(sources):
+    compiled(checked)(torch.ones(3), whole(2, 7))
+    (text,) = sources
+    assert text.index("u0 = ") < text.index("too small") < text.index("u1 = ") < text.index("too large") < text.index(" * ")
+
+
+def test_implied_assertions_are_not_emitted(sources):
+    def fn(x, sizes):
+        n, m = sizes[0].item(), sizes[1].item()
+        torch._check(n >= 4)
+        torch._check(n >= 1)
+        torch._check(n + m >= m)
+        torch._check(n * 2 > 7)
+        torch._check(m == n)
+        torch._check(m > 3)
+        return x + n
+
+    f = compiled(fn)
+    assert f(torch.ones(2), whole(4, 4)).tolist() == [5.0, 5.0]
+    assert sum(text.count("raise ") for text in sources) == 2
+    assert isinstance(raised(f, torch.ones(2), whole(4, 5)), RuntimeError)
+    assert isinstance(raised(f, torch.ones(2), whole(3, 3)), RuntimeError)
+
+
+def fill(x, lengths):
+    parts = torch.split(x, lengths.tolist())
+    return torch.cat([p * 2 for p in parts])
+
+
+def test_an_error_without_words_names_the_line_and_the_values():
+    f = compiled(fill)
+    assert f(torch.ones(6), whole(1, 2, 3)).shape == (6,)
+    assert isinstance(raised(fill, torch.ones(6), whole(1, 2, 4)), RuntimeError)
+    got = raised(f, torch.ones(6), whole(1, 2, 4))
+    assert isinstance(got, RuntimeError) and line_of(fill, "torch.split") in str(got), str(got)
+    assert "torch.split(x, lengths.tolist())" in str(got), str(got)
+    assert re.search(r"= 4\b", str(got)), str(got)
+
+
+def test_assertions_of_a_training_graph():
+    def fn(x, w, sizes):
+        n = sizes[0].item()
+        torch._check(n >= 2, lambda: "too few")
+        y = (x * w).view(n, -1)
+        m = sizes[1].item()
+        torch._check(m != 3, lambda: "three")
+        return (y * m).sum()
+
+    f = compiled(fn)
+    w = torch.full((6,), 2.0, requires_grad=True)
+    for sizes in (whole(2, 5), whole(3, 4)):
+        w.grad = None
+        f(torch.arange(6.0), w, sizes).backward()
+        assert w.grad.tolist() == (torch.arange(6.0) * sizes[1]).tolist()
+    assert "too few" in str(raised(f, torch.arange(6.0), w, whole(1, 5)))
+    assert "three" in str(raised(f, torch.arange(6.0), w, whole(2, 3)))
+    assert isinstance(raised(fn, torch.arange(6.0), w, whole(4, 5)), RuntimeError)
+    assert line_of(fn, "view(n, -1)") in str(raised(f, torch.arange(6.0), w, whole(4, 5)))
+    assert pliant.stats()["captures"] == 1
+
+
+def inner(x, n):
+    return x.narrow(0, 0, n)
+
+
+def test_an_assertion_of_an_inlined_callee_names_the_line_of_the_callee():
+    def fn(x, sizes):
+        return inner(x + 1, sizes[0].item()) * 2
+
+    f = compiled(fn)
+    assert f(torch.ones(5), whole(3)).shape == (3,)
+    assert isinstance(raised(fn, torch.ones(5), whole(6)), RuntimeError)
+    assert line_of(inner, "narrow") in str(raised(f, torch.ones(5), whole(6)))
+
+
+def test_assertions_after_a_graph_break():
+    def fn(x, sizes):
+        n = sizes[0].item()
+        torch._check(n > 0, lambda: "before")
+        y = x * n
+        pliant.graph_break()
+        m = sizes[1].item()
+        torch._check(m > n, lambda: "after")
+        return y.sum() + m
+
+    f = compiled(fn)
+    assert f(torch.ones(2), whole(1, 2)).item() == 4.0
+    assert "before" in str(raised(f, torch.ones(2), whole(0, 2)))
+    assert "after" in str(raised(f, torch.ones(2), whole(2, 2)))
+    assert f(torch.ones(2), whole(2, 5)).item() == 9.0
+    assert pliant.stats()["graph_breaks"] == 1
+
+
+def test_nothing_is_written_before_an_assertion_fails():
+    def fn(x, state, sizes):
+        n = sizes[0].item()
+        torch._check(n > 0, lambda: "positive")
+        state.add_(1)
+        return x * n
+
+    f, state = compiled(fn), torch.zeros(2)
+    f(torch.ones(2), state, whole(1))
+    raised(f, torch.ones(2), state, whole(0))
+    assert state.tolist() == [1.0, 1.0]

@@ -16,8 +16,9 @@ FIRST = ((0, 0, ROWS),)
 FEW = Dim("rows", min=1, max=256)
 
 
-@program("133653", lambda n: (data(n, 3, 8, 8), data(4, 3, 3, 3), data(4, 5)), dims=FIRST, captures=2)  # eager normalizes an empty batch in another way
+@program("133653", lambda n: (data(n, 3, 8, 8), data(4, 3, 3, 3), data(4, 5)), dims=FIRST, captures=2)
 def small_resnet(x: Tensor, kernel: Tensor, head: Tensor) -> Tensor:
+    """Eager normalizes an empty batch in another way."""
     y = F.conv2d(x, kernel, padding=1)
     y = F.relu(F.batch_norm(y, torch.zeros(4), torch.ones(4)))
     y = y + F.conv2d(x, kernel, padding=1)

@@ -7,6 +7,7 @@ found to serve all sizes (`GENERAL`: `tests/graph/test_general.py` holds each of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from pliant.graph import symnode
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 
@@ -54,10 +56,26 @@ def batch_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
     return out if bound.get("bias") is None else out + bound["bias"].view(shape)
 
 
+def group_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """`F.group_norm` without its look at the sizes: that one value is no group is asserted instead."""
+    bound = dict(zip(("input", "num_groups", "weight", "bias", "eps"), args)) | kwargs
+    x, groups = bound["input"], bound["num_groups"]
+    if x.dim() < 2 or type(groups) is not int or groups < 1:
+        return fn(*args, **kwargs)
+    values = x.shape[0] * x.shape[1] // groups * math.prod(x.shape[2:])
+    words = "Expected more than 1 value per channel when training"
+    if type(values) is torch.SymInt:
+        x.trace.scope.assume(ops.ne(values.node.expr, 1), symnode.site_hook(), words, ValueError)
+    elif values == 1:
+        return fn(*args, **kwargs)
+    return torch.group_norm(x, groups, bound.get("weight"), bound.get("bias"), bound.get("eps", 1e-5))
+
+
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
     torch._C._nn.scaled_dot_product_attention: attention,
     F.batch_norm: batch_norm,
+    F.group_norm: group_norm,
 }
 
 

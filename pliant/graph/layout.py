@@ -120,8 +120,9 @@ def general(scope: Scope, cond: Expr, site: Any) -> bool:
     """The answer to a question of PyTorch's own code on sizes that only the run knows, or declared ones: proved, or the general case.
 
     C++ code asks whether a size is 0 or 1, or two sizes are the same, to take a short cut; the general path is right for all sizes, the
-    kernels that it reaches look again (`tests/graph/test_general.py` sweeps over what PyTorch offers). Other questions are decided (`DataDependent`, where there is no hint), and so is one on a
-    declared size for which the short cut is right in this call: it may be a check.
+    kernels that it reaches look again (`tests/graph/test_general.py` sweeps over them; `emptiness.py` has those that do not). Other
+    questions are decided (`DataDependent`, where there is no hint), and so is one on a declared size for which the short cut is right
+    in this call: it may be a check.
     """
     if scope.known_true(cond):
         return True

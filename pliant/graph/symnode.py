@@ -173,7 +173,7 @@ class SymNode:
         return self.guard_int()
 
     def bool_(self) -> bool:
-        """What Python's `bool` asks, be it the program's or `torch.nn.functional`'s: that may lead to an exception, so it is no short cut."""
+        """What Python's `bool` asks, be it the program's or `torch.nn.functional`'s: an exception may hang on it, so it is no short cut."""
         c = self.expr.const
         return bool(c) if c is not None else self.decide(layout.Framework.metadata > 0)
 

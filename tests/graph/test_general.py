@@ -59,6 +59,7 @@ SAMPLES: dict[str, Callable[[torch.Tensor], Any]] = {
 CAREFUL: dict[str, Callable[[torch.Tensor], Any]] = {
     "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
     "attention.batch": lambda x: F.scaled_dot_product_attention(x[:, None, None], x[:, None, None], x[:, None, None]),
+    "group_norm": lambda x: F.group_norm(x.unsqueeze(-1), 2),
     "batch_norm": lambda x: F.batch_norm(x, B, B.square() + 1, B, W[0]),
 }
 FIRST_AND_OTHERS = (5, 1, 0, 2, 8)

@@ -6,15 +6,17 @@ The domain is the outer dims flattened, times the blocks that the vector dim is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
-from pliant.codegen.cpu.dtypes import BYTES, cast, constant
+from pliant.codegen.cpu.dtypes import BYTES, cast, constant, from_memory
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.scalars import scalar
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
+from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.lower.loops import Node, Size, Store
 from pliant.lower.schedule import Schedule, Sweep, padded, reachable
 
@@ -41,6 +43,11 @@ class Body:
             self.where[s.vector] = STRIP
         for k, d in enumerate(s.inner):
             self.where[d] = SWEEP + k
+        self.tile = None if checked else s.tile  # checks are made access by access
+        if self.tile is not None:
+            assert s.vector is not None
+            self.where[self.tile], self.where[s.vector] = STRIP, MID
+        self.tiles: dict[int, Tile] = {}
         self.vector_bit = 0 if s.vector is None else 1 << s.vector
         self.homes = self.find_homes()
         self.loads: dict[int, Access] = {}
@@ -148,6 +155,15 @@ class Body:
             start = b.op(f"getelementptr i8, ptr {base.ref}, i64 {at.ref}", "ptr")
             self.saved[id(n)] = Access(0, n.dtype, start, strides, ZERO, scratch=True)
 
+    def make_tiles(self) -> None:
+        s = self.s
+        self.tile_rows = 1
+        if self.tile is not None:
+            assert s.vector is not None
+            self.tile_rows = rows(s.lanes, [n.dtype for n in s.tiled])
+            for n in s.tiled:
+                self.tiles[id(n)] = Tile(self.b, self.loads[id(n)], s.vector, s.lanes, self.tile_rows)
+
     def fail(self, cond: Value, number: int) -> None:
         """Leave with `number` if `cond`."""
         b = self.b
@@ -166,6 +182,7 @@ class Body:
         b.line("store i32 0, ptr %rc")
         self.read_arguments()
         self.make_scratch()
+        self.make_tiles()
         self.domain()
         b.enter("leave")
         if self.heap is not None:
@@ -210,6 +227,9 @@ class Body:
 
         def one(i: Value, carried: list[Value]) -> list[Value]:
             point = frame.child()
+            if self.tile is not None:
+                self.point(point, block, (i, b.add(first, length)))
+                return []
             if self.mid is not None:
                 self.move(point, self.mid, i)
             self.evaluate(self.at_home(self.s.nodes, MID), [point])
@@ -219,7 +239,7 @@ class Body:
         if self.mid is None:
             one(ZERO, [])
         else:
-            b.loop(first, b.add(first, length), 1, [], one, "mid")
+            b.loop(first, b.add(first, length), self.tile_rows, [], one, "mid")
         following = b.add(at, length)
         end = b.block
         b.jump(head)
@@ -247,8 +267,11 @@ class Body:
             if a.strides[d].ref != "0" and a in frame.pointers:
                 frame.pointers[a] = step(self.b, frame.pointers[a], self.b.times(counter, a.strides[d]), a)
 
-    def point(self, frame: Frame, block: Value) -> None:
-        """One point of the outer dims: all strips of its block of the vector dim, or the sweeps of its row."""
+    def point(self, frame: Frame, block: Value, tile: tuple[Value, Value] | None = None) -> None:
+        """One point of the outer dims: all strips of its block of the vector dim, or the sweeps of its row.
+
+        `tile`: where a block of the tiled dim starts, and where that dim's run ends.
+        """
         s, b = self.s, self.b
         if s.vector is None or s.reduces_vector:
             self.strip([frame])
@@ -256,7 +279,10 @@ class Body:
         n = self.size(self.kernel.dims[s.vector])
         start = b.binary("mul", block, Value("%block", "i64"))
         stop = b.intrinsic("smin", b.add(start, Value("%block", "i64")), n)
-        self.vectors(start, stop, [], self.strips, frame)
+        if tile is None:
+            self.vectors(start, stop, [], self.strips, frame)
+        else:
+            self.vectors(start, stop, [], functools.partial(self.tiled_strips, *tile, stop), frame)
 
     def vectors(
         self,
@@ -331,6 +357,36 @@ class Body:
 
     def strips(self, frames: list[Frame], carried: list[list[Value]]) -> list[list[Value]]:
         self.strip(frames)
+        return carried
+
+    def tiled_strips(
+        self, low: Value, high: Value, stop: Value, frames: list[Frame], carried: list[list[Value]]
+    ) -> list[list[Value]]:  # fmt: skip
+        """A strip of the vector dim (which ends at `stop`) at a block of the tiled dim that starts at `low`."""
+        b, s, frame = self.b, self.s, frames[0]
+        assert self.tile is not None and s.vector is not None
+        dim = self.tile
+        here = b.intrinsic("smin", b.sub(high, low), const(self.tile_rows, "i64"))
+        if frame.lanes > 1:
+            wide = b.sub(stop, frame.counters[s.vector])
+            for n in s.tiled:
+                access = self.loads[id(n)]
+                pointer = step(b, frame.pointers[access], low, access)
+                for node, stride in zip(access.index, access.index_strides):
+                    pointer = step(b, pointer, b.times(frame.values[id(node)], stride), access)
+                self.tiles[id(n)].fill(pointer, here, wide)
+        self.evaluate(self.at_home(s.nodes, MID), frames)
+
+        def row(k: Value, inside: list[Value]) -> list[Value]:
+            point = frame.child()
+            self.move(point, dim, b.add(low, k))
+            if frame.lanes > 1:
+                for n in s.tiled:
+                    point.values[id(n)] = from_memory(b, self.tiles[id(n)].vector_at(k), n.dtype)
+            self.strip([point])
+            return []
+
+        b.loop(ZERO, here, 1, [], row, "row")
         return carried
 
     def strip(self, frames: list[Frame]) -> None:

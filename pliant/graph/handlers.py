@@ -66,6 +66,9 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         raise Untraceable(func, "a complex number cannot be symbolic", "data-dependent")
     kind = bool if x.dtype is torch.bool else float if x.dtype.is_floating_point else int
     symbol = trace.unbacked(kind, lo=0 if x.dtype in UNSIGNED else None)
+    if kind is int and x.dtype.itemsize < 8:
+        bounds = torch.iinfo(x.dtype)
+        trace.scope.learn(ops.and_(ops.ge(symbol, bounds.min), ops.le(symbol, bounds.max)))
     op = record(trace, func, args, kwargs, to_sym(trace.scope, symbol))
     op.binds.append(Bind(symbol, 0))
     return op.outs[0]
@@ -155,7 +158,9 @@ def unique(trace: Any, func: Any, args: tuple, kwargs: dict) -> tuple:
             return unique_dim(trace, aten.unique_dim_consecutive.default, (x, dim, bool(inverse), bool(counts)), {})
     else:
         inverse, counts = option(args, kwargs, 2, "return_inverse"), option(args, kwargs, 3, "return_counts")
-    u = new_size(trace, func, numel(trace, x.sizes))
+    elements = numel(trace, x.sizes)
+    u = new_size(trace, func, elements)
+    trace.scope.learn(ops.ge(u, ops.min_(trace.scope.ctx.lift(elements), 1)))
     n = (to_sym(trace.scope, u),)
     none = (0,)
     out = (

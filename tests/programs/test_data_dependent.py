@@ -137,3 +137,30 @@ def test_indexing_with_a_number_from_data(key: Callable) -> None:
     assert pliant.stats()["captures"] == 1
     with pytest.raises(RuntimeError, match="is false at"):
         run(torch.arange(16.0).reshape(4, 4), torch.tensor(4))
+
+
+def test_a_number_is_within_its_type() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        n = x[0].item()
+        if n > 127 or n < -128:  # proved: no branch
+            return x - 1
+        return x.float() + n
+
+    run = compiled(fn)
+    for n in (5, 0, 127, -128):
+        x = torch.tensor([n, 1], dtype=torch.int8)
+        assert torch.equal(run(x), fn(x))
+    assert pliant.stats()["captures"] == 1
+
+
+def test_what_is_unique_of_something_is_something() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        n = torch.unique(x).shape[0]
+        if n == 0:  # proved: no branch, where x has elements
+            return x
+        return x / n
+
+    run = compiled(fn)
+    for k in (5, 3, 2):
+        assert torch.equal(run(torch.arange(float(k))), fn(torch.arange(float(k))))
+    assert pliant.stats()["captures"] == 1

@@ -663,6 +663,84 @@ both = {<I>, <I>} | {1}
 both.discard(1)
 <new:I> = len(both)
 
+def <fn:T>(t):
+    for i in range(<I> % 4 + 1):
+        try:
+            <func>
+            if i == <I> % 3:
+                return <ret>
+        finally:
+            SEEN.append(i)
+    return t
+<new:T> = <=1>(<T>)
+
+def <fn:T>(t):
+    def inner(n):
+        got = yield t * n
+        while got:
+            got = yield t + got
+        return n
+    <func>
+    total = yield from inner(<I> % 5)
+    yield <ret> + total
+g = <=1>(<T>)
+<new:T> = next(g)
+<new:T> = g.send(<I> % 3 + 1)
+<new:L> = list(g) or [<T>]
+
+<new:I> = <I>
+def <fn:T>(t):
+    nonlocal <=1>
+    for v in gen(t, 3):
+        <=1> += 1
+        yield v + <=1>
+<new:L> = [a + b for a, b in zip(<=2>(<T>), <=2>(<T>))]
+
+cells = []
+for i in range(<I> % 3 + 1):
+    def keep(t, i=i):
+        return t * i + len(cells)
+    cells.append(keep)
+<new:T> = functools.reduce(lambda t, f: f(t), cells, <T>)
+
+def <fn:T>(*args, **kw):
+    return helper(*args, **{**kw, 'bias': <I>})
+<new:T> = <=1>(*[<T>, <I>][:2], <T>, z=1)
+
+data = Data(<T>, k=<I>)
+data.parts.append(<I>)
+<new:T> = dataclasses.replace(data, k=<I> % 7).total() + len(dataclasses.fields(data))
+
+try:
+    risky(<T>, <I>)
+except ValueError as err:
+    SEEN.append(err.__traceback__ is not None)
+    kept = err
+except KeyError:
+    <block>
+else:
+    kept = None
+
+try:
+    try:
+        risky(<T>, <I>)
+    except KeyError as err:
+        raise TypeError('again') from err
+    finally:
+        SEEN.append('left')
+except (TypeError, ValueError) as err:
+    SEEN.append((type(err).__name__, repr(err.__context__)))
+
+square = {k * k % 7 for k in <N:var>}
+<new:N> = sorted(square | {<I> % 3}) + [k for k in <N:var> if (h := k % 3) and h != 2]
+
+whole, rest = divmod(-x.shape[0] - <I>, 3)
+<new:I> = whole * 2 + rest + (-<I>) // max(x.shape[0], 1) - (-<I>) % x.shape[1]
+
+<new:T> = <T:var>
+<new:T> = <=1>[:]
+<new:T> = <=1>.view(-1).view(x.shape) if <=1>.is_contiguous() else <=1>
+
 <new:L> = <L:var>
 <=1>.append(<T>)
 
@@ -687,6 +765,11 @@ torch.add(<T>, <T>, out=<T:var>)
 <T:var>.reshape(-1)[:2] *= 2
 <L>[0].sub_(1)
 <O>.t.add_(1)
+<T:var>[1:].add_(<T:var>[:-1].clone())
+<T:var>.data.mul_(2)
+<T:var>.view(-1)[::2].sub_(<I>)
+<T:var>.transpose(0, 1)[0] = <I>
+<L:var>[-1][0].fill_(<F>)
 """),
     "loop": rows(r"""
 <T:own> = <T:own> + <T>
@@ -734,6 +817,40 @@ if <C> > <F>:
     <block>
 else:
     <block>
+
+g = chain(<T>, <I> % 4)
+<new:T> = opaque(next(g))
+<new:L> = list(g) or [<T>]
+
+g = chain(<T>, 3)
+for <loc:T> in g:
+    pliant.graph_break()
+    <block>
+    if <B>:
+        break
+g.close()
+
+def <fn:T>(t):
+    try:
+        yield opaque(t)
+        <func>
+        yield <ret>
+    finally:
+        SEEN.append(crc(<I>))
+for <loc:T> in <=1>(<T>):
+    <loop>
+
+def <fn:T>(t):
+    for i in range(<I> % 4 + 1):
+        try:
+            pliant.graph_break()
+            if i == 1:
+                return opaque(t)
+        finally:
+            t = t + i
+            pliant.graph_break()
+    return t
+<new:T> = <=1>(<T>)
 
 for <loc:T> in <L>[:4]:
     <loop>

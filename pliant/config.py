@@ -27,6 +27,9 @@ class Config:
     or declared dims: a table made of what the user said of each parameter (`jit/dims.py`).
     fullgraph: a graph break is an error.
     backend: "aten", another registered name, or a callable `(GraphModule, example_inputs) -> callable`.
+    mode, options: for a backend that is not pliant's own, as `torch.compile` hands them over.
+    entry_limit: compiled versions of one code object.
+    below: functions that are called by what a graph break leaves to CPython are compiled, too.
     strict: internal errors are raised instead of falling back to eager PyTorch (default: the environment variable PLIANT_STRICT).
     """
 
@@ -37,3 +40,4 @@ class Config:
     mode: str | None = None
     options: tuple[tuple[str, Any], ...] = ()
     entry_limit: int = ENTRY_LIMIT
+    below: bool = True

@@ -15,6 +15,7 @@ variant of their own.
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -48,21 +49,33 @@ OWN: dict[str, Compiler | str | None] = {"aten": compile_region, "native": "plia
 """Our own backends; one that takes long to import is named by its place."""
 
 
-def lookup(backend: str | Backend) -> Compiler:
-    """The compiler of this name, or of this Dynamo-style callable. Raises ValueError for a name that nobody knows."""
+def lookup(backend: str | Backend, extra: dict[str, Any] | None = None) -> Compiler:
+    """The compiler of this name, or of this Dynamo-style callable. Raises ValueError for a name that nobody knows.
+
+    `extra`: keywords for a backend that is not ours.
+    """
     if callable(backend):
-        return from_callable(backend)
+        return from_callable(functools.partial(backend, **extra) if extra else backend)
     if backend == "eager":
         return from_callable(run_module)
     own = OWN.get(backend)
     if own is None:
-        return from_callable(theirs(backend))
+        found = theirs(backend)
+        return from_callable(functools.partial(found, **extra) if extra else found)
     return pkgutil.resolve_name(own) if isinstance(own, str) else own
 
 
-def compile_graph(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", backend: str | Backend = "aten") -> Executable:
-    """The executable of a captured graph by this backend; arguments as for `compile_region`."""
-    return lookup(backend)(trace, inputs, outputs, name=name)
+def compile_graph(
+    trace: Any,
+    inputs: list[Any],
+    outputs: Any,
+    *,
+    name: str = "region",
+    backend: str | Backend = "aten",
+    extra: dict[str, Any] | None = None,
+) -> Executable:
+    """The executable of a captured graph by this backend; arguments as for `compile_region` and `lookup`."""
+    return lookup(backend, extra)(trace, inputs, outputs, name=name)
 
 
 def theirs(name: str) -> Backend:
@@ -186,6 +199,7 @@ class Variants:
 
 
 def name_of(backend: Any) -> str:
+    backend = getattr(backend, "func", backend)  # of a partial
     return getattr(backend, "__qualname__", None) or type(backend).__name__
 
 

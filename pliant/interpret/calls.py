@@ -228,6 +228,9 @@ def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
+        inner = getattr(fn, "_torchdynamo_orig_callable", None)
+        if inner is not None and (inner.__module__ or "").startswith("torch.optim."):  # TorchDynamo's own mark, not the user's
+            return call(inner, args, kwargs)
         code, reason = policy.break_of(fn)
         raise Break(code, reason, clean=True)
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)

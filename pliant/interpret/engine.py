@@ -15,7 +15,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, symnode
 from pliant.graph.resizing import symbolic_resizing
-from pliant.graph.trace import TorchOp, Trace
+from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
@@ -79,8 +79,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     if torch._C._len_torch_function_stack() and globalstate.user_modes():
         return through_modes(fn, args, kwargs)
     trace = vm.trace
-    rec = TorchOp(fn, args, kwargs, None, current_site())
-    trace.torch_ops.append(rec)
+    rec = trace.torch_call(fn, args, kwargs)
     n = len(trace.ops)
     guesses = layout.Framework.guesses
     try:

@@ -10,6 +10,7 @@ in place of keeping them (`lower/autograd.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,12 +36,30 @@ def l_apply(args: tuple, kw: dict) -> Any:
     located = bind(APPLY, args, kw)
     if located is None:
         raise_binding_error(APPLY, args, kw)
+    trace = vm.trace
+    n, n_torch = len(trace.ops), len(trace.torch_ops)
     out = run_frame(APPLY, located)
+    # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
+    del trace.torch_ops[n_torch:]
+    trace.torch_call(as_function(args[0]), args[1:], kw).out = out
+    for op in trace.ops[n:]:
+        op.torch_index = n_torch
     results = out if isinstance(out, tuple) else (out,)
     node = next((t.grad_fn for t in results if type(t) is vm.traced_type and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         rehearse(args[0], node, results)
     return out
+
+
+def as_function(cls: type) -> Callable[..., Any]:
+    """`cls.apply` as a plain function, which is what the nodes of a graph can name."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)  # type: ignore[attr-defined]
+
+    apply.__name__ = apply.__qualname__ = f"apply_{cls.__name__}"
+    apply.__module__ = cls.__module__
+    return apply
 
 
 def rehearse(cls: type, ctx: Any, results: tuple) -> None:
@@ -85,6 +104,24 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     for op in trace.ops[n:]:
         op.again = True
     return out
+
+
+# -- switches ------------------------------------------------------------------------------------------------------
+def switch(setter: Any, getter: Callable[..., Any]) -> None:
+    """A setting that later operators obey: backends that get the Torch-level graph find the call in it."""
+
+    def put(args: tuple, kw: dict) -> None:
+        *which, value = args
+        if kw or getter(*which) != value:
+            vm.trace.torch_call(setter, args, kw)
+            setter(*args, **kw)
+
+    lookaside(setter)(put)
+
+
+switch(torch._C._set_grad_enabled, torch.is_grad_enabled)
+switch(torch.set_autocast_enabled, torch.is_autocast_enabled)
+switch(torch.set_autocast_dtype, torch.get_autocast_dtype)
 
 
 # -- profiler marks ------------------------------------------------------------------------------------------------

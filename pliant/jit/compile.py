@@ -15,7 +15,7 @@ from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config, env_flag
 from pliant.guards import source
-from pliant.jit import dims
+from pliant.jit import dims, modes
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
@@ -43,15 +43,15 @@ def compile(
     The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
     by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
     raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT). Without
-    `model` it is a decorator. Raises ValueError for an unknown backend and TypeError for what cannot be compiled.
+    `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend, PliantError for an
+    unknown mode or option, and TypeError for what cannot be compiled.
     """
     config = Config(
         backend=backend,
         dynamic=dims.table(dynamic) if isinstance(dynamic, Mapping) else dynamic,
         fullgraph=fullgraph,
         strict=env_flag("PLIANT_STRICT") if strict is None else strict,
-        mode=mode,
-        options=tuple(sorted((options or {}).items())),
+        **modes.settings(backend, mode, options),
     )
     backends.lookup(backend)  # an unknown name is an error now, not at the first call
     if model is None:

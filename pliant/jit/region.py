@@ -22,7 +22,7 @@ from pliant.guards.program import compile_guards
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.state import vm
-from pliant.jit import dims, resume
+from pliant.jit import dims, modes, resume
 from pliant.jit.below import Below
 from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Context, Emitted, emit
@@ -79,7 +79,8 @@ class Region:
         self.codes: list[weakref.ref[CodeType]] = []
         # a backend that gets the program before autograd does not see what autograd did to it
         self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
-        self.context = Context(self.cache, self.miss, self.build, Below(self.miss), all_symbols=config.backend != "aten")
+        below = Below(self.miss) if config.below else None
+        self.context = Context(self.cache, self.miss, self.build, below, all_symbols=config.backend != "aten")
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
@@ -256,7 +257,8 @@ class Region:
     def build(self, found: Capture, inputs: list, outputs: list, name: str) -> Any:
         """The executable of a captured graph, by the backend of this region."""
         began = time.perf_counter()
-        made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend)
+        extra = modes.for_backend(self.config)
+        made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend, extra=extra)
         events.emit("backend_compile", frame_id=found.frame_id, backend=self.config.backend, seconds=time.perf_counter() - began)
         return made
 

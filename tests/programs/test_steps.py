@@ -57,7 +57,8 @@ def same(make_step, captures=2, breaks=0):
             assert (x is None) is (y is None)
             assert x is None or torch.allclose(x, y, rtol=1e-4, atol=1e-5)
     stats = pliant.stats()
-    assert stats["captures"] <= captures and stats["graph_breaks"] == breaks, stats
+    why = [(e.fields["code"], e.fields["reason"]) for e in pliant.events.events("graph_break")]
+    assert stats["captures"] <= captures and stats["graph_breaks"] == breaks, (stats, why)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -290,3 +291,34 @@ def test_the_steps_tensors_are_let_go():
     watched = weakref.ref(x)
     del x
     assert watched() is None
+
+
+class Odd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.k = k
+        return x * x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 100 + ctx.k, None
+
+
+@pytest.mark.parametrize("backend", ["aten", "eager"])
+def test_backends_that_differentiate_see_what_autograd_saw(backend):
+    def program(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ w
+        with torch.no_grad():
+            z = (x * 2).sin()
+        return y, z * x + Odd.apply(x, 3), torch.is_grad_enabled()
+
+    fn = pliant.compile(program, backend=backend, strict=True)
+    for n in (3, 5):
+        results = []
+        for f in (program, fn):
+            x = t(n, 4, grad=True)
+            out = f(x, t(4, 3))
+            results.append([*out, *torch.autograd.grad(out[1].sum(), x)])
+        for want, got in zip(*results, strict=True):
+            assert torch.equal(want, got) and want.dtype is got.dtype if isinstance(want, torch.Tensor) else want is got

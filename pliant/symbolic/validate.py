@@ -238,14 +238,14 @@ class Text:
             if s.op == "sym":
                 name = quoted(s.value.name)  # type: ignore[union-attr]
                 out.append(f"(declare-const {name} {SORTS[s.kind]})")
-                out.append(f"(define-fun t{i} () {SORTS[s.kind]} {name})")
+                out.append(f"(define-fun pl_t{i} () {SORTS[s.kind]} {name})")
             else:
-                body = literal(s.value) if s.op == "const" else TABLE[s.op].smt.format(*[f"t{a}" for a in s.args])  # type: ignore[arg-type]
-                out.append(f"(define-fun t{i} () {SORTS[s.kind]} {body})")
+                body = literal(s.value) if s.op == "const" else TABLE[s.op].smt.format(*[f"pl_t{a}" for a in s.args])  # type: ignore[arg-type]
+                out.append(f"(define-fun pl_t{i} () {SORTS[s.kind]} {body})")
         return out
 
     def term(self, e: Expr) -> str:
-        return f"t{self.index[e]}"
+        return f"pl_t{self.index[e]}"
 
     def defined(self, roots: Iterable[Expr]) -> list[str]:
         """No divisor is zero, and what is taken bit by bit fits a machine word."""
@@ -259,9 +259,9 @@ class Text:
                 s = self.steps[i]
                 stack.extend(s.args)
                 if s.op in DIVISIONS:
-                    out.append(f"(not (= t{s.args[1]} {'0' if s.op in ('floordiv', 'mod', 'int_truediv') else '0.0'}))")
+                    out.append(f"(not (= pl_t{s.args[1]} {'0' if s.op in ('floordiv', 'mod', 'int_truediv') else '0.0'}))")
                 elif s.op in BITWISE:
-                    out += [fits_int64(f"t{a}") for a in s.args]
+                    out += [fits_int64(f"pl_t{a}") for a in s.args]
         return out
 
     def holds(self, c: Expr) -> str:

@@ -229,3 +229,11 @@ def test_planted_mistake_is_found_at_its_step(plant, program, step, monkeypatch)
     assert v.model and any("test_validate.py" in line for line in v.event.stack)
     with pytest.raises(ValidationError, match="step"):
         require_valid(scope)
+
+
+def test_symbols_may_have_any_name():
+    scope = Scope(record=True)
+    a, b = scope.backed("t1", hint=6, lo=0), scope.backed("t2", hint=4, lo=0)
+    assert scope.decide(ops.gt(ops.floordiv(a + b, 2), 3)) and scope.known_true(ops.ge(a + b, 8))
+    report = validate(scope)
+    assert report.violation is None and report.checked

@@ -143,7 +143,8 @@ def examine(name: str, pairs: Callable[[], Iterator[tuple[Any, Any, list[Sample]
     stats = pliant.stats()
     if out["status"] == "right" and stats.get("user_errors"):
         out |= {"note": f"{stats['user_errors']} captures found an exception of the program"}
-    breaks = collections.Counter(f"{e.fields['code']} {e.fields['reason'].splitlines()[0]} @ {place(e)}" for e in events.events("graph_break"))
+    found = [(e.fields["code"], e.fields["reason"].splitlines()[0], place(e)) for e in events.events("graph_break")]
+    breaks = collections.Counter(f"{code} {reason} @ {where}" for code, reason, where in found)
     return out | {k: stats[k] for k in ("captures", "recompiles", "graph_breaks", "fallbacks")} | {"breaks": breaks}
 
 

@@ -89,7 +89,7 @@ TORCHVISION = [
     seen("swin_t", num_classes=10),
     seen("swin_v2_t", num_classes=10),
     seen("vit_b_16", squares, num_classes=10, image_size=64),
-    seen("maxvit_t", squares, num_classes=10, input_size=(64, 64)),
+    seen("maxvit_t", lambda _: [((torch.randn(b, 3, 112, 112),), {}) for b in (2, 3, 1)], num_classes=10, input_size=(112, 112)),
     seen("fcn_resnet50", where=".segmentation", **SEGMENTER),
     seen("deeplabv3_mobilenet_v3_large", where=".segmentation", **SEGMENTER),
     seen("lraspp_mobilenet_v3_large", where=".segmentation", weights_backbone=None, num_classes=5),

@@ -220,6 +220,7 @@ ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
     "UNPACK_SEQUENCE": unpack_sequence,
     "UNPACK_EX": unpack_ex,
     "FORMAT_VALUE": format_value,
+    "BUILD_STRING": lambda f, n: (("call", runtime.build_string, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
     "IMPORT_NAME": import_name,
     "IMPORT_FROM": lambda f, name: (("call", runtime.import_from, (f.stack[-1], name), {}), 0, 1),
     "LIST_EXTEND": into(list.extend),

@@ -61,7 +61,7 @@ class UserError(Exception):
 SOURCED.add(Lazy)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.traced_type = TracedTensor
-vm.late_types = {TracedTensor, LateText, torch.SymInt, torch.SymFloat, torch.SymBool}
+vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.entry_point_type = engine.EntryPoint
 vm.capture_failed = CaptureFailed
 

@@ -675,6 +675,14 @@ def l_none(args: tuple, kw: dict) -> None:
     return None
 
 
+@lookaside(torch._assert)
+def l_assert(args: tuple, kw: dict) -> Any:
+    cond = args[0] if args else kw.get("condition")
+    if type(cond) is not vm.traced_type and truth(cond):
+        return None  # the message, which may be late, is not looked at
+    return graph_call(torch._assert, args, kw)
+
+
 LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 

@@ -23,6 +23,11 @@ def unpack_ex(value: Any, before: int, after: int) -> tuple:
     return (*r[:before], r[before : len(r) - after], *(r[len(r) - after :] if after else ()))
 
 
+def build_string(*parts: str) -> str:
+    """BUILD_STRING."""
+    return "".join(parts)
+
+
 def format_value(value: Any, conversion: int, spec: str) -> str:
     if conversion:
         value = (str, repr, ascii)[conversion - 1](value)

@@ -10,7 +10,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from pliant.interpret.state import Restart, vm
+
+
+TUPLES = {tuple, torch.Size}  # shapes, mostly
 
 
 class TextNeeded(Restart):
@@ -41,8 +46,13 @@ for _name in (
 
 
 def made_late(*values: Any) -> bool:
-    """Whether text of these values is made late: tensors, symbolic numbers, other late text."""
-    return vm.late_texts is not None and any(type(v) in vm.late_types for v in values)
+    """Whether text of these values is made late: tensors, symbolic numbers, what changes on every call, other late text."""
+    return vm.late_texts is not None and any(map(late, values))
+
+
+def late(value: Any) -> bool:
+    t = type(value)
+    return t in vm.late_types or t in TUPLES and any(map(late, value))
 
 
 def check_forgotten() -> None:

@@ -99,6 +99,19 @@ def message_of_a_size_kept_a_while(x):
     return x * 2, messages.pop()
 
 
+@program(*[([t(n, 2), t(n + 1, 3)],) for n in (4, 5, 6, 7)], breaks=0, captures=(1, 2))
+def message_of_shapes(images):
+    for image in images:
+        torch._assert(image.dim() == 2, f"height and width expected, got {image.shape[-2:]} and {tuple(image.shape)!r}")
+    return [image * 2 for image in images]
+
+
+@program(*[(t(2), f"part {n}") for n in range(8)], world=False)
+def names_that_change(x, name):
+    text = f"{name} of {x.shape}"
+    return x + 1, text, f"<{name}>"
+
+
 @program(*each(4, 5, n=1), breaks=1)
 def message_of_a_tensor_read(x):
     text = f"{x.sum()}"

@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from pliant.codegen.cpu import cache, runtime, target
 from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, Driver, launcher
+from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
 from pliant.lower.schedule import plan
@@ -57,14 +58,17 @@ _names = itertools.count()
 def definitions(kernel: Kernel, name: str, to: Target, checked: bool, declared: dict[str, str]) -> str:
     """The functions of one kernel; what they call is added to `declared`."""
     s = plan(kernel, to.vector_bits, to.masks)
-    body = Body(s, to, checked)
-    inside = body.text()
-    driver = Driver(s, name)
-    outside = driver.text()
-    declared.update(body.b.declared)
+    bodies = {"body": PartialBody, "finish": FinishBody} if s.split else {"body": Body}
+    context = "box" if s.split else "ctx"
+    parts = []
+    for part, kind in bodies.items():
+        body = kind(s, to, checked)
+        text = body.text()
+        declared.update(body.b.declared)
+        parts.append(f"define internal i32 @{name}.{part}(ptr %{context}, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{text}\n}}\n")
+    driver = SplitDriver(s, name) if s.split else Driver(s, name)
+    parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{driver.text()}\n}}\n")
     declared.update(driver.b.declared)
-    parts = [f"define internal i32 @{name}.body(ptr %ctx, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{inside}\n}}\n"]
-    parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{outside}\n}}\n")
     return "\n".join(parts)
 
 

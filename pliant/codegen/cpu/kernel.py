@@ -393,9 +393,23 @@ class Body:
         """Everything at one strip of outer points: sweeps, then the epilogue."""
         s = self.s
         for sweep in s.sweeps:
-            needed = reachable(sweep.roots(), sweep.loads)
-            self.evaluate(self.at_home(needed, STRIP), frames)
-            Sweeper(self, sweep, needed).run(frames)
+            self.sweep(sweep, frames)
+        self.end(frames)
+
+    def sweep(self, sweep: Sweep, frames: list[Frame]) -> None:
+        needed = reachable(sweep.roots(), sweep.loads)
+        self.evaluate(self.at_home(needed, STRIP), frames)
+        Sweeper(self, sweep, needed).run(frames)
+
+    def keep(self, sweeper: Sweeper, sets: list[list[Value]], frames: list[Frame]) -> None:
+        """What becomes of the accumulators at the end of a sweep: the values of the reductions."""
+        for accs, frame in zip(sets, frames):
+            for n, v in zip(sweeper.sweep.reduces, sweeper.accs.results(accs)):
+                frame.values[id(n)] = v
+
+    def end(self, frames: list[Frame]) -> None:
+        """The epilogue."""
+        s = self.s
         roots = [n for st in s.epilogue for n in (st.node, *st.index, *((st.predicate,) if st.predicate is not None else ()))]
         self.evaluate([n for n in reachable(roots) if self.homes[id(n)] == STRIP], frames)
         for frame in frames:
@@ -450,6 +464,7 @@ class Body:
         return self.sweeper.accs.start(self.s.lanes)
 
     sweeper: Sweeper | None = None
+    range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
 
 
 class Sweeper:
@@ -478,34 +493,31 @@ class Sweeper:
             total = self.accs.across(done[0])
             if len(done) > 1:
                 total = self.accs.merge(total, done[1])
-            self.finish([total], frames)
+            self.body.keep(self, [total], frames)
         else:
             width = frames[0].lanes if frames[0].vector is not None else 1
             sets = self.level(0, [f.child() for f in frames], [self.accs.start(width) for _ in frames])
-            self.finish(sets, frames)
-
-    def finish(self, sets: list[list[Value]], frames: list[Frame]) -> None:
-        for accs, frame in zip(sets, frames):
-            for n, v in zip(self.sweep.reduces, self.accs.results(accs)):
-                frame.values[id(n)] = v
+            self.body.keep(self, sets, frames)
 
     def level(self, k: int, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
         """The loop over reduction dim `inner[k]` and those inside it. `sets` in and out: per frame, or [vectors, single lanes]."""
         d = self.s.inner[k]
-        n = self.body.size(self.body.kernel.dims[d])
+        start, n = ZERO, self.body.size(self.body.kernel.dims[d])
+        if k == 0 and self.body.range is not None:
+            start, n = self.body.range
         innermost = k == len(self.s.inner) - 1
         vector = innermost and self.s.reduces_vector
         size = BLOCK * (self.s.lanes * self.s.unroll if vector else 1)
         blocks = self.accs.cascades and (innermost or k == 0) and not (n.constant and int(n.ref) <= size)
         if not blocks:
-            return self.span(k, frames, sets, ZERO, n)
+            return self.span(k, frames, sets, start, n)
 
-        def block(start: Value, carried: list[Value]) -> list[Value]:
-            stop = self.b.intrinsic("smin", self.b.add(start, const(size, "i64")), n)
-            part = self.span(k, frames, self.fresh(sets), start, stop)
+        def block(at: Value, carried: list[Value]) -> list[Value]:
+            stop = self.b.intrinsic("smin", self.b.add(at, const(size, "i64")), n)
+            part = self.span(k, frames, self.fresh(sets), at, stop)
             return self.flat(self.merged(self.unflat(carried, sets), part))
 
-        return self.unflat(self.b.loop(ZERO, n, size, self.flat(sets), block, "block"), sets)
+        return self.unflat(self.b.loop(start, n, size, self.flat(sets), block, "block"), sets)
 
     def span(self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, stop: Value) -> list[list[Value]]:
         """[start, stop) of the loop over `inner[k]`."""

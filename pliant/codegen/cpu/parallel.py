@@ -36,29 +36,39 @@ class Driver:
             self.read[size] = self.b.op(f"load i64, ptr {at.ref}", "i64")
         return self.read[size]
 
-    def text(self) -> str:
+    def work_sizes(self) -> tuple[Value, Value, Value, Value]:
+        """(points of the outer dims without the vector dim, length of that if it is outer, reduction points, all outer points)."""
         b, s, dims = self.b, self.s, self.kernel.dims
-        points = ONE
+        points = reduced = length = ONE
         for d in s.outer:
             points = b.times(points, self.size(dims[d]))
-        strips = s.vector is not None and not s.reduces_vector
-        length = self.size(dims[s.vector]) if strips else ONE  # type: ignore[index]
-        reduced = ONE
+        if s.vector is not None and not s.reduces_vector:
+            length = self.size(dims[s.vector])
         for d in s.inner:
             reduced = b.times(reduced, self.size(dims[d]))
-        total = b.times(points, length)
-        if not total.constant:
-            b.branch(b.compare("sle", total, ZERO), "nothing", "some")
-            b.label("nothing")
-            b.line("ret i32 0")
-            b.label("some")
-        elif int(total.ref) == 0:
+        return points, length, reduced, b.times(points, length)
+
+    def return_if_nothing(self, total: Value) -> bool:
+        """Leave where there are no outer points. True: there never are."""
+        b = self.b
+        if total.constant:
+            return int(total.ref) == 0
+        b.branch(b.compare("sle", total, ZERO), "nothing", "some")
+        b.label("nothing")
+        b.line("ret i32 0")
+        b.label("some")
+        return False
+
+    def text(self) -> str:
+        b, s = self.b, self.s
+        points, length, reduced, total = self.work_sizes()
+        if self.return_if_nothing(total):
             return "  ret i32 0"
         if not s.serial:
             work = b.times(total, b.times(b.intrinsic("smax", reduced, ONE), const(s.cost, "i64")))
             b.branch(b.compare("sgt", work, const(SERIAL_PICOSECONDS, "i64")), "large", "serial")
             b.label("large")
-            grain = max(64, s.lanes * s.unroll) if strips else 0
+            grain = max(64, s.lanes * s.unroll) if s.vector is not None and not s.reduces_vector else 0
             body = f"ptr @{self.name}.body"
             rc = b.call(LAUNCH, "i32", 1, [body, "ptr %ctx", points, length, work, f"i64 {grain}"])
             b.line(f"ret i32 {rc.ref}")

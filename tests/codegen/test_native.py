@@ -127,7 +127,7 @@ PROGRAMS: dict[str, tuple[Callable, list[tuple], int]] = {
     ),
     "doubles": (lambda a, b: (a.double() * b + a).sum(-1), shaped(2), 1),
     "special values": (
-        lambda a: (torch.relu(a) * 2, a.clamp(-1, 1) + 1, torch.maximum(a, a.flip(0)) + 0, (a == a) & (a < 1), torch.isinf(a) | torch.isnan(a)),
+        lambda a: (a.relu() * 2, a.clamp(-1, 1) + 1, torch.maximum(a, a.flip(0)) + 0, (a == a) & (a < 1), a.isinf() | a.isnan()),
         [(torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-40, 3.0] * n),) for n in (1, 3)],
         0,
     ),

@@ -120,9 +120,8 @@ class Region:
             return ["if not _keep(): ctx.slots = None", f"return {tuple_text(out)}"]
 
         ops = self.lower(b.ops, b.grads, self.scope) if self.lower is not None else b.ops
-        writer = Writer(
-            f"{self.name}_backward", self.scope, [], b.grads, ops, self.checks_of(b), leading=("ctx", *params), preamble=preamble, closing=closing
-        )
+        name, leading, checks = f"{self.name}_backward", ("ctx", *params), self.checks_of(b)
+        writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
     def checks_of(self, b: Backward) -> list[Any]:

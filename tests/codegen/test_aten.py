@@ -183,7 +183,8 @@ def test_dead_operations_are_removed_but_effects_stay():
 
 def test_repeated_sizes_are_computed_once():
     source = check(lambda x: (x.view(-1) + 1).view(-1, 2).sum(1) * x.numel() // x.numel(), (r(3, 4),), (r(5, 6),)).executable.source
-    assert source.count("n0 = ") == 1 and source.count("s0*s1") + source.count("s1*s0") == 3  # once more in the assertion, and in its message
+    # once more in the assertion, and in its message
+    assert source.count("n0 = ") == 1 and source.count("s0*s1") + source.count("s1*s0") == 3
 
 
 # symbols that only the run knows --------------------------------------------------------------------------

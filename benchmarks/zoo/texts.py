@@ -295,7 +295,6 @@ STATES = [
         num_key_value_heads=4,
     ),
     row("Lfm2ForCausalLM", "Lfm2Config", layer_types=["conv", "full_attention"]),
-    row("xLSTMForCausalLM", "xLSTMConfig", read_plain, num_heads=4, chunk_size=8, qk_dim_factor=1.0, v_dim_factor=1.0),
 ]
 
 TRANSLATORS = [

@@ -14,7 +14,6 @@ import torch
 
 from pliant.interpret.state import Restart, vm
 
-
 TUPLES = {tuple, torch.Size}  # shapes, mostly
 
 

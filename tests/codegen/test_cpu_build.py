@@ -67,8 +67,8 @@ def memory_of(kernel: Kernel, sizes: dict[str, int]) -> list[np.ndarray]:
 
 
 CASES = [
-    (exp_kernel(), {"n": 100_003}), (exp_kernel(), {"n": 70}), (softmax_kernel(), {"m": 57, "n": 301}), (whole_kernel(), {"m": 331, "n": 1009}),
-    (whole_kernel(), {"m": 1, "n": 300_001}), (whole_kernel(), {"m": 3, "n": 5}), (columns_kernel(), {"n": 10, "m": 40_001}),
+    (exp_kernel(), {"n": 100_003}), (exp_kernel(), {"n": 70}), (softmax_kernel(), {"m": 57, "n": 301}),
+    (whole_kernel(), {"m": 331, "n": 1009}), (whole_kernel(), {"m": 1, "n": 300_001}), (whole_kernel(), {"m": 3, "n": 5}), (columns_kernel(), {"n": 10, "m": 40_001}),
     (columns_kernel(), {"n": 3001, "m": 20}), (columns_kernel(), {"n": 5, "m": 0}),
 ]  # fmt: skip
 
@@ -143,7 +143,8 @@ def test_objects_are_cached():
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "foreign"])
 def test_damaged_objects_are_built_again(damage):
     cpu.compile_kernels([softmax_kernel()])
-    key = cache.key(cpu.module_text([exp_kernel()], target.current()), target.current(), (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info))
+    to = target.current()
+    key = cache.key(cpu.module_text([exp_kernel()], to), to, (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info))
     cpu.compile_kernels([exp_kernel()])
     path = cache.directory() / key[:2] / key
     data = path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,7 +35,9 @@ class Access:
 class Frame:
     """Where code is being printed: counters of the loops around it, pointers of accesses as far as they are known, values of nodes.
 
-    `lanes` is the width of what varies with the vector dim, once `vector` is set; `mask` its active lanes.
+    `lanes` is the width of what varies with the vector dim, once `vector` is set; `mask` its active lanes. `full` (one bit) says that all
+    of them are, as they mostly are where it is given: whole vectors are then moved without the mask, for masked loads defeat the
+    prefetcher.
     """
 
     counters: dict[int, Value] = field(default_factory=dict)
@@ -43,9 +46,10 @@ class Frame:
     vector: int | None = None
     lanes: int = 1
     mask: Value | None = None
+    full: Value | None = None
 
     def child(self) -> Frame:
-        return Frame(dict(self.counters), dict(self.pointers), dict(self.values), self.vector, self.lanes, self.mask)
+        return Frame(dict(self.counters), dict(self.pointers), dict(self.values), self.vector, self.lanes, self.mask, self.full)
 
 
 def step(b: Text, pointer: Value, count: Value, access: Access) -> Value:
@@ -115,11 +119,21 @@ class Memory:
         if contiguous:
             lanes = frame.lanes
             whole = vector_type(ty, lanes)
+
+
+            def plain() -> list[Value]:
+                return [b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)]
+
+            def masked(mask: Value) -> list[Value]:
+                args = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
+                return [b.call(f"llvm.masked.load.v{lanes}{ty_suffix(ty)}.p0", ty, lanes, args)]
+
             if mask is None:
-                v = b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)
+                v = plain()[0]
+            elif frame.full is not None and a.predicate is None:
+                v = b.either(frame.full, plain, functools.partial(masked, mask))[0]
             else:
-                args: list[str | Value] = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
-                v = b.call(f"llvm.masked.load.v{lanes}{ty_suffix(ty)}.p0", ty, lanes, args)
+                v = masked(mask)[0]
         elif pointer.lanes > 1:
             v = self.gather(pointer, mask, ty, align)
         elif mask is None:
@@ -158,11 +172,23 @@ class Memory:
             if mode == "add":
                 v = self.plus(v, self.load(a, frame), a.dtype)
             v = to_memory(b, b.splat(v, lanes), a.dtype)
-            if mask is None:
+
+
+            def all_lanes() -> list[Value]:
                 b.line(f"store {whole} {v.ref}, ptr {pointer.ref}, align {align}")
-            else:
-                args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
+                return []
+
+            def some_lanes(mask: Value) -> list[Value]:
+                args = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
                 b.line(b.call_text(f"llvm.masked.store.v{lanes}{ty_suffix(ty)}.p0", "void", args))
+                return []
+
+            if mask is None:
+                all_lanes()
+            elif frame.full is not None and a.predicate is None:
+                b.either(frame.full, all_lanes, functools.partial(some_lanes, mask))
+            else:
+                some_lanes(mask)
         elif spread:  # in order of the lanes
             assert mode == "set", "the schedule keeps additions to one address apart"
             lanes = frame.lanes

@@ -304,11 +304,11 @@ class Body:
         wide = [list(sets[0])] if sets else [[]]
         thin = list(sets[1]) if len(sets) > 1 else []
 
-        def frames(i: Value, count: int, width: int, mask: Value | None) -> list[Frame]:
+        def frames(i: Value, count: int, width: int, mask: Value | None, full: Value | None) -> list[Frame]:
             out = []
             for u in range(count):
                 f = frame.child()
-                f.vector, f.lanes, f.mask = d, width, mask
+                f.vector, f.lanes, f.mask, f.full = d, width, mask, full
                 self.move(f, d, i if u == 0 else b.add(i, const(u * width, "i64")))
                 for a in self.saved.values():
                     if not s.reduces_vector:
@@ -323,13 +323,17 @@ class Body:
             size = len(values) // count
             return [values[k * size : (k + 1) * size] for k in range(count)]
 
-        def run(i: Value, carried: list[Value], count: int, width: int, mask: Value | None) -> list[Value]:
-            return flat(body(frames(i, count, width, mask), unflat(carried, count)))
+        def run(
+            i: Value, carried: list[Value], count: int, width: int, mask: Value | None = None, full: Value | None = None
+        ) -> list[Value]:  # fmt: skip
+            return flat(body(frames(i, count, width, mask, full), unflat(carried, count)))
 
         def masked(i: Value, carried: list[Value]) -> list[Value]:
             left = b.intrinsic("smin", b.sub(stop, i), const(lanes, "i64"))
             narrow = b.convert("trunc", left, "i32")
-            return run(i, carried, 1, lanes, b.compare("ult", b.iota(lanes, "i32"), b.splat(narrow, lanes)))
+            mask = b.compare("ult", b.iota(lanes, "i32"), b.splat(narrow, lanes))
+            full = b.compare("eq", left, const(lanes, "i64")) if s.always_masked else None
+            return run(i, carried, 1, lanes, mask, full)
 
         if s.always_masked:
             return [b.loop(start, stop, lanes, wide[0], masked, "vec")]
@@ -338,21 +342,21 @@ class Body:
             return b.add(begin, b.binary("and", b.intrinsic("smax", b.sub(stop, begin), ZERO), const(-step_, "i64")))
 
         if lanes * unroll == 1:
-            return [b.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1, None), "vec")]
+            return [b.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
         middle = whole(lanes * unroll, start)
         if meet is not None and unroll > 1:
             wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
         else:
             wide = wide * unroll
-        out = b.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes, None), "vec")
+        out = b.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
         one = meet(unflat(out, unroll)) if meet is not None else out
         if self.target.masks:
             return [b.loop(middle, stop, lanes, one, masked, "tail")]
         if unroll > 1:
             last = whole(lanes, middle)
-            one = b.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes, None), "more")
+            one = b.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes), "more")
             middle = last
-        single = b.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1, None), "lane")
+        single = b.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1), "lane")
         return [one, single] if sets else [one]
 
     def strips(self, frames: list[Frame], carried: list[list[Value]]) -> list[list[Value]]:

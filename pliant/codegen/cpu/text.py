@@ -252,6 +252,20 @@ class Text:
         self.label(out)
         return phis
 
+    def either(self, cond: Value, one: Callable[[], Sequence[Value]], two: Callable[[], Sequence[Value]]) -> list[Value]:
+        """Run one of two; the values of the one that ran."""
+        yes, no, out = self.fresh("yes"), self.fresh("no"), self.fresh("end")
+        self.branch(cond, yes, no)
+        self.label(yes)
+        first, first_end = one(), self.block
+        self.jump(out)
+        self.label(no)
+        second, second_end = two(), self.block
+        self.jump(out)
+        self.label(out)
+        rows = zip(first, second)
+        return [self.op(f"phi {a.type} [ {a.ref}, %{first_end} ], [ {c.ref}, %{second_end} ]", a.ty, a.lanes) for a, c in rows]
+
     def when(self, cond: Value, body: Callable[[], Sequence[Value]], otherwise: Sequence[Value] = ()) -> list[Value]:
         """Run `body` only if `cond`; its values, or `otherwise`."""
         yes, out = self.fresh("when.y"), self.fresh("when.x")

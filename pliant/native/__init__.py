@@ -63,10 +63,10 @@ from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
-    "GlobalState", "Guard", "Launcher", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters",
-    "entries", "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled",
-    "remove_entry", "reset_classes", "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
-    "tensor_number",
+    "GlobalState", "Guard", "Launcher", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters", "entries",
+    "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled",
+    "remove_entry", "reset_classes", "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode",
+    "set_run_callback", "share_memory", "tensor_number",
 ]  # fmt: skip
 
 PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself

@@ -191,6 +191,9 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     heaviest = max((sum(costs.node(n) for n in reachable(s.roots(), s.loads)) for s in sweeps), default=body)
     always = masks and vector is not None and heaviest >= HEAVY
     unroll = 1 if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
+    if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
+        wide = max(vector_bits // 32, 4)  # rows a kilobyte wide: narrow ones waste the prefetcher
+        unroll = wide if extent(kernel, vector) >= lanes * wide else unroll
     cost, split = picoseconds(kernel, nodes, body, lanes), choose_split(kernel, sweeps, epilogue, serial)
     tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
     if tile is not None:

@@ -125,7 +125,7 @@ class Memory:
                 return [b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)]
 
             def masked(mask: Value) -> list[Value]:
-                args = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
+                args: list[str | Value] = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
                 return [b.call(f"llvm.masked.load.v{lanes}{ty_suffix(ty)}.p0", ty, lanes, args)]
 
             if mask is None:
@@ -179,7 +179,7 @@ class Memory:
                 return []
 
             def some_lanes(mask: Value) -> list[Value]:
-                args = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
+                args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
                 b.line(b.call_text(f"llvm.masked.store.v{lanes}{ty_suffix(ty)}.p0", "void", args))
                 return []
 
@@ -195,7 +195,7 @@ class Memory:
             v = to_memory(b, b.splat(v, lanes), a.dtype)
             on = b.splat(mask if mask is not None else const(True, "i1"), lanes)
             where = pointer if pointer.lanes > 1 else self.everywhere(pointer, lanes)
-            args = [v, f"{where.type} align {align} {where.ref}", on]
+            args: list[str | Value] = [v, f"{where.type} align {align} {where.ref}", on]
             b.line(b.call_text(f"llvm.masked.scatter.v{lanes}{ty_suffix(ty)}.v{lanes}p0", "void", args))
         else:
 

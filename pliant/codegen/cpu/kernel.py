@@ -20,6 +20,7 @@ from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.lower.loops import Node, Size, Store
 from pliant.lower.schedule import Schedule, Sweep, padded, reachable
 
+FEW = 4  # copies in the loop between a wider one and single vectors
 BLOCK = 128  # additions in a row before a partial sum is put aside
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
 OUT_OF_MEMORY = 0x7FFFFFFF
@@ -350,6 +351,10 @@ class Body:
             wide = wide * unroll
         out = b.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
         one = meet(unflat(out, unroll)) if meet is not None else out
+        if unroll > FEW and not sets:
+            few = whole(lanes * FEW, middle)
+            b.loop(middle, few, lanes * FEW, [], lambda i, c: run(i, c, FEW, lanes), "few")
+            middle = few
         if self.target.masks:
             return [b.loop(middle, stop, lanes, one, masked, "tail")]
         if unroll > 1:

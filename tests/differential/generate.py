@@ -143,7 +143,9 @@ class Writer:
         if inside:
             text = f"return {self.inner_result}"
         else:
+            self.comprehensions += " for " in body
             text = HOLE.sub(lambda m: self.hole(m, 2, declared), body)
+            self.comprehensions -= " for " in body
         for where, v in self.pending:
             self.scopes[-1 if where == "loc" else -2].append(v)
         self.pending = []

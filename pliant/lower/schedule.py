@@ -24,6 +24,7 @@ from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, level
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
 TILE_COST = 3  # a load that is turned in registers
+TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice
 UNKNOWN = 512  # a size without a hint
 

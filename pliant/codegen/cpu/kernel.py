@@ -18,7 +18,7 @@ from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.lower.loops import Node, Size, Store
-from pliant.lower.schedule import Schedule, Sweep, padded, reachable
+from pliant.lower.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 
 FEW = 4  # copies in the loop between a wider one and single vectors
 BLOCK = 128  # additions in a row before a partial sum is put aside
@@ -278,8 +278,9 @@ class Body:
             self.strip([frame])
             return
         n = self.size(self.kernel.dims[s.vector])
-        start = b.binary("mul", block, Value("%block", "i64"))
-        stop = b.intrinsic("smin", b.add(start, Value("%block", "i64")), n)
+        size = Value("%block", "i64") if tile is None else const(TILE_BLOCK, "i64")
+        start = b.binary("mul", block, size)
+        stop = b.intrinsic("smin", b.add(start, size), n)
         if tile is None:
             self.vectors(start, stop, [], self.strips, frame)
         else:
@@ -481,7 +482,7 @@ class Sweeper:
 
     def __init__(self, body: Body, sweep: Sweep, needed: list[Node]) -> None:
         self.body, self.sweep, self.b, self.s = body, sweep, body.b, body.s
-        self.accs = Accumulators(body.m, sweep.reduces)
+        self.accs = Accumulators(body.m, sweep.reduces, ordered=body.s.inner == sorted(body.s.inner))
         self.needed = [n for n in needed if body.homes[id(n)] >= SWEEP]
         self.positions = any(n.attrs[0].startswith("arg") for n in sweep.reduces)
         accesses = [body.loads[id(n)] for n in self.needed if n.op == "load" and id(n) not in sweep.loads]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Size
-from pliant.lower.schedule import Schedule
+from pliant.lower.schedule import TILE_BLOCK, Schedule
 
 SERIAL_PICOSECONDS = 60_000_000
 GRAIN_PICOSECONDS = 20_000_000  # at least this much for each thread
@@ -21,8 +21,8 @@ ZERO, ONE = const(0, "i64"), const(1, "i64")
 class Driver:
     """Prints `i32 @name(ptr ctx)` around `@name.body`."""
 
-    def __init__(self, s: Schedule, name: str) -> None:
-        self.s, self.kernel, self.name = s, s.kernel, name
+    def __init__(self, s: Schedule, name: str, tiled: bool = False) -> None:
+        self.s, self.kernel, self.name, self.tiled = s, s.kernel, name, tiled
         self.b = Text()
         self.sizes = {key: k for k, key in enumerate(s.kernel.sizes)}
         self.read: dict[Size, Value] = {}
@@ -64,11 +64,15 @@ class Driver:
         points, length, reduced, total = self.work_sizes()
         if self.return_if_nothing(total):
             return "  ret i32 0"
+        if self.tiled:  # the body cuts the vector dim by itself
+            end = b.add(length, const(TILE_BLOCK - 1, "i64"))
+            points, length = b.times(points, b.binary("udiv", end, const(TILE_BLOCK, "i64"))), ONE
         if not s.serial:
             work = b.times(total, b.times(b.intrinsic("smax", reduced, ONE), const(s.cost, "i64")))
             b.branch(b.compare("sgt", work, const(SERIAL_PICOSECONDS, "i64")), "large", "serial")
             b.label("large")
-            grain = max(64, s.lanes * s.unroll) if s.vector is not None and not s.reduces_vector else 0
+            cut = s.vector is not None and not s.reduces_vector and not self.tiled
+            grain = max(64, s.lanes * s.unroll) if cut else 0
             body = f"ptr @{self.name}.body"
             rc = b.call(LAUNCH, "i32", 1, [body, "ptr %ctx", points, length, work, f"i64 {grain}"])
             b.line(f"ret i32 {rc.ref}")

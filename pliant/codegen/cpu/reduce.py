@@ -8,7 +8,7 @@ from __future__ import annotations
 from pliant.codegen.cpu.access import Frame
 from pliant.codegen.cpu.dtypes import cast, constant
 from pliant.codegen.cpu.math import Math
-from pliant.codegen.cpu.scalars import better, combine, identity
+from pliant.codegen.cpu.scalars import better, combine, identity, later
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.loops import DTYPES, Node
 
@@ -26,8 +26,9 @@ def accumulator_dtype(n: Node) -> str:
 
 
 class Accumulators:
-    def __init__(self, m: Math, reduces: list[Node]) -> None:
-        self.m, self.b, self.reduces = m, m.b, reduces
+    def __init__(self, m: Math, reduces: list[Node], ordered: bool = False) -> None:
+        """`ordered`: each lane meets its reduction points in row-major order."""
+        self.m, self.b, self.reduces, self.ordered = m, m.b, reduces, ordered
         self.dtypes = [accumulator_dtype(n) for n in reduces]
         self.cascades = any(n.attrs[0] in ("sum", "prod") and DTYPES[d].kind == "f" for n, d in zip(reduces, self.dtypes))
 
@@ -59,7 +60,7 @@ class Accumulators:
                 v = cast(b, frame.values[id(arg)], arg.dtype, dtype, self.m.target)
                 if kind.startswith("arg"):
                     assert position is not None
-                    take = better(b, kind, dtype, v, position, acc, accs[at])
+                    take = later(b, kind, dtype, v, acc) if self.ordered else better(b, kind, dtype, v, position, acc, accs[at])
                     if mask is not None:
                         take = b.binary("and", take, mask)
                     out += [b.select(take, v, acc), b.select(take, position, accs[at])]
@@ -98,8 +99,9 @@ class Accumulators:
         """The values of the reductions' nodes."""
         out, at = [], 0
         for n, dtype in zip(self.reduces, self.dtypes):
-            if n.attrs[0].startswith("arg"):
-                out.append(accs[at + 1])
+            if n.attrs[0].startswith("arg"):  # nothing beat the identity: all are it, and the first is the one
+                nowhere = self.b.compare("eq", accs[at + 1], const(NOWHERE, "i64"))
+                out.append(self.b.select(nowhere, const(0, "i64"), accs[at + 1]))
                 at += 2
             else:
                 out.append(cast(self.b, accs[at], dtype, n.dtype, self.m.target))

@@ -250,6 +250,14 @@ def combine(m: Math, kind_: str, dtype: str, a: Value, c: Value) -> Value:
     return maximum(m, dtype, a, c, kind_)
 
 
+def later(b: Text, kind_: str, dtype: str, new: Value, old: Value) -> Value:
+    """Whether a value that comes later beats the best so far for argmax and argmin: the first NaN does, then what is strictly beyond."""
+    up, k = kind_ == "argmax", kind(dtype)
+    if k == "f":
+        return b.binary("and", b.compare("ugt" if up else "ult", new, old), b.compare("ord", old, old))
+    return b.compare(("sgt" if up else "slt") if k == "i" else ("ugt" if up else "ult"), new, old)
+
+
 def better(b: Text, kind_: str, dtype: str, new: Value, at: Value, old: Value, place: Value) -> Value:
     """Whether (new, at) beats (old, place) for argmax and argmin: NaN first, then the value, then the lower position."""
     up = kind_ == "argmax"

@@ -6,7 +6,8 @@ functions below: slower, never wrong.
 
 Names (all of `pliant.native._core`):
 - `Guard` (made by `pliant.guards.program.compile_guards`), `global_state()` -> `GlobalState`;
-- `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel with tensors and sizes;
+- `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
+- `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
@@ -37,6 +38,8 @@ from pliant.native._core import (
     Guard,
     Launcher,
     add_entry,
+    arena_bytes,
+    arena_functions,
     call_below,
     call_captured,
     call_in_mode,
@@ -53,6 +56,7 @@ from pliant.native._core import (
     remove_entry,
     reset_classes,
     reset_counters,
+    set_arena_limit,
     set_capture_callback,
     set_enabled,
     set_flags,
@@ -62,11 +66,12 @@ from pliant.native._core import (
 from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
-    "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE", "FAST_TENSORS",
-    "GlobalState", "Guard", "Launcher", "add_entry", "call_below", "call_captured", "call_in_mode", "clear", "counters", "entries",
-    "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled", "plain_tensor", "pop_disabled", "push_disabled",
-    "remove_entry", "reset_classes", "reset_counters", "set_capture_callback", "set_enabled", "set_flags", "set_mode",
-    "set_run_callback", "share_memory", "tensor_number",
+    "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE",
+    "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
+    "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags", "get_mode", "global_state", "hook_installed",
+    "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
+    "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
+    "tensor_number",
 ]  # fmt: skip
 
 PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself

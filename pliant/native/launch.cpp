@@ -5,7 +5,8 @@
 
 namespace pliant {
 
-constexpr Py_ssize_t kMaxArgs = 128;
+constexpr Py_ssize_t kMaxArgs = 1024; // on the stack: only what is used is touched
+constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 
 struct Launcher {
     PyObject_HEAD
@@ -48,6 +49,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
     Py_BEGIN_ALLOW_THREADS;
     status = k->kernel(ctx);
     Py_END_ALLOW_THREADS;
+    if (status == kOutOfMemory) return PyErr_Format(PyExc_RuntimeError, "there is not enough memory for intermediate results");
     if (status) return PyErr_Format(PyExc_RuntimeError, "a kernel stopped at check %d", static_cast<int>(status));
     Py_RETURN_NONE;
 }

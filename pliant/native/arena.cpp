@@ -1,0 +1,117 @@
+// Arena: the memory that a segment of kernels (codegen/cpu/segment.py) keeps what only it reads in.
+//
+// One block a thread, kept between calls because fresh pages cost more than most kernels. A segment takes it, runs, and gives it back; no
+// Python and no other segment runs on the thread in between, but if one did it would get a block of its own.
+#include "core.h"
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace pliant {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kSmallest = 64 << 10;
+constexpr int64_t kIdleThread = 256ll << 20; // a larger block is freed when it is given back
+constexpr int64_t kIdleAll = 1ll << 30;      // and so is any, while threads together keep more than this
+constexpr int kPatience = 256;               // uses of less than a quarter of the block before it is made smaller
+
+static std::atomic<int64_t> idle{0}, idle_limit{kIdleThread}, held{0}, most_held{0};
+
+struct Arena {
+    char *block = nullptr;
+    int64_t size = 0;
+    int wasteful = 0;
+    bool taken = false;
+    void drop() {
+        if (!block) return;
+        std::free(block);
+        idle -= size;
+        held -= size;
+        block = nullptr;
+        size = 0;
+    }
+    ~Arena() { drop(); }
+};
+
+static thread_local Arena arena;
+
+static char *allocate(int64_t bytes) {
+    auto *p = static_cast<char *>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes)));
+    if (!p) return nullptr;
+    const int64_t now = held += bytes;
+    int64_t seen = most_held.load();
+    while (now > seen && !most_held.compare_exchange_weak(seen, now)) {}
+    return p;
+}
+
+static int64_t rounded(int64_t bytes) { return bytes < kSmallest ? kSmallest : (bytes + 4095) & ~4095ll; }
+
+extern "C" {
+
+// A block of at least `bytes`, aligned to 64; null where there is no memory, or `bytes` is absurd.
+static void *take(int64_t bytes) {
+    if (bytes < 0 || bytes > (1ll << 46)) return nullptr;
+    Arena &a = arena;
+    if (a.taken) return allocate(rounded(bytes));
+    if (a.size < bytes || (a.wasteful > kPatience && rounded(bytes) < a.size)) {
+        a.drop();
+        const int64_t size = rounded(bytes);
+        a.block = allocate(size);
+        if (!a.block) return nullptr;
+        a.size = size;
+        a.wasteful = 0;
+        idle += size;
+    }
+    a.wasteful = bytes * 4 < a.size ? a.wasteful + 1 : 0;
+    a.taken = true;
+    return a.block;
+}
+
+static void give(void *block, int64_t bytes) {
+    Arena &a = arena;
+    if (block != a.block) {
+        std::free(block);
+        held -= rounded(bytes);
+        return;
+    }
+    a.taken = false;
+    if (a.size > idle_limit.load(std::memory_order_relaxed) || idle.load(std::memory_order_relaxed) > kIdleAll) a.drop();
+}
+
+// For debugging: every float in here is a NaN from now on.
+static void poison(void *at, int64_t bytes) {
+    if (bytes > 0) std::memset(at, 0xFF, static_cast<size_t>(bytes));
+}
+}
+
+// arena_functions() -> addresses of take, give, poison
+static PyObject *functions(PyObject *, PyObject *) {
+    return Py_BuildValue("KKK", reinterpret_cast<unsigned long long>(&take), reinterpret_cast<unsigned long long>(&give),
+                         reinterpret_cast<unsigned long long>(&poison));
+}
+
+// arena_bytes() -> (bytes kept or in use now, the most there ever were, those of this thread)
+static PyObject *bytes(PyObject *, PyObject *) {
+    return Py_BuildValue("LLL", static_cast<long long>(held.load()), static_cast<long long>(most_held.load()),
+                         static_cast<long long>(arena.size));
+}
+
+// set_arena_limit(bytes) -> the limit before: a thread's block beyond it is freed when a segment has ended
+static PyObject *set_limit(PyObject *, PyObject *value) {
+    const long long n = PyLong_AsLongLong(value);
+    if (n == -1 && PyErr_Occurred()) return nullptr;
+    const int64_t before = idle_limit.exchange(n);
+    if (!arena.taken && arena.size > n) arena.drop();
+    return PyLong_FromLongLong(before);
+}
+
+static PyMethodDef methods[] = {
+    {"arena_functions", functions, METH_NOARGS, "Addresses of take(bytes), give(block, bytes), poison(at, bytes)."},
+    {"arena_bytes", bytes, METH_NOARGS, "(bytes of all threads' arenas now, the most there ever were, bytes of this thread's)."},
+    {"set_arena_limit", set_limit, METH_O, "Largest block that a thread keeps between segments, in bytes; returns the one before."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace pliant
+
+extern "C" int pl_arena_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

@@ -238,9 +238,9 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
         size = extent(kernel, v)
         total = (total + 2) * max(1.0, -(-size // lanes) * lanes / max(size, 1))  # lanes that idle
         if v >= outer_rank:
-            total += 12.0 * lanes / max(size, lanes)  # meeting of the lanes at the end of each row
-            if any(n.op == "reduce" and n.attrs[0].startswith("arg") for n in nodes):
-                total += 1
+            # The lanes meet at the end of each row; with their places, that takes longer.
+            places = any(n.op == "reduce" and n.attrs[0].startswith("arg") for n in nodes)
+            total += (60.0 if places else 12.0) * lanes / max(size, lanes) + places
         if best is None or total < best[0] - 1e-9:
             best = (total, v)
     return best[1] if best else None

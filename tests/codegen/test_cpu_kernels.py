@@ -9,7 +9,7 @@ import pytest
 
 from pliant.codegen.cpu import compile as cpu
 from pliant.codegen.cpu import target
-from pliant.lower.loops import DTYPES
+from pliant.lower.loops import DTYPES, Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, from_bf16, reference
 from tests.codegen.random_kernels import RandomKernel
 
@@ -57,3 +57,45 @@ def test_random_kernels(to, first, monkeypatch, tmp_path):
 def test_random_kernels_with_bounds_checks(first, monkeypatch, tmp_path):
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
     check(range(first, first + BATCH), checked=True)
+
+
+def load(buffer: int, strides: tuple, dtype: str = "f32") -> Node:
+    return Node("load", (), dtype, (buffer, strides, 0, ()))
+
+
+def edge_kernels() -> list[tuple[Kernel, list[np.ndarray], dict[str, int]]]:
+    """No dims, no elements, nothing to load, rows of infinities and NaN."""
+    f32, ones, nines = Buffer("f32", False), np.ones, lambda n: np.full(n, 9, np.float32)
+    out = Buffer("f32", True)
+    point = Kernel("point", (), 0, [f32, out], [Store(1, (), 0, Node("exp", (load(0, ()),), "f32"))])
+    cases: list = [(point, [ones(1, np.float32), nines(1)], {})]
+    total = Node("reduce", (load(0, (1,)),), "f32", ("sum",))
+    whole = Kernel("whole", ("n",), 1, [f32, out], [Store(1, (), 0, total)], ("n",))
+    cases += [(whole, [ones(n, np.float32), nines(1)], {"n": n}) for n in (0, 1, 15, 16, 17, 100_000)]
+    empty = Node("reduce", (load(0, (0, 1)),), "f32", ("sum",))
+    cases.append((Kernel("empty_rows", (5, 0), 1, [f32, out], [Store(1, (1,), 0, empty)]), [ones(0, np.float32), nines(5)], {}))
+    cases.append((Kernel("nothing", (0, 5), 0, [f32, out], [Store(1, (5, 1), 0, load(0, (5, 1)))]), [ones(0, np.float32), nines(5)], {}))
+    made = [Store(0, (1,), 0, Node("index", (), "i64", (0,))), Store(1, (1,), 0, Node("const", (), "bool", (True,)))]
+    fresh = [Buffer("i64", True), Buffer("bool", True)]
+    cases.append((Kernel("made", ("n",), 0, fresh, made, ("n",)), [np.zeros(37, np.int64), np.zeros(37, bool)], {"n": 37}))
+    rows = np.full((4, 37), -np.inf, np.float32)
+    rows[1, [5, 9]], rows[2, [20, 30]] = np.nan, 3
+    for kind in ("argmax", "argmin"):
+        for strides in (("n", 1), (1, "m")):
+            place = Node("reduce", (load(0, strides),), "i64", (kind,))
+            kernel = Kernel(kind, ("m", "n"), 1, [f32, Buffer("i64", True)], [Store(1, (1,), 0, place)], ("m", "n"))
+            flat = rows.ravel() if strides[1] == 1 else rows.T.copy().ravel()
+            cases.append((kernel, [flat, np.zeros(4, np.int64)], {"m": 4, "n": 37}))
+    return cases
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_edges(to, monkeypatch, tmp_path):
+    monkeypatch.setenv("PLIANT_CPU", to)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
+    cases = edge_kernels()
+    for (kernel, memory, sizes), address in zip(cases, cpu.compile_kernels([k for k, _, _ in cases])):
+        code, got = call(address, kernel, memory, sizes)
+        assert code == 0
+        for g, w, b in zip(got, reference(kernel, memory, sizes), kernel.buffers):
+            assert not differs(b.dtype, g, w), kernel.name

@@ -56,6 +56,7 @@ KINDS = {
     "ID_MATCH": "x is value",
     "EQ_MATCH": "type(x) is type(value) and x == value (floats bitwise; tuples, frozensets item by item with types)",
     "LENGTH": "len(x) == value, x a list / tuple / dict / set / deque",
+    "EMPTY": "type(x) is value, a container, and it has no items",
     "DICT_KEYS": "list(x) == value, same order, keys compared by identity or type and ==",
     "DICT_CONTAINS": "(key in x) == flag, value = (key, flag)",
     "SET_EQUALS": "x == value, an exact set/frozenset of constants",

@@ -197,6 +197,9 @@ class Compiler:
             self.check_tensor(n, value, why)
         elif kind == "LENGTH":
             self.emit("LENGTH", -1, reg, value, None, why)
+        elif kind == "EMPTY":
+            self.emit("IS_TYPE", -1, reg, 0, value, why)
+            self.emit("LENGTH", -1, reg, 0, None, why)
         elif kind == "TYPE_ATTRS":
             self.emit(kind, -1, reg, 0, {name: (absence(n.source, name, v), v) for name, v in value.items()}, why)
         else:
@@ -428,6 +431,8 @@ def expectation(guard: Guard) -> Any:
         return object_text(v)
     if kind == "ALIAS":
         return f"the object at {v.name}"
+    if kind == "EMPTY":
+        return f"an empty {v.__name__}"
     if kind == "TYPE_ATTRS":
         return f"the same class attributes {', '.join(v)}"
     return FIXED[kind] if kind in FIXED else clip(repr_of(v))

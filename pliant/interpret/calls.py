@@ -46,10 +46,24 @@ def interp(fn: Any, args: tuple, kwargs: dict) -> Any:
     look = LOOKASIDES.get(fn)
     if look is not None:
         return look(args, kwargs)
+    return inline(fn, args, kwargs)
+
+
+def inline(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Interpret a Python function, whatever the tables say of it."""
     loc = bind(fn, args, kwargs)
     if loc is None:
         raise_binding_error(fn, args, kwargs)
     return run_frame(fn, loc)
+
+
+def guard_function(fn: Any) -> None:
+    """The program relied on what a function of the outside does: on its code and its defaults."""
+    world = vm.world
+    key = (fn, "fn")
+    if key not in world.lookups:
+        world.lookups[key] = True
+        world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
 
 
 def run_frame(fn: Any, loc: list) -> Any:
@@ -60,10 +74,7 @@ def run_frame(fn: Any, loc: list) -> Any:
     world = vm.world
     source = world.function_sources.get(id(fn))
     if source is None and id(fn) not in world.own_functions:
-        key = (fn, "fn")
-        if key not in world.lookups:
-            world.lookups[key] = True
-            world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
+        guard_function(fn)
     f = make_frame(fn, loc, func_source=source)
     f.is_tail = tail
     f.parent = caller
@@ -209,10 +220,7 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call_lookaside(fn, look, args, kwargs)
     kind = policy.python_kind(fn)
     if kind == "inline":
-        loc = bind(fn, args, kwargs)
-        if loc is None:
-            raise_binding_error(fn, args, kwargs)
-        return run_frame(fn, loc)
+        return inline(fn, args, kwargs)
     return apply_kind(kind, fn, args, kwargs)
 
 

@@ -17,7 +17,7 @@ def effects_of(world: World) -> list[Effect]:
     for h in list(world.shadows.values()):
         n = len(out)
         DIFFERENCES[base_of(h.copy)](world, h, out)
-        if len(out) > n:
+        if len(out) > n or any([v is WRITTEN for v in h.located.values()]):  # or written and put back
             written.append(h)
     for (_, name), (g, _name, v) in world.global_writes.items():
         out.append(Effect("global_del", g, (name,)) if v is UNSET else Effect("global_set", g, (name, v)))
@@ -59,6 +59,7 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
                 continue
             theirs = o.owner if o.owner is not None else o.orig
             others.append(world.sources[id(theirs)])
+        others += [source for o, source in world.glimpsed.values() if type(o) is type(h.orig) and o is not h.orig]
         if others:
             world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
 

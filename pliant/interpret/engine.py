@@ -29,6 +29,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     globalstate,
     gradients,
     lookasides,
+    modules,
     opcodes,
     opcodes_build,
     policy,

@@ -193,9 +193,9 @@ def delete_deref(f: Any, i: int) -> None:
 # -- names ---------------------------------------------------------------------------------------------
 
 
-def load_global_value(f: Any, name: str) -> Any:
+def global_value(g: dict, name: str) -> Any:
+    """What `name` means to code with the globals `g`."""
     world = vm.world
-    g = f.globals
     key = (id(g), name)
     r = world.reads.get(key, UNSET)
     if r is not UNSET:
@@ -220,7 +220,7 @@ def load_global_value(f: Any, name: str) -> Any:
 
 @op("LOAD_GLOBAL")
 def load_global(f: Any, a: tuple) -> None:
-    v = load_global_value(f, a[0])
+    v = global_value(f.globals, a[0])
     if a[1]:
         f.stack.append(NULL)
     f.stack.append(v)
@@ -228,7 +228,7 @@ def load_global(f: Any, a: tuple) -> None:
 
 @op("LOAD_NAME")
 def load_name(f: Any, name: str) -> None:
-    f.stack.append(load_global_value(f, name))
+    f.stack.append(global_value(f.globals, name))
 
 
 @op("STORE_GLOBAL")

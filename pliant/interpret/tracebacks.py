@@ -14,6 +14,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import cast
 
 from pliant.interpret.capture import Effect
+from pliant.interpret.decode import decode
 from pliant.interpret.state import Frame, vm
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -54,12 +55,17 @@ def about_to_raise(e: BaseException) -> None:
 def passes(e: BaseException, f: Frame) -> None:
     """`e` was raised by the current instruction of `f`, or came out of it."""
     i = f.pc - 1
-    if f.decoded.names[i] == "RERAISE":
-        return
+    if f.decoded.names[i] != "RERAISE":
+        passes_at(e, f.code, i)
+
+
+def passes_at(e: BaseException, code: CodeType, i: int) -> None:
+    """`e` came out of instruction `i` of `code`."""
     found = vm.world.passing.get(id(e))
     if found is None:
         found = vm.world.passing[id(e)] = (e, None, [])
-    found[2].append((f.code, f.decoded.offsets[i], f.decoded.lines[i]))
+    d = decode(code)
+    found[2].append((code, d.offsets[i], d.lines[i]))
 
 
 def caught(e: BaseException) -> None:

@@ -118,6 +118,7 @@ class World:
         self.module_holders: dict[Source, bool] = {}
         self.shadows: dict[int, Shadow] = {}
         self.by_copy: dict[int, Shadow] = {}
+        self.glimpsed: dict[int, tuple[Any, Source]] = {}  # containers of which only a guard was needed, no shadow
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
         self.guards: dict[tuple, Guard] = {}

@@ -44,6 +44,7 @@ VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "ID_MATCH": name_of,
     "EQ_MATCH": lambda v: f"== {v!r}",
     "LENGTH": lambda v: f"len == {v}",
+    "EMPTY": lambda v: f"an empty {v.__name__}",
     "DICT_KEYS": lambda v: f"keys {list(v)!r}",
     "DICT_CONTAINS": lambda v: f"{v[0]!r} {'in' if v[1] else 'not in'} it",
     "SET_EQUALS": lambda v: f"== {v!r}",

@@ -1,0 +1,102 @@
+"""Calls of modules: without hooks they are calls of `forward`; with hooks, or with a way of their own, they are interpreted."""
+
+from __future__ import annotations
+
+import traceback
+
+import torch
+
+import pliant
+
+
+class Picky(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 3:
+            raise ValueError("three dims")
+        return x * 2
+
+
+class Outer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Picky(), Picky()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x)) + 1
+
+
+def same(fn, compiled, *args) -> None:
+    torch.testing.assert_close(compiled(*args), fn(*args))
+
+
+def test_a_hook_registered_after_a_capture_runs() -> None:
+    m = Outer()
+    fn = pliant.compile(m, strict=True)
+    x = torch.ones(3)
+    same(m, fn, x)
+    handle = m.b.register_forward_hook(lambda module, args, out: out + 10)
+    same(m, fn, x)
+    handle.remove()
+    same(m, fn, x)
+    m.b._forward_pre_hooks = {}  # another dict, as empty
+    same(m, fn, x)
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, args, out: out - 5)
+    same(m, fn, x)
+    handle.remove()
+
+
+def test_a_hook_registered_by_the_program() -> None:
+    m = Outer()
+
+    def f(x):
+        y = m(x)
+        handle = m.a.register_forward_hook(lambda module, args, out: out + 10)
+        z = m(x)
+        handle.remove()
+        return y, z, m(x)
+
+    compiled = pliant.compile(f, strict=True)
+    for n in (3, 4):
+        for got, expected in zip(compiled(torch.ones(n)), f(torch.ones(n)), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert not m.a._forward_hooks
+
+
+def test_hooks_that_modules_come_to_share() -> None:
+    m = Outer()
+
+    def f(x):
+        m.a._forward_hooks[7] = lambda module, args, out: out + 10
+        y = m.b(x)
+        del m.a._forward_hooks[7]
+        return y
+
+    compiled = pliant.compile(f, strict=True)
+    same(f, compiled, torch.ones(3))
+    m.b._forward_hooks = m.a._forward_hooks
+    same(f, compiled, torch.ones(3))
+
+
+def test_a_way_of_its_own_is_gone() -> None:
+    m = Outer()
+    compiled = pliant.compile(lambda x: m(x), strict=True)
+    same(m, compiled, torch.ones(3))
+    m.b._call_impl = lambda x: x - 1
+    same(m, compiled, torch.ones(3))
+    del m.b._call_impl
+    m.a.forward = lambda x: x * 5
+    same(m, compiled, torch.ones(3))
+
+
+def test_the_traceback_shows_the_frames_of_the_call() -> None:
+    m = Outer()
+
+    def f(x):
+        try:
+            return m(x)
+        except ValueError as e:
+            return [(s.name, s.lineno) for s in traceback.extract_tb(e.__traceback__)], x + 1
+
+    (got, y), (expected, z) = pliant.compile(f, strict=True)(torch.ones(1, 2, 3)), f(torch.ones(1, 2, 3))
+    assert got == expected
+    torch.testing.assert_close(y, z)

@@ -91,7 +91,14 @@ def emit_object(text: str, to: Target) -> bytes:
     module = llvm.parse_assembly(text)
     times.parse += time.perf_counter() - begun
     begun = time.perf_counter()
-    out = target.machine(to).emit_object(module)
+    with _lock:
+        # A third of the time of code generation, to find addresses that the printer has chosen well already. A switch of the whole
+        # process, so it is put back for the sake of others who use the same LLVM.
+        llvm.set_option("pliant", "--disable-lsr")
+        try:
+            out = target.machine(to).emit_object(module)
+        finally:
+            llvm.set_option("pliant", "--disable-lsr=false")
     times.emit += time.perf_counter() - begun
     return out
 
@@ -141,7 +148,10 @@ def outside(to: Target) -> dict[str, int]:
 
 
 def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
-    """Compile kernels, or take their object from the disk. The code lives as long as the result."""
+    """Compile kernels, or take their object from the disk. The code lives as long as the result.
+
+    `checked`: every access is compared with the bounds that `ctx` then gives after the sizes, (first, last) valid element for each buffer.
+    """
     to = target.current()
     begun = time.perf_counter()
     text = module_text(kernels, to, checked)

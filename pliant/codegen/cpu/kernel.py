@@ -306,12 +306,22 @@ class Body:
         wide = [list(sets[0])] if sets else [[]]
         thin = list(sets[1]) if len(sets) > 1 else []
 
+        touched = list(frame.pointers)
+        if s.reduces_vector:
+            assert self.sweeper is not None
+            touched = self.sweeper.accesses
+
         def frames(i: Value, count: int, width: int, mask: Value | None, full: Value | None) -> list[Frame]:
-            out = []
+            out: list[Frame] = []
             for u in range(count):
                 f = frame.child()
                 f.vector, f.lanes, f.mask, f.full = d, width, mask, full
-                self.move(f, d, i if u == 0 else b.add(i, const(u * width, "i64")))
+                if u == 0:
+                    self.move(f, d, i, touched)
+                else:  # a constant away from the first copy: part of the instruction that loads
+                    f.counters[d] = b.add(i, const(u * width, "i64"))
+                    for a in touched:
+                        f.pointers[a] = step(b, out[0].pointers[a], b.times(const(u * width, "i64"), a.strides[d]), a)
                 for a in self.saved.values():
                     if not s.reduces_vector:
                         f.pointers[a] = step(b, a.base, const(u * width, "i64"), a)

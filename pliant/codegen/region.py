@@ -67,7 +67,7 @@ class Region:
         """Trace the backward part, generate the three programs, make the node."""
         if self.plan.freed:
             return self.write_freed()
-        self.full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
+        self.full = self.trace_backward((True,) * len(self.plan.differentiable))
         self.again = Again(self.plan, self.full.reads)
         forward = self.write_forward()
         backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
@@ -78,6 +78,18 @@ class Region:
         fn = around.fn if torch.is_grad_enabled() else with_grad(around.fn)
         source = "\n".join((around.source, forward.source, backward.source))
         return Executable(fn, source, forward.n_ops + around.n_ops, around.globals, backward)
+
+    def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
+        """The backward part for gradients of the heads in `mask`. Kernels need sizes that ATen reads from its operands."""
+        b = self.plan.trace_backward(mask)
+        if self.lower is not None:
+            found = {s.name: s for s in b.symbols}
+            own = {name for names in liveness.binders(b.ops).values() for name in names}
+            shapes = [(t.sizes, t.strides, t.offset) for op in b.ops for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]
+            for e in {liveness.number(value) for value in liveness.leaves(shapes) if type(value) is not int} - {None}:
+                found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
+            b.symbols = list(found.values())
+        return b
 
     def write_backward(self, b: Backward, mask: tuple[bool, ...]) -> Executable:
         """`backward(ctx, one gradient per result of the node) -> one gradient per slot`."""
@@ -155,7 +167,7 @@ class Region:
         scope = self.scope
         guards, asserts = len(scope.guards), len(scope.asserts)
         with _disable_current_modes():
-            b = self.plan.trace_backward(mask)
+            b = self.trace_backward(mask)
         kept, known = {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
         enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in b.symbols)
         if not enough or len(scope.guards) != guards or len(scope.asserts) != asserts:

@@ -5,6 +5,9 @@ A set of accumulators is a flat list of values: one for each reduction, two (val
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from pliant.codegen.cpu.access import Frame
 from pliant.codegen.cpu.dtypes import cast, constant
 from pliant.codegen.cpu.math import Math
@@ -85,12 +88,27 @@ class Accumulators:
 
     def across(self, accs: list[Value]) -> list[Value]:
         """The lanes met pairwise: one lane."""
-        while accs and accs[0].lanes > 1:
-            half = accs[0].lanes // 2
-            low = [self.part(v, 0, half) for v in accs]
-            high = [self.part(v, half, half) for v in accs]
-            accs = self.merge(low, high)
-        return accs
+        b, out, at = self.b, [], 0
+        for n, dtype in zip(self.reduces, self.dtypes):
+            kind, v = n.attrs[0], accs[at]
+            if not kind.startswith("arg"):
+                out.append(self.fold(v, functools.partial(combine, self.m, kind, dtype)))
+                at += 1
+                continue
+            best = self.fold(v, functools.partial(combine, self.m, kind[3:], dtype))
+            hit = b.compare("oeq" if v.floating else "eq", v, best)
+            if v.floating:  # the best is NaN if there is one
+                hit = b.binary("or", hit, b.compare("uno", v, v))
+            places = b.select(hit, accs[at + 1], const(NOWHERE, "i64"))
+            out += [best, self.fold(places, functools.partial(b.intrinsic, "smin"))]
+            at += 2
+        return out
+
+    def fold(self, v: Value, meet: Callable[[Value, Value], Value]) -> Value:
+        while v.lanes > 1:
+            half = v.lanes // 2
+            v = meet(self.part(v, 0, half), self.part(v, half, half))
+        return v
 
     def part(self, v: Value, at: int, lanes: int) -> Value:
         return self.b.extract(v, at) if lanes == 1 else self.b.shuffle(v, None, range(at, at + lanes))

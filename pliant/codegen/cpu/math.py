@@ -126,7 +126,11 @@ class X:
         return X(self.m, self.m.b.intrinsic("copysign", self.v, o.v))
 
     def rint(self) -> X:
-        return X(self.m, self.m.b.intrinsic("rint", self.v))
+        """To the nearest whole number, for |x| < 2**22 (f32) or 2**51 (f64)."""
+        if self.m.target.rounds:
+            return X(self.m, self.m.b.intrinsic("rint", self.v))
+        shift = 1.5 * (2.0**23 if self.v.ty == "float" else 2.0**52)  # the sum has no bits left for a fraction
+        return (self + shift) - shift
 
     def sqrt(self) -> X:
         return X(self.m, self.m.b.intrinsic("sqrt", self.v))

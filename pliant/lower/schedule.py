@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
-from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, visit
+from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
@@ -381,6 +381,3 @@ def delay_stores(kernel: Kernel, sweeps: list[Sweep], place: dict[int, int]) -> 
                 place[id(s)] = latest
                 moved = True
     return moved
-
-
-__all__ = ["Costs", "Schedule", "Sweep", "extent", "padded", "plan", "reachable", "visit"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pliant.codegen.cpu.dtypes import BYTES, MEMORY, cast, from_memory, to_memory
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.text import Text, Value, const, vector_type
-from pliant.lower.loops import DTYPES, Node
+from pliant.lower.loops import Node
 
 LEAST, MOST = const(-(1 << 63), "i64"), const((1 << 63) - 1, "i64")
 
@@ -233,6 +233,3 @@ def zero(ty: str) -> Value:
 
 def ty_suffix(ty: str) -> str:
     return {"float": "f32", "double": "f64"}.get(ty, ty)
-
-
-__all__ = ["DTYPES", "Access", "Frame", "Memory", "step", "ty_suffix", "zero"]

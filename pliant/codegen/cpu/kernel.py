@@ -1,7 +1,8 @@
 """Kernel + schedule -> the text of one LLVM function that runs a range of the kernel's domain.
 
 The domain is the outer dims flattened, times the blocks that the vector dim is cut into (slowest). The nest is described in
-`lower/schedule.py`; `Depth` numbers its levels. A node is printed at the outermost level at which everything that it depends on is known.
+`lower/schedule.py`; its levels are numbered (`OUTER` ... `SWEEP + k`). A node is printed at the outermost level at which everything that it
+depends on is known.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable, Hashable
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, cast, constant, from_memory
 from pliant.codegen.cpu.math import Math
-from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.scalars import scalar
+from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
@@ -21,11 +22,8 @@ from pliant.lower.loops import Node, Size, Store
 from pliant.lower.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 
 FEW = 4  # copies in the loop between a wider one and single vectors
-BLOCK = 128  # additions in a row before a partial sum is put aside
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
 OUT_OF_MEMORY = 0x7FFFFFFF
-OUTER, MID, STRIP, SWEEP = 0, 1, 2, 3  # levels; loops of a sweep are SWEEP + k
-ZERO = const(0, "i64")
 
 
 class Body:
@@ -56,6 +54,8 @@ class Body:
         self.store_accesses: dict[int, Access] = {}
         self.sizes: dict[Hashable, Value] = {}
         self.heap: Value | None = None
+        self.sweeper: Sweeper | None = None  # the sweep that is being printed
+        self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
 
     # -- what is known where --
 
@@ -187,15 +187,10 @@ class Body:
         self.domain()
         b.enter("leave")
         if self.heap is not None:
-            b.line(b.call_text("free", "void", [self.heap_at_exit()]))
+            b.line(b.call_text("free", "void", [self.heap]))
         rc = b.op("load i32, ptr %rc", "i32")
         b.line(f"ret i32 {rc.ref}")
         return "\n".join(b.lines)
-
-    def heap_at_exit(self) -> Value:
-        """`leave` is reached from before the allocation only where it failed, and then it is null."""
-        assert self.heap is not None
-        return self.heap
 
     def domain(self) -> None:
         """Runs along the innermost outer dim, from %lo to %hi."""
@@ -482,139 +477,3 @@ class Body:
     def fresh_set(self) -> list[Value]:
         assert self.sweeper is not None
         return self.sweeper.accs.start(self.s.lanes)
-
-    sweeper: Sweeper | None = None
-    range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
-
-
-class Sweeper:
-    """One sweep over the reduction dims, for the frames of a strip."""
-
-    def __init__(self, body: Body, sweep: Sweep, needed: list[Node]) -> None:
-        self.body, self.sweep, self.b, self.s = body, sweep, body.b, body.s
-        self.accs = Accumulators(body.m, sweep.reduces, ordered=body.s.inner == sorted(body.s.inner))
-        self.needed = [n for n in needed if body.homes[id(n)] >= SWEEP]
-        self.positions = any(n.attrs[0].startswith("arg") for n in sweep.reduces)
-        accesses = [body.loads[id(n)] for n in self.needed if n.op == "load" and id(n) not in sweep.loads]
-        accesses += [body.store_accesses[id(st)] for st in sweep.stores]
-        accesses += [body.saved[i] for i in sweep.loads] + [body.saved[id(n)] for n in sweep.saves]
-        self.accesses = accesses
-        body.sweeper = self
-
-    def run(self, frames: list[Frame]) -> None:
-        """Print it; the values of the reductions are put into the frames."""
-        s = self.s
-        if s.reduces_vector:
-            sets = [self.accs.start(s.lanes)]
-            if not self.body.target.masks and s.lanes > 1:
-                sets.append(self.accs.start(1))
-            frame = frames[0].child()
-            done = self.level(0, [frame], sets)
-            total = self.accs.across(done[0])
-            if len(done) > 1:
-                total = self.accs.merge(total, done[1])
-            self.body.keep(self, [total], frames)
-        else:
-            width = frames[0].lanes if frames[0].vector is not None else 1
-            sets = self.level(0, [f.child() for f in frames], [self.accs.start(width) for _ in frames])
-            self.body.keep(self, sets, frames)
-
-    def level(self, k: int, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
-        """The loop over reduction dim `inner[k]` and those inside it. `sets` in and out: per frame, or [vectors, single lanes]."""
-        d = self.s.inner[k]
-        start, n = ZERO, self.body.size(self.body.kernel.dims[d])
-        if k == 0 and self.body.range is not None:
-            start, n = self.body.range
-        innermost = k == len(self.s.inner) - 1
-        vector = innermost and self.s.reduces_vector
-        size = BLOCK * (self.s.lanes * self.s.unroll if vector else 1)
-        blocks = self.accs.cascades and (innermost or k == 0) and not (n.constant and int(n.ref) <= size)
-        if not blocks:
-            return self.span(k, frames, sets, start, n)
-
-        def block(at: Value, carried: list[Value]) -> list[Value]:
-            stop = self.b.intrinsic("smin", self.b.add(at, const(size, "i64")), n)
-            part = self.span(k, frames, self.fresh(sets), at, stop)
-            return self.flat(self.merged(self.unflat(carried, sets), part))
-
-        return self.unflat(self.b.loop(start, n, size, self.flat(sets), block, "block"), sets)
-
-    def span(self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, stop: Value) -> list[list[Value]]:
-        """[start, stop) of the loop over `inner[k]`."""
-        d = self.s.inner[k]
-        innermost = k == len(self.s.inner) - 1
-        if innermost and self.s.reduces_vector:
-            return self.body.vectors(start, stop, sets, self.points, frames[0], self.meet)
-
-        def iteration(i: Value, carried: list[Value]) -> list[Value]:
-            inside = [f.child() for f in frames]
-            for f in inside:
-                self.body.move(f, d, i, self.accesses)
-            self.evaluate(k, inside)
-            now = self.unflat(carried, sets)
-            if innermost:
-                return self.flat(self.visit(inside, now))
-            if not self.accs.cascades:
-                return self.flat(self.level(k + 1, inside, now))
-            return self.flat(self.merged(now, self.level(k + 1, inside, self.fresh(sets))))
-
-        return self.unflat(self.b.loop(start, stop, 1, self.flat(sets), iteration, "red"), sets)
-
-    def points(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
-        """Vectors of the innermost reduction dim."""
-        self.evaluate(len(self.s.inner) - 1, frames)
-        return self.visit(frames, sets)
-
-    def evaluate(self, k: int, frames: list[Frame]) -> None:
-        level = SWEEP + k
-        body = self.body
-        mine = [n for n in self.needed if body.homes[id(n)] == level]
-        for n in mine:
-            if id(n) in self.sweep.loads:
-                for f in frames:
-                    f.values[id(n)] = body.memory.load(body.saved[id(n)], f)
-            else:
-                body.evaluate([n], frames)
-
-    def visit(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
-        """What is done at reduction points: put aside, take into the accumulators, store."""
-        body, out = self.body, []
-        masked = self.s.reduces_vector
-        for frame, accs in zip(frames, sets):
-            for n in self.sweep.saves:
-                body.memory.store(body.saved[id(n)], frame, frame.values[id(n)], "set")
-            out.append(self.accs.update(frame, accs, self.position(frame) if self.positions else None, masked))
-        for frame in frames:
-            for st in self.sweep.stores:
-                body.store(st, frame)
-        return out
-
-    def position(self, frame: Frame) -> Value:
-        """Where in the reduction dims, row-major."""
-        b, kernel = self.b, self.body.kernel
-        out = ZERO
-        for d in range(len(kernel.dims) - kernel.reduced, len(kernel.dims)):
-            out = b.times(out, self.body.size(kernel.dims[d]))
-            here = self.body.index(d, frame)
-            out = here if out.ref == "0" else b.add(out, here)
-        return out
-
-    # -- sets of accumulators --
-
-    def meet(self, sets: list[list[Value]]) -> list[Value]:
-        while len(sets) > 1:
-            sets = [self.accs.merge(a, c) for a, c in zip(sets[::2], sets[1::2])] + sets[len(sets) & ~1 :]
-        return sets[0]
-
-    def fresh(self, sets: list[list[Value]]) -> list[list[Value]]:
-        return [self.accs.start(one[0].lanes) if one else [] for one in sets]
-
-    def merged(self, one: list[list[Value]], two: list[list[Value]]) -> list[list[Value]]:
-        return [self.accs.merge(a, c) for a, c in zip(one, two)]
-
-    def flat(self, sets: list[list[Value]]) -> list[Value]:
-        return [v for one in sets for v in one]
-
-    def unflat(self, values: list[Value], like: list[list[Value]]) -> list[list[Value]]:
-        width = self.accs.width()
-        return [values[k * width : (k + 1) * width] for k in range(len(like))]

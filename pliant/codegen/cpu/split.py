@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from pliant.codegen.cpu import parallel
 from pliant.codegen.cpu.access import Access, Frame
-from pliant.codegen.cpu.kernel import ZERO, Body, Sweeper
+from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, ONE, Driver
 from pliant.codegen.cpu.reduce import Accumulators
+from pliant.codegen.cpu.sweep import ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.schedule import Schedule

@@ -14,6 +14,8 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from pliant.graph.schema import UNDECLARED_VIEWS
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
@@ -21,6 +23,11 @@ from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
 from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
 
+aten = torch.ops.aten
+REINTERPRET = frozenset(
+    (aten._neg_view.default, aten._conj.default, aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default)
+)
+"""Views whose elements are not elements of what they are views of."""
 ANY_INPUT = -1
 MAX_ACCESSES = 24
 """Loads and puts of one kernel. More of them spill registers."""
@@ -117,9 +124,17 @@ class Fuser:
         self.inputs_written = any(t.storage_id in self.inputs for op in ops for t in liveness.written(op))
         makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
         dirty = {t.storage_id for op in ops for t in liveness.written(op)}
-        self.builder = Builder(self.facts, self.roots, read, makers, dirty)
+        self.builder = Builder(self.facts, self.roots, read, makers, dirty, self.reinterpreted())
         self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
+
+    def reinterpreted(self) -> set[int]:
+        """Views that see the memory of their root as other numbers."""
+        out: set[int] = set()
+        for vid, step in self.steps.items():
+            if step.op.target in REINTERPRET or step.base.vid in out:
+                out.add(vid)
+        return out
 
     # -- units and their order ---------------------------------------------------------------------------------
     def make_units(self) -> None:

@@ -16,15 +16,28 @@ from pliant.symbolic import ops
 WHOLE_FLOATS = (torch.float32, torch.float64)
 
 
+def statistics(x: TracedTensor, *params: Any) -> torch.dtype | None:
+    """The dtype of the mean and the like; None if operands of these dtypes are for PyTorch's own shape functions, or errors.
+
+    On the CPU a half with parameters in `float32` has such statistics, else those are halves too. (The shape functions disagree.)
+    """
+    found = {t.dtype for t in params if t is not None}
+    if x.dtype in (torch.bfloat16, torch.float16) and x.device.type == "cpu" and found == {torch.float32}:
+        return torch.float32
+    known = x.dtype in WHOLE_FLOATS or x.dtype in (torch.bfloat16, torch.float16) and x.device.type == "cpu"
+    return x.dtype if known and found <= {x.dtype} else None
+
+
 @rule("native_layer_norm")
 def layer_norm(trace: Any, x: TracedTensor, normalized_shape: list, weight: Any, bias: Any, eps: float) -> Any:
     n = len(x.sizes) - len(normalized_shape)
-    if n < 0 or x.dtype not in WHOLE_FLOATS or any([t is not None and t.dtype is not x.dtype for t in (weight, bias)]):
+    of = statistics(x, weight, bias)
+    if n < 0 or of is None:
         return NotImplemented
     if not all([require_equal(trace, a, b) for a, b in zip(x.sizes[n:], normalized_shape)]):
         return NotImplemented
     stat = (*x.sizes[:n], *(1,) * len(normalized_shape))
-    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
+    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, of, x.device), new(trace, stat, of, x.device)
 
 
 @rule("native_layer_norm_backward")
@@ -43,16 +56,18 @@ def layer_norm_backward(
 
 @rule("native_group_norm")
 def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> Any:
-    if not x.dense or x.dtype not in WHOLE_FLOATS or any([t is not None and t.dtype is not x.dtype for t in (weight, bias)]):
+    of = statistics(x, weight, bias)
+    if not x.dense or of is None:
         return NotImplemented
     stat = (n, group)
-    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
+    return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, of, x.device), new(trace, stat, of, x.device)
 
 
-def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: Any) -> Any:
+def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: Any, *running: Any) -> Any:
     """(output, mean, 1/std); the last two are empty unless training."""
     n = len(x.sizes)
-    if n < 2:
+    of = statistics(x, weight, bias, *running)
+    if n < 2 or of is None:
         return NotImplemented
     if n not in (4, 5) or is_packed(x) or not is_packed(x, True):
         out = new(trace, x.sizes, x.dtype, x.device)
@@ -61,7 +76,7 @@ def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: A
     else:
         out = new(trace, x.sizes, x.dtype, x.device)
     stat = (x.sizes[1],) if training else (0,)
-    return out, new(trace, stat, x.dtype, x.device), new(trace, stat, x.dtype, x.device)
+    return out, new(trace, stat, of, x.device), new(trace, stat, of, x.device)
 
 
 def plain_floats(x: TracedTensor, *others: Any) -> bool:
@@ -72,12 +87,12 @@ def plain_floats(x: TracedTensor, *others: Any) -> bool:
 def native_batch_norm(
     trace: Any, x: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: Any, eps: float
 ) -> Any:
-    return batch_norm(trace, x, training, weight, bias) if plain_floats(x, weight, bias, mean, var) else NotImplemented
+    return batch_norm(trace, x, training, weight, bias, mean, var)
 
 
 @rule("_native_batch_norm_legit.no_stats")
 def batch_norm_without_stats(trace: Any, x: TracedTensor, weight: Any, bias: Any, training: bool, momentum: Any, eps: float) -> Any:
-    return batch_norm(trace, x, training, weight, bias) if plain_floats(x, weight, bias) else NotImplemented
+    return batch_norm(trace, x, training, weight, bias)
 
 
 # convolution and pooling -------------------------------------------------------------------------------------

@@ -149,12 +149,16 @@ class Builder:
     """Collects the nests of one operation.
 
     `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
-    that somebody reads, `dirty` the storages that some operation writes to.
+    that somebody reads, `dirty` the storages that some operation writes to, `reinterpreted` the views whose elements are not those of
+    their root: of another dtype, or negated.
     """
 
-    def __init__(self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int]) -> None:
+    def __init__(
+        self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int], reinterpreted: set[int]
+    ) -> None:
         self.facts = facts
         self.roots = roots
+        self.reinterpreted = reinterpreted
         self.read = read
         self.makers = makers
         self.dirty = dirty
@@ -184,6 +188,8 @@ class Builder:
         return s
 
     def root(self, t: TracedTensor) -> int:
+        if t.vid in self.reinterpreted:
+            raise Refuse
         return self.roots.get(t.vid, t.vid)
 
     def is_fresh(self, t: TracedTensor) -> bool:

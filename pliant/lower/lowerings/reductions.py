@@ -26,8 +26,13 @@ def split_dims(t: TracedTensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 def reducing(b: Builder, x: TracedTensor, dims: Any) -> tuple[Space, list[int], list[int], list[int]]:
-    """A space that reduces `x` over `dims`; (it, axes for loads of tensors shaped like `x`, kept dims, reduced dims)."""
-    kept, gone = split_dims(x, dims)
+    """A space that reduces `x` over `dims` (none means all): (it, axes for loads of tensors shaped like `x`, kept dims, reduced dims)."""
+    return exactly(b, x, split_dims(x, dims)[1])
+
+
+def exactly(b: Builder, x: TracedTensor, gone: list[int]) -> tuple[Space, list[int], list[int], list[int]]:
+    """As `reducing`; no dims are no dims."""
+    kept = [d for d in range(len(x.sizes)) if d not in gone]
     s = b.space([x.sizes[d] for d in (*kept, *gone)], len(gone))
     place = {d: i for i, d in enumerate((*kept, *gone))}
     return s, [place[d] for d in range(len(x.sizes))], kept, gone
@@ -237,7 +242,7 @@ def _layer_norm_backward(b: Builder, o: Any) -> None:
         n = count(s, gone, x, gv.dtype)
         s.put(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * up(s.load(rstd, axes)), axes)
     if b.needed(dw) or b.needed(db):
-        s, axes, kept, gone = reducing(b, x, [d for d in range(len(x.sizes)) if d not in dims])
+        s, axes, kept, gone = exactly(b, x, [d for d in range(len(x.sizes)) if d not in dims])
         gv = up(s.load(g, axes))
         if b.needed(dw):
             xhat = (up(s.load(x, axes)) - up(s.load(mean, axes))) * up(s.load(rstd, axes))

@@ -1,0 +1,192 @@
+"""PyTorch's own operator samples through fused kernels: values, dtypes and strides as eager's.
+
+Every operation that has a lowering becomes a kernel here, also where alone it is not worth one; each sample runs once as it is and once
+between two more elementwise operations, so that fusion sees it from both sides. Gradients too, where the operator has them.
+`PLIANT_OPINFO_SAMPLES=1000` takes all samples of all dtypes; by default a few of `f32` and one of another dtype.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pliant.codegen import native
+from pliant.codegen.native import Program, compile_native
+from pliant.graph.traced import Untraceable, is_limit
+from pliant.symbolic import DataDependent
+from tests.graph.harness import Captured
+
+pytest.importorskip("expecttest", reason="PyTorch's operator samples need it")
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+
+SAMPLES = int(os.environ.get("PLIANT_OPINFO_SAMPLES", "0"))
+OTHERS = (torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
+REFUSALS = (Untraceable, DataDependent)
+SKIPPED = ("native_group_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "empty", "jiterator", "new_empty", "uninitialized", "rand", "dropout", "bernoulli", "multinomial", "normal", "uniform", "exponential",
+           "geometric", "cauchy", "rrelu", "fractional_max_pool", "resize_", "equal", "allclose", "stft", "svd", "eig", "lstsq", "qr", "lu", "pca")  # fmt: skip
+"""What has no result to compare, or none that is the same twice."""
+
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+
+
+def dtypes_of(op: Any, position: int) -> list[torch.dtype]:
+    supported = op.supported_dtypes("cpu")
+    others = [d for d in OTHERS if d in supported]
+    if not SAMPLES and others:
+        others = [others[position % len(others)]]
+    return [d for d in (torch.float32, *others) if d in supported]
+
+
+def samples(op: Any, dtype: torch.dtype, grad: bool) -> list[tuple[tuple, dict]]:
+    """Dense samples that eager accepts."""
+    out = []
+    wanted = SAMPLES or (3 if dtype is torch.float32 else 2)
+    for s in list(op.sample_inputs("cpu", dtype, requires_grad=grad))[:wanted]:
+        call = (s.input, *s.args), s.kwargs
+        if all(t.layout is torch.strided for t in tree_flatten(call)[0] if isinstance(t, torch.Tensor)):
+            out.append(call)
+    return out
+
+
+def copied(values: Any) -> Any:
+    def copy(t: Any) -> Any:
+        if not isinstance(t, torch.Tensor):
+            return t
+        return t.detach().clone(memory_format=torch.preserve_format).requires_grad_(t.requires_grad)
+
+    return tree_map(copy, values)
+
+
+def before(t: Any) -> Any:
+    """An operation that changes no value."""
+    if not isinstance(t, torch.Tensor) or t.dtype.is_complex:
+        return t
+    return t * 1.0 if t.dtype.is_floating_point else t & True if t.dtype == torch.bool else t + 0
+
+
+def behind(t: Any) -> Any:
+    """An operation that loses nothing."""
+    if not isinstance(t, torch.Tensor) or t.dtype.is_complex:
+        return t
+    return -t if t.dtype.is_floating_point else ~t
+
+
+def program(op: Any, fused: bool) -> Callable:
+    def run(args: tuple, kwargs: dict) -> Any:
+        if not fused:
+            return op.op(*args, **kwargs)
+        return tree_map(behind, op.op(*tree_map(before, args), **tree_map(before, kwargs)))
+
+    return run
+
+
+def gradients(out: Any, inputs: list[torch.Tensor]) -> list[Any]:
+    """Of the sum of all results, each weighted."""
+    heads = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor) and t.requires_grad and not t.dtype.is_complex]
+    if not heads:
+        return []
+    seeds = [torch.linspace(0.5, 1.5, max(h.numel(), 1), dtype=h.dtype)[: h.numel()].view(h.shape) for h in heads]
+    return list(torch.autograd.grad(heads, inputs, seeds, allow_unused=True))
+
+
+def compiled(fn: Callable, args: tuple, kwargs: dict, symbolic: bool) -> Callable:
+    """`fn(*args, **kwargs)` captured and compiled: call it with the tensors in place of those seen."""
+    c = Captured(fn, (args, kwargs), dynamic=(lambda x, d, s: True) if symbolic else None)
+    slots: list[Any] = []
+    seen = set()
+    values = []
+    for traced, real in c.inputs:
+        for s, v in zip((*traced.sizes, *traced.strides), (*real.size(), *real.stride()), strict=True):
+            e = s.node.expr if isinstance(s, torch.SymInt) else None
+            if e is not None and e.op == "sym" and e.name not in seen:
+                seen.add(e.name)
+                slots.append(e)
+                values.append(v)
+        slots.append(traced)
+        values.append(real)
+    flat, spec = tree_flatten(c.out)
+    executable = compile_native(c.trace, slots, flat)
+    return lambda: (executable.fn(*values), spec)
+
+
+def check(op: Any, args: tuple, kwargs: dict, fused: bool, symbolic: bool, grad: bool) -> bool:
+    """Compare one sample; False if it was refused."""
+    fn = program(op, fused)
+    ours, theirs = copied((args, kwargs)), copied((args, kwargs))
+    try:
+        want = fn(*theirs)
+    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
+        return True
+    try:
+        run = compiled(fn, *ours, symbolic)
+    except REFUSALS:
+        return False
+    except RuntimeError as e:
+        if is_limit(e):
+            return False
+        raise
+    got, spec = run()
+    where = f"{op.name} {'fused ' if fused else ''}{'symbolic ' if symbolic else ''}{args} {kwargs}"
+    same(list(got), tree_flatten(want)[0], where)
+    if grad:
+        inputs = [[t for t in tree_flatten(v)[0] if isinstance(t, torch.Tensor) and t.requires_grad] for v in (ours, theirs)]
+        results = torch.utils._pytree.tree_unflatten(list(got), spec)
+        same(gradients(results, inputs[0]), gradients(want, inputs[1]), f"gradients of {where}", gradients=True)
+    return True
+
+
+def same(got: list, want: list, where: str, gradients: bool = False) -> None:
+    """Gradients may be laid out otherwise, and lose digits where terms cancel."""
+    assert len(got) == len(want), where
+    for g, w in zip(got, want, strict=True):
+        if not isinstance(w, torch.Tensor):
+            assert type(g) is type(w) and (g == w or g != g), where
+            continue
+        assert g.dtype == w.dtype and g.shape == w.shape, f"{where}: {g.dtype} {g.shape}, {w.dtype} {w.shape}"
+        assert gradients or g.numel() == 0 or g.stride() == w.stride(), f"{where}: strides {g.stride()}, {w.stride()}"
+        tolerance = ROUNDING.get(w.dtype, 0)
+        if w.is_complex():
+            tolerance = 1e-5
+        if gradients:
+            tolerance *= 20
+        top = w.detach().abs().nan_to_num(0, 0, 0).max().item() if tolerance and w.numel() else 0
+        torch.testing.assert_close(g.detach(), w.detach(), rtol=tolerance, atol=tolerance * (max(top, 0.1) * 0.2 if gradients else min(top, 1.0) * 0.1), equal_nan=True,
+                                   msg=lambda m: f"{where}\n{m}")  # fmt: skip
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Every nest becomes a kernel; what was made is collected."""
+    made: list = []
+    compile_all = native.compile_all
+
+    def record(launches, segments=()):
+        made.extend([*launches, *(launch for call in segments for launch in call.segment.launches)])
+        compile_all(launches, segments)
+
+    monkeypatch.setattr(Program, "is_kernel", lambda self, u: u.nest is not None)
+    monkeypatch.setattr(native, "compile_all", record)
+    return made
+
+
+CHOSEN = [op for op in op_db if not any(word in op.name for word in SKIPPED)]
+
+
+@pytest.mark.parametrize("position", range(len(CHOSEN)), ids=lambda i: f"{CHOSEN[i].name}.{CHOSEN[i].variant_test_name}")
+def test_operator(position: int, kernels: list) -> None:
+    op = CHOSEN[position]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in dtypes_of(op, position):
+            grad = op.supports_autograd and dtype in (torch.float32, torch.float64)
+            for args, kwargs in samples(op, dtype, grad):
+                for fused in (False, True):
+                    check(op, args, kwargs, fused, fused, grad)
+                if not kernels and not SAMPLES:
+                    return  # no lowering

@@ -56,7 +56,8 @@ class Schedule:
     sweeps: list[Sweep]
     epilogue: list[Store]
     cost: int  # picoseconds a point, roughly
-    serial: bool  # order matters: one thread, counters in order
+    serial: bool  # order matters: counters in order, one thread for all points that may add to one address
+    columns: bool  # of a serial kernel: points apart along the vector dim never do, so that threads may share that dim
     split: bool  # few outer points, much to reduce: threads share the reduction
     tile: int | None  # outer dim along which `tiled` loads are contiguous: it changes places with the vector dim
     tiled: list[Node]
@@ -202,7 +203,8 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
         outer.append(tile)
         unroll = 1
     return Schedule(
-        kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial, split, tile, tiled
+        kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
+        serial and adds_within_columns(kernel, vector), split, tile, tiled,
     )  # fmt: skip
 
 
@@ -273,6 +275,18 @@ def keeps_order(kernel: Kernel, v: int, depends: dict[int, int]) -> bool:
             return False
         if s.mode == "add" and (v >= len(s.strides) or s.strides[v] != 1 or any(depends[id(i)] >> v & 1 for i in s.index)):
             return False
+    return True
+
+
+def adds_within_columns(kernel: Kernel, vector: int | None) -> bool:
+    """Do additions go to rows as long as the vector dim, chosen by at most one index? Then its points have addresses of their own."""
+    if vector is None or kernel.reduced:
+        return False
+    for s in kernel.stores:
+        if s.mode == "add":
+            others = [stride for d, stride in enumerate(s.strides) if d != vector and stride != 0]
+            if others or any(stride != kernel.dims[vector] for stride in s.index_strides) or len(s.index) > 1:
+                return False
     return True
 
 

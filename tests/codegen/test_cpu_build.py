@@ -15,7 +15,7 @@ from pliant.codegen.cpu import compile as cpu
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, reference
 from tests.codegen.random_kernels import RandomKernel
-from tests.codegen.test_cpu_kernels import differs
+from tests.codegen.test_cpu_kernels import check, differs
 
 
 @pytest.fixture(autouse=True)
@@ -61,15 +61,27 @@ def columns_kernel() -> Kernel:
 
 def memory_of(kernel: Kernel, sizes: dict[str, int]) -> list[np.ndarray]:
     total = math.prod(sizes.values())
+    if kernel.name == "scatter":
+        numbers = np.random.default_rng(4)
+        rows = numbers.integers(0, 5, sizes["m"])
+        return [numbers.normal(0, 1, total).astype(np.float32), rows, np.ones(5 * sizes["n"], np.float32)]
     x = np.random.default_rng(3).normal(0.1, 1, total).astype(np.float32)
     shapes = {"exp": [total], "softmax": [total], "whole": [1, 1, 1], "columns": [sizes.get("n", 0)]}[kernel.name]
     return [x, *(np.zeros(n, np.int64 if b.dtype == "i64" else np.float32) for n, b in zip(shapes, kernel.buffers[1:]))]
+
+
+def scatter_kernel() -> Kernel:
+    """Rows added to rows that an index chooses."""
+    index = load(1, (1, 0), "i64")
+    store = Store(2, (0, 1), 0, load(0, ("n", 1)), (index,), ("n",), None, "add")
+    return Kernel("scatter", ("m", "n"), 0, [Buffer("f32", False), Buffer("i64", False), Buffer("f32", True)], [store], ("m", "n"))
 
 
 CASES = [
     (exp_kernel(), {"n": 100_003}), (exp_kernel(), {"n": 70}), (softmax_kernel(), {"m": 57, "n": 301}),
     (whole_kernel(), {"m": 331, "n": 1009}), (whole_kernel(), {"m": 1, "n": 300_001}), (whole_kernel(), {"m": 3, "n": 5}),
     (columns_kernel(), {"n": 10, "m": 40_001}),
+    (scatter_kernel(), {"m": 301, "n": 700}), (scatter_kernel(), {"m": 30, "n": 7}),
     (columns_kernel(), {"n": 3001, "m": 20}), (columns_kernel(), {"n": 5, "m": 0}),
 ]  # fmt: skip
 
@@ -98,6 +110,20 @@ def test_results_do_not_depend_on_threads(monkeypatch):
                 for k, (g, w) in enumerate(zip(got, want)):
                     assert not differs(kernel.buffers[k].dtype, g, w), (kernel.name, sizes, k)
                     assert g.tobytes() == results[0][1][k].tobytes(), (kernel.name, sizes, k)
+    finally:
+        torch.set_num_threads(before)
+        cpu.outside.cache_clear()
+
+
+def test_random_kernels_on_many_threads(monkeypatch):
+    """However small: blocks of the vector dim, tiles and chunks that end anywhere."""
+    monkeypatch.setattr(parallel, "SERIAL_PICOSECONDS", 0)
+    monkeypatch.setattr(parallel, "GRAIN_PICOSECONDS", 1)
+    cpu.outside.cache_clear()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        check(range(500, 524), checked=False)
     finally:
         torch.set_num_threads(before)
         cpu.outside.cache_clear()

@@ -196,6 +196,8 @@ class Body:
         """Runs along the innermost outer dim, from %lo to %hi."""
         b, s = self.b, self.s
         low, high = Value("%lo", "i64"), Value("%hi", "i64")
+        if s.columns:  # given blocks of the vector dim, each with all outer points
+            low, high = (b.times(v, self.product(s.outer)) for v in (low, high))
         run_dim = const(1, "i64") if self.mid is None else self.size(self.kernel.dims[self.mid])
         head, inside, out = b.fresh("run.h"), b.fresh("run.b"), b.fresh("run.x")
         before = b.block

@@ -67,7 +67,9 @@ class Driver:
         if self.tiled:  # the body cuts the vector dim by itself
             end = b.add(length, const(TILE_BLOCK - 1, "i64"))
             points, length = b.times(points, b.binary("udiv", end, const(TILE_BLOCK, "i64"))), ONE
-        if not s.serial:
+        if s.columns:  # the body runs whole blocks of the vector dim
+            points = ONE
+        if not s.serial or s.columns:
             work = b.times(total, b.times(b.intrinsic("smax", reduced, ONE), const(s.cost, "i64")))
             b.branch(b.compare("sgt", work, const(SERIAL_PICOSECONDS, "i64")), "large", "serial")
             b.label("large")

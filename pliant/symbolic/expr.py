@@ -327,9 +327,15 @@ def _by_serial(e: Expr) -> int:
 
 def parts(e: Expr) -> Iterable[Expr]:
     """The expressions that `e` is directly made of."""
-    if e.op == "sum":
-        return [a for mono, _ in e.terms for a in mono]
-    return e.args if e.op not in ("const", "sym") else ()
+    return [a for mono, _ in e.terms for a in mono] if e.op == "sum" else e.args
+
+
+def shallow(e: Expr, key: str) -> bool:
+    """Whether what `key` names in the caches is at hand for all parts of e: then there is no need to walk."""
+    for p in parts(e):
+        if p.info is None and p.const is None and key not in p.cache:
+            return False
+    return True
 
 
 def postorder(e: Expr, stop: str = "", done: Container[Expr] = (), leaf: str = "") -> list[Expr]:

@@ -57,6 +57,8 @@ def sub(x: Interval, y: Interval) -> Interval:
 
 
 def mul(x: Interval, y: Interval) -> Interval:
+    if x[0] >= 0 and y[0] >= 0:  # sizes
+        return endpoint_mul(x[0], y[0]), endpoint_mul(x[1], y[1])
     c = [endpoint_mul(a, b) for a in x for b in y]
     return min(c), max(c)
 
@@ -103,6 +105,8 @@ def _nonzero_parts(y: Interval) -> list[Interval]:
 
 
 def floordiv(x: Interval, y: Interval) -> Interval:
+    if y[0] == y[1] > 0:  # a divisor that is known
+        return endpoint_div(x[0], y[0]), endpoint_div(x[1], y[0])
     parts = _nonzero_parts(y)
     if not parts:
         return ALL

@@ -32,12 +32,15 @@ class Linear:
     def nonnegative(self, p: Expr, depth: int) -> bool:
         """Whether p >= 0 follows, with at most `depth` facts in a row."""
         self._left = WORK
-        return self._search(p, depth, set()) if self._promising(p) else self.ranges.of(p)[0] >= 0
+        return self._search(p, depth, set()) if self.promising(p) else self.ranges.of(p)[0] >= 0
 
-    def _promising(self, p: Expr) -> bool:
-        """Whether any fact speaks of p: not where it is made of symbols of which only bounds are known."""
+    def promising(self, p: Expr) -> bool:
+        """Whether anything beyond ranges speaks of p: not where it is made of symbols of which only bounds are known."""
         mentions = self.facts.mentions
-        return p.ctx.subtotals or any(len(m) > 1 or (m and (m[0].info is None or m in mentions)) for m, _ in p.terms)
+        for m, _ in p.terms:
+            if len(m) > 1 or (m and (m[0].info is None or m in mentions or "member" in m[0].cache)):
+                return True
+        return False
 
     def _search(self, p: Expr, depth: int, seen: set[Expr]) -> bool:
         if self.ranges.of(p)[0] >= 0:

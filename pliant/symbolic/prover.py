@@ -40,17 +40,24 @@ class Prover:
     # questions -----------------------------------------------------------------------
 
     def _lookup(self, c: Expr) -> bool | None:
-        return bool(c.const) if c.const is not None else self.facts.true.get(normal(c))
+        """What is remembered of c, or of its opposite."""
+        n = normal(c)
+        if n.const is not None:
+            return bool(n.const)
+        v = self.facts.true.get(n)
+        return v if v is not None or self.facts.true.get(negated(n)) is not True else False
 
     def prove(self, c: Expr, strength: int = FULL) -> bool | None:
         """True or False if that follows for every model of the facts, else None. `c` is a bool expression."""
         n = normal(c)
         if n.const is not None:
             return bool(n.const)
+        if strength == LOOKUP:
+            return self._lookup(n)
         v = self.facts.true.get(n)
-        if v is not None or strength == LOOKUP:
+        if v is not None:
             return v
-        s = normal(self.equalities.simplify(n))
+        s = self._substituted(n)
         if s.const is not None:
             return bool(s.const)
         if s is not n:
@@ -58,6 +65,18 @@ class Prover:
             if v is not None:
                 return v
         return self._structure(s, strength)
+
+    def _substituted(self, n: Expr) -> Expr:
+        """The normal relation n under the equalities."""
+        simplify = self.equalities.simplify
+        if n.op in ("ge", "eq", "ne") and n.args[1].const == 0:
+            for m, _ in n.args[0].terms:
+                if m and (len(m) > 1 or m[0].info is None or simplify(m[0]) is not m[0]):
+                    break
+            else:
+                return n  # nothing to put in; what ranges say of the whole is asked next
+        s = simplify(n)
+        return n if s is n else normal(s)
 
     def _structure(self, c: Expr, strength: int) -> bool | None:
         match c.op:
@@ -89,7 +108,7 @@ class Prover:
             return True
         if hi < 0:
             return False
-        if strength < FULL:
+        if strength < FULL or not self.linear.promising(p):
             return None
         if self._sign(p, p.hint):
             return True
@@ -141,7 +160,7 @@ class Prover:
         excluded = self.facts.excluded.get(q)
         if excluded and c % k == 0 and -c // k in excluded:
             return False
-        if strength < FULL:
+        if strength < FULL or not self.linear.promising(p):
             return None
         return self._zero_hard(p)
 
@@ -177,15 +196,23 @@ class Prover:
         n = normal(c)
         if n.const is not None:
             return
+        s = self._substituted(n)
+        known = s.const is not None or self._by_range(s)
         self._note(n)
-        s = normal(self.equalities.simplify(n))
-        if s.const is not None:
+        if known:
             return
         if s is not n:
             self._note(s)
         self._absorb(s)
         if s.op != "or":
             self._reopen(s)
+
+    def _by_range(self, c: Expr) -> bool:
+        """Whether ranges settle the relation c."""
+        if c.op != "ge" or c.args[0].kind is not int:
+            return False
+        lo, hi = self.ranges.of(c.args[0])
+        return lo >= 0 or hi < 0
 
     def _reopen(self, c: Expr) -> None:
         """Alternatives that c may have narrowed to one."""
@@ -201,7 +228,8 @@ class Prover:
             return
         self.witnesses.learn(n)
         facts.set(facts.true, n, True)
-        facts.set(facts.true, negated(n), False)
+        if not (n.op in ("ge", "eq", "ne") and n.args[0].kind is int):  # for these, bounds and excluded values say as much
+            facts.set(facts.true, negated(n), False)
         for s in near_symbols(n):
             facts.add(facts.about, s, n)
             if n.op == "or":

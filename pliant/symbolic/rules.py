@@ -192,6 +192,8 @@ def make_floordiv(ctx: Context, a: Expr, b: Expr) -> Expr:
 
 def make_compare(op: str) -> Callable:
     def make(ctx: Context, a: Expr, b: Expr) -> Expr:
+        if a.kind is int and b.kind is int:
+            return _compare_ints(ctx, op, a, b)
         if a.kind is bool and b.kind is bool and op in ("eq", "ne") and (a.const is not None or b.const is not None):
             x, k = (b, a.const) if a.const is not None else (a, b.const)
             return x if k == (op == "eq") else apply("not", x)
@@ -212,14 +214,26 @@ def _compare_ints(ctx: Context, op: str, a: Expr, b: Expr) -> Expr:
         return ctx.lift(op in ("eq", "le", "ge"))
     if a.const is not None and b.const is not None:
         return ctx.lift(TABLE[op].fn(a.const, b.const))
-    d = a if b.const == 0 else poly_add(a, b, -1)
-    if d.const is not None:
-        return ctx.lift(TABLE[op].fn(d.const, 0))
-    lo, hi = static_range(d)
-    if lo > 0 or hi < 0 or (lo == 0 and op in ("ge", "lt")) or (hi == 0 and op in ("le", "gt")):
-        # settled by what its symbols are by declaration
-        return ctx.lift(TABLE[op].fn(1 if lo > 0 else -1 if hi < 0 else 0, 0))
-    return ctx.node(op, (a, b), bool)
+    answer = _settled(op, static_range(a), static_range(b))
+    if answer is None and a.const is None and b.const is None:  # else the difference says no more
+        d = poly_add(a, b, -1)
+        answer = bool(TABLE[op].fn(d.const, 0)) if d.const is not None else _settled(op, static_range(d), (0, 0))
+    if answer is None:
+        return ctx.node(op, (a, b), bool)
+    return ctx.true if answer else ctx.false
+
+
+def _settled(op: str, x: tuple, y: tuple) -> bool | None:
+    """The truth of a comparison, if these ranges (its symbols by declaration) leave only one."""
+    if x[0] > y[1]:
+        return op in ("ne", "gt", "ge")
+    if x[1] < y[0]:
+        return op in ("ne", "lt", "le")
+    if x[0] == y[1] and op in ("ge", "lt"):
+        return op == "ge"
+    if x[1] == y[0] and op in ("le", "gt"):
+        return op == "le"
+    return None
 
 
 def _compare_int_float(ctx: Context, op: str, a: Expr, v: Any) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.symbolic import intervals as iv
-from pliant.symbolic.expr import TABLE, Expr, postorder
+from pliant.symbolic.expr import TABLE, Expr, postorder, shallow
 
 
 def declared(e: Expr) -> Any:
@@ -30,22 +30,23 @@ def poly_range(e: Expr, of: Callable[[Expr], tuple | None]) -> tuple:
     hi: int | float = 0
     for mono, c in e.terms:
         if not mono:
-            lo, hi = iv.endpoint_add(lo, c), iv.endpoint_add(hi, c)
-            continue
-        if len(mono) == 1:
+            a = b = c
+        elif len(mono) == 1:
             a, b = of(mono[0])  # type: ignore[misc]
         else:
             a, b = mono_range(mono, of)
-        if c != 1:
+        if c != 1 and mono:
             a, b = iv.endpoint_mul(a, c), iv.endpoint_mul(b, c)
             if c < 0:
                 a, b = b, a
-        lo = iv.endpoint_add(lo, a)
-        hi = iv.endpoint_add(hi, b)
+        lo = lo + a if lo.__class__ is a.__class__ is int else iv.endpoint_add(lo, a)
+        hi = hi + b if hi.__class__ is b.__class__ is int else iv.endpoint_add(hi, b)
     return lo, hi
 
 
 def mono_range(mono: tuple[Expr, ...], of: Callable[[Expr], tuple | None]) -> tuple:
+    if len(mono) == 2 and mono[0] is not mono[1]:
+        return iv.mul(of(mono[0]), of(mono[1]))  # type: ignore[arg-type]
     r = (1, 1)
     i = 0
     while i < len(mono):
@@ -74,19 +75,27 @@ def static_range(e: Expr) -> Any:
     """(lo, hi) that every model satisfies; None for a float that may be nan."""
     r = e.cache.get("range", e)
     if r is e:
+        if shallow(e, "range"):
+            return _own_range(e)
         for n in postorder(e, stop="range"):
             if "range" not in n.cache:
-                if n.const is not None:
-                    v = None if n.kind is float and n.const != n.const else (n.const, n.const)
-                elif n.op == "sym":
-                    v = declared(n)
-                elif n.op == "sum":
-                    v = poly_range(n, _cached)
-                else:
-                    v = node_range(n, _cached)
-                n.cache["range"] = v
+                _own_range(n)
         r = e.cache["range"]
     return r
+
+
+def _own_range(n: Expr) -> Any:
+    """The range of one node, those of its parts being at hand."""
+    if n.const is not None:
+        v: Any = None if n.kind is float and n.const != n.const else (n.const, n.const)
+    elif n.info is not None:
+        v = declared(n)
+    elif n.op == "sum":
+        v = poly_range(n, _cached)
+    else:
+        v = node_range(n, _cached)
+    n.cache["range"] = v
+    return v
 
 
 def _cached(e: Expr) -> tuple | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pliant.symbolic.expr import Expr, Mono, postorder, value_of
 from pliant.symbolic.facts import Facts, Memo
+from pliant.symbolic.intervals import ALL
 from pliant.symbolic.static import declared
 
 #: How far above its lower bound a symbol lies; each symbol meets all four. In one more world everything is huge, for `s <= 2**63 - 1`.
@@ -31,6 +32,7 @@ class Witnesses:
         self.worlds = list(range(WORLDS))  # those in which all facts hold
         self.symbols: dict[Expr, list[Any]] = {}
         self._values = Memo()
+        self._pending: dict[Expr, None] = {}  # facts not yet looked at, in their order
 
     def values(self, e: Expr) -> Values:
         """Its value in every world."""
@@ -60,19 +62,27 @@ class Witnesses:
     def _symbol(self, s: Expr) -> list[Any]:
         values = self.symbols.get(s)
         if values is None:
-            values = self.symbols[s] = [_invent(s, i) for i in range(WORLDS)]
+            lo, hi = self.facts.bounds.get(s, ALL)
+            values = self.symbols[s] = [min(max(_invent(s, i), lo), hi) for i in range(WORLDS)]
         return values
 
     # facts ---------------------------------------------------------------------------
 
     def learn(self, c: Expr) -> None:
-        """c, a normal relation, has just become a fact."""
-        values = self.values(c)
-        wrong = [w for w in self.worlds if values[w] is not True]
-        if wrong:
-            lost = self._repair(wrong, c)
-            if lost:
-                self.worlds = [w for w in self.worlds if w not in lost]
+        """c, a normal relation, has just become a fact: the worlds hear of it when they are next asked."""
+        self._pending[c] = None
+
+    def _settle(self) -> None:
+        """Every fact that was learned meanwhile holds in the worlds that remain."""
+        while self._pending:
+            c = next(iter(self._pending))
+            del self._pending[c]
+            values = self.values(c)
+            wrong = [w for w in self.worlds if values[w] is not True]
+            if wrong:
+                lost = self._repair(wrong, c)
+                if lost:
+                    self.worlds = [w for w in self.worlds if w not in lost]
 
     def _repair(self, wrong: list[int], c: Expr) -> list[int]:
         """Move one symbol in each of these worlds so that c holds, and with it all other facts. Returns those where that failed."""
@@ -95,7 +105,7 @@ class Witnesses:
                 if v is not None and lo <= old[w] - v * k <= hi:
                     values[w] = old[w] - v * k
             self._forget(s, inside)
-            others = [f for f, true in self.facts.true.items() if true] if inside else about
+            others = [f for f in ([f for f, true in self.facts.true.items() if true] if inside else about) if f not in self._pending]
             failed = [w for w in wrong if not (self.values(c)[w] is True and all(self.values(f)[w] is True for f in others))]
             if failed:
                 for w in failed:
@@ -116,14 +126,20 @@ class Witnesses:
 
     def refute_nonnegative(self, p: Expr) -> bool:
         """Whether p is negative in some world."""
+        if self._pending:
+            self._settle()
         values = self.values(p)
         return any((v := values[w]) is not None and v < 0 for w in self.worlds)
 
     def refute_zero(self, p: Expr) -> bool:
+        if self._pending:
+            self._settle()
         values = self.values(p)
         return any((v := values[w]) is not None and v != 0 for w in self.worlds)
 
     def refute_nonzero(self, p: Expr) -> bool:
+        if self._pending:
+            self._settle()
         values = self.values(p)
         return any(values[w] == 0 for w in self.worlds)
 

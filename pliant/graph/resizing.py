@@ -1,7 +1,8 @@
 """Resizing by a factor, with sizes kept symbolic.
 
-`F.interpolate(x, scale_factor=...)` reaches overloads of `upsample_*` whose C++ code works the output size out in plain integers. While
-`symbolic_resizing` is on, they are called with the size that this code would find, and with the factors, which the kernels use as well.
+`F.interpolate(x, scale_factor=...)` reaches overloads of `upsample_*` whose C++ code works the output size out in plain integers. They
+are tried again by PyTorch's Python code (`symbolic_resizing`), which takes symbols but differs in one thing: along a dim whose size comes out
+as it was, the kernels copy, whatever the factor is. `settled` asks for that first, and then says 1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,27 @@ def resize(op: Any, corners: bool, x: torch.Tensor, output_size: Any, *rest: Any
         return op(x, output_size, *flags, *[None] * n)
     sizes = [torch.sym_int(torch.sym_float(x.shape[i + 2]) * factors[i]) for i in range(n)]
     return op(x, sizes, *flags, *factors)
+
+
+def settled(args: tuple, kwargs: dict) -> dict:
+    """Keyword arguments of `F.interpolate` with a factor of 1 along the dims that keep their size; which those are is guarded."""
+    factors, x = kwargs.get("scale_factor"), args[0] if args else kwargs.get("input")
+    if len(args) > 1 or factors is None or kwargs.get("recompute_scale_factor") or not isinstance(x, torch.Tensor):
+        return kwargs
+    if kwargs.get("mode") == "bicubic" or kwargs.get("antialias"):
+        return kwargs  # those kernels use the factor all the same
+    if not isinstance(factors, (list, tuple)):
+        factors = [factors] * (x.dim() - 2)
+    if len(factors) != x.dim() - 2:
+        return kwargs
+    return kwargs | {"scale_factor": [1.0 if stays(n, f) else f for n, f in zip(x.shape[2:], factors, strict=True)]}
+
+
+def stays(n: Any, factor: Any) -> bool:
+    """Does a dim of `n` keep its size under this factor?"""
+    if isinstance(factor, (int, float)) and not 1 < factor < 2:
+        return False
+    return bool(torch.sym_int(torch.sym_float(n) * factor) == n)
 
 
 class symbolic_resizing(TorchFunctionMode):

@@ -13,8 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import emptiness, layout, symnode
-from pliant.graph.resizing import symbolic_resizing
+from pliant.graph import emptiness, layout, resizing, symnode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
@@ -90,7 +89,9 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     except Exception as e:
         if any(text in str(e) for text in SYMBOLIC_REFUSED):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]
-            with enable_python_dispatcher(), symbolic_resizing(), layout.framework(last_try=True):
+            with layout.framework():
+                kwargs = resizing.settled(args, kwargs) if fn is torch.nn.functional.interpolate else kwargs
+            with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
                 rec.out = out = fn(*args, **kwargs)
             return out
         if "SymInt" in str(e) and any(type(a) in (torch.SymInt, torch.SymFloat) for a in pytree.tree_leaves((args, kwargs))):

@@ -13,12 +13,13 @@ except ImportError:  # z3 is not installed
 
 SAMPLE = 3  # scopes of a test
 CLAIMS = 96  # of a scope
+APART = ("test_validate", "test_docs", "test_stream")  # plants errors; adds an operator that z3 does not know; looks at recorders itself
 
 
 @pytest.fixture(autouse=True)
 def validated(request, monkeypatch):
     """The first few scopes of the test record, and what they were told must follow from what they keep."""
-    if validation is None or "validate" in request.module.__name__:  # those plant errors
+    if validation is None or request.module.__name__.rpartition(".")[2] in APART:
         yield
         return
     seen = []

@@ -1,12 +1,15 @@
 """The backend `"native"`: fused CPU kernels between ATen calls.
 
 The operations of a graph are grouped by `lower/fuse.py`; each group becomes one kernel, compiled once for all sizes (`codegen/cpu`), and
-one line of the straight-line program that `codegen/aten.py` prints. What no kernel computes stays the ATen call that it was.
+one line of the straight-line program that `codegen/aten.py` prints. What no kernel computes stays the ATen call that it was. Kernels that
+follow each other, with the matrix products between them, become one native function (`lower/segments.py`): no Python runs inside, and what
+only they read lies in an arena.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Hashable
 from itertools import count
 from typing import Any
@@ -15,18 +18,22 @@ import torch
 
 from pliant import native
 from pliant.codegen.aten import Executable
-from pliant.codegen.cpu.compile import compile_kernels
+from pliant.codegen.cpu import runtime
+from pliant.codegen.cpu.segment import compile_module
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
 from pliant.lower.fuse import Fuser, Unit
+from pliant.lower.gemm import Gemm, Products
 from pliant.lower.kernels import Finisher, Launch
 from pliant.lower.loops import DTYPES
 from pliant.lower.recompose import recompose
+from pliant.lower.segments import Item, Segment, arrange, item_of_steps, make_segment, runs
 
 aten = torch.ops.aten
 _serial = count()
 _compiled: dict[Hashable, native.Launcher] = {}
+_addresses: dict[Hashable, int] = {}
 _lock = threading.Lock()
 
 ALONE = frozenset(
@@ -38,6 +45,10 @@ ALONE = frozenset(
     )
 )  # fmt: skip
 """Operations that are worth a kernel of their own: PyTorch's takes several passes or slower mathematics."""
+
+
+use_segments = True
+"""Off: every kernel is called from Python. For the search for a kernel that departs from eager, and for tests."""
 
 
 def compile_native(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
@@ -54,16 +65,24 @@ def lower(ops: list[Any], kept: list[Any], scope: Any) -> list[Any]:
 
 
 class Program:
-    """Kernels and ATen calls, from the groups of a `Fuser`."""
+    """Kernels, segments of them, and ATen calls, from the groups of a `Fuser`."""
 
     def __init__(self, fuser: Fuser) -> None:
         self.fuser = fuser
         self.units = fuser.run()
         self.made_views: set[int] = set()
         self.out: list[Any] = []
+        self.launches: list[Launch] = []
+        self.segments: list[SegmentCall] = []
+        self.shares = Counter(i for u in self.units for i in u.ops)  # operations of which several nests were made
 
     def is_kernel(self, u: Unit) -> bool:
         return u.nest is not None and (u.fused or len(u.ops) > 1 or self.fuser.ops[u.ops[0]].target in ALONE)
+
+    def may_join(self, u: Unit) -> bool:
+        """Is it an ATen call that may be a kernel, where that makes a segment longer? Gathers are PyTorch's."""
+        alone = u.nest is not None and len(u.ops) == 1 and self.shares[u.ops[0]] == 1
+        return use_segments and alone and not any(n.args for n in u.nest.loads())  # type: ignore[union-attr]
 
     def needs(self) -> list[tuple[Unit, list[Any]]]:
         """The groups that must run, each with the puts that somebody else reads (none for an ATen call)."""
@@ -71,7 +90,8 @@ class Program:
         wanted = {f.roots.get(t.vid, t.vid) for t in f.kept}
         kept: list[tuple[Unit, list[Any]]] = []
         for u in reversed(self.units):
-            if self.is_kernel(u):
+            kernel = self.is_kernel(u)
+            if kernel or self.may_join(u):
                 assert u.nest is not None
                 puts = [p for p in u.nest.puts if not p.fresh or p.root in wanted]
                 if not puts:
@@ -79,6 +99,8 @@ class Program:
                 kept.append((u, puts))
                 nest = type(u.nest)(u.nest.dims, u.nest.reduced, puts, u.nest.ops)
                 wanted |= {n.attrs[0] for n in nest.loads()} | {p.root for p in puts if not p.fresh}
+                if not kernel:
+                    wanted |= {f.roots.get(t.vid, t.vid) for t in liveness.op_inputs(f.ops[u.ops[0]])}
             else:
                 (position,) = u.ops
                 op = f.ops[position]
@@ -90,23 +112,70 @@ class Program:
         kept.reverse()
         return kept
 
+    def items(self) -> list[Item]:
+        """What must run, in order."""
+        f = self.fuser
+        products = Products(f.facts, lambda t: f.tensors[f.roots[t.vid]]) if use_segments and runtime.products() else None
+        items = []
+        done: set[int] = set()  # operations of which several nests were made run once
+        for u, puts in self.needs():
+            ops = [f.ops[i] for i in u.ops]
+            if puts:
+                launch = Finisher(f.facts, f.tensors, u.nest, puts, f"k{next(_serial)}").finish()
+                items.append(item_of_steps([launch], ops, None if self.is_kernel(u) else ops[0]))
+            elif u.ops[0] not in done:
+                done.add(u.ops[0])
+                op = ops[0]
+                steps = products.steps(op) if products is not None else None
+                if steps is not None:
+                    items.append(item_of_steps(steps, ops, op))
+                else:
+                    items.append(Item([], op, ops, liveness.op_inputs(op), liveness.op_outputs(op), liveness.written(op)))
+        return items
+
     def emit(self) -> list[Any]:
         """The new list of operations."""
         f = self.fuser
-        launches = []
-        done: set[int] = set()  # operations of which several nests were made run once
-        for u, puts in self.needs():
-            if puts:
-                launch = Finisher(f.facts, f.tensors, u.nest, puts, f"k{next(_serial)}").finish()
-                launches.append(launch)
-                self.out += self.launched(launch, [f.ops[i] for i in u.ops])
-            elif u.ops[0] not in done:
-                done.add(u.ops[0])
-                self.make_views(liveness.op_inputs(f.ops[u.ops[0]]))
-                self.out.append(f.ops[u.ops[0]])
+        items = self.items()
+        parts = runs(arrange(items, f)) if use_segments else [[item] for item in items]
+        readers = self.readers(parts)
+        for k, part in enumerate(parts):
+            segment = self.segment(part, {root for root, who in readers.items() if who != {k}})
+            if segment is not None:
+                self.out += self.segmented(segment, part)
+                continue
+            for item in part:
+                if item.op is not None:
+                    self.make_views(liveness.op_inputs(item.op))
+                    self.out.append(item.op)
+                else:
+                    (launch,) = item.steps
+                    assert isinstance(launch, Launch)
+                    self.launches.append(launch)
+                    self.out += self.launched(launch, item.ops)
         self.make_views(f.kept)
-        compile_all(launches)
+        if self.segments:
+            compile_all(self.launches, self.segments)
+        else:
+            compile_all(self.launches)
         return self.out
+
+    def readers(self, parts: list[list[Item]]) -> dict[int, set[int]]:
+        """Root (by vid) -> the parts of the program that touch it; -1 is whoever gets the results."""
+        f = self.fuser
+        out: dict[int, set[int]] = {f.roots.get(t.vid, t.vid): {-1} for t in f.kept}
+        for k, part in enumerate(parts):
+            for item in part:
+                for t in (*item.reads, *item.made, *item.written):
+                    out.setdefault(f.roots.get(t.vid, t.vid), set()).add(k)
+        return out
+
+    def segment(self, part: list[Item], outside: set[int]) -> Segment | None:
+        """One function for a run of kernels, if it is one, and long enough."""
+        worth = len(part) > 1 and any(item.op is None or isinstance(item.steps[-1], Gemm) for item in part if item.steps)
+        if not use_segments or not part[0].native or not worth:
+            return None
+        return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts)
 
     def make_views(self, tensors: list[Any]) -> None:
         """The view operations that tensors need which an ATen call or the caller gets."""
@@ -125,17 +194,30 @@ class Program:
     def launched(self, launch: Launch, ops: list[Any]) -> list[Any]:
         """The allocations and the call of one kernel."""
         site = ops[-1].site
-        lines = []
-        for i in launch.made:
-            t = launch.buffers[i]
-            options = {"dtype": t.dtype, "device": t.device}
-            if t.dense:
-                lines.append(Op(aten.empty.memory_format, (t.sizes,), options, [t], None, site, -1))
-            else:
-                lines.append(Op(aten.empty_strided.default, (t.sizes, t.strides), options, [t], None, site, -1))
+        lines = [allocation(launch.buffers[i], site) for i in launch.made]
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
         lines.append(Op(Call(launch), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
         return lines
+
+    def segmented(self, segment: Segment, part: list[Item]) -> list[Any]:
+        """The allocations of what others read, and the call of a segment."""
+        site = part[-1].ops[-1].site
+        fresh = {t.vid for item in part for t in item.made}
+        written = fresh | {t.vid for item in part for t in item.written}
+        lines = [allocation(t, site) for t in segment.outer if t.vid in fresh]
+        call = SegmentCall(segment)
+        self.segments.append(call)
+        outs = [t for t in segment.outer if t.vid in written]
+        lines.append(Op(call, (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
+        return lines
+
+
+def allocation(t: Any, site: Any) -> Op:
+    """The operation that makes memory for `t`."""
+    options = {"dtype": t.dtype, "device": t.device}
+    if t.dense:
+        return Op(aten.empty.memory_format, (t.sizes,), options, [t], None, site, -1)
+    return Op(aten.empty_strided.default, (t.sizes, t.strides), options, [t], None, site, -1)
 
 
 class Call:
@@ -154,18 +236,38 @@ class Call:
         return self.launch.kernel.name
 
 
-def compile_all(launches: list[Launch]) -> None:
-    """Compile what was not compiled before in this process, all of it in one module."""
+class SegmentCall:
+    """The target of an operation that is a segment. `launcher` is set when it has been compiled."""
+
+    __slots__ = ("launcher", "segment")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.launcher: native.Launcher | None = None
+
+    def __str__(self) -> str:
+        return self.segment.name
+
+
+def compile_all(launches: list[Launch], segments: list[SegmentCall] | tuple[()] = ()) -> None:
+    """Compile the segments, and of the kernels what was not compiled before in this process, all of it in one module."""
     with _lock:
-        new: dict[Hashable, Launch] = {}
-        for launch in launches:
-            if launch.key not in _compiled:
-                new.setdefault(launch.key, launch)
-        if not new:
+        every = [*launches, *(launch for call in segments for launch in call.segment.launches)]
+        new = {launch.key: launch for launch in reversed(every) if launch.key not in _compiled}
+        if not new and not segments:
             return
-        addresses = compile_kernels([launch.kernel for launch in new.values()])
-        for (key, launch), address in zip(new.items(), addresses, strict=True):
+        symbols: dict[Hashable, str] = {key: f"k{i}" for i, key in enumerate(new)}
+        known: dict[str, int] = {}
+        for call in segments:
+            for launch in call.segment.launches:
+                if launch.key not in symbols:
+                    name = symbols[launch.key] = f"x{len(known)}"
+                    known[name] = _addresses[launch.key]
+        made = compile_module([launch.kernel for launch in new.values()], [call.segment for call in segments], symbols, known)
+        for (key, launch), address in zip(new.items(), made.kernels, strict=True):
             itemsizes = bytes(DTYPES[b.dtype].bits // 8 for b in launch.kernel.buffers)
+            _addresses[key] = address
             _compiled[key] = native.Launcher(address, itemsizes, len(launch.sizes), launch.kernel.name)
-
-
+        for call, address in zip(segments, made.segments, strict=True):
+            s = call.segment
+            call.launcher = native.Launcher(address, bytes(t.dtype.itemsize for t in s.outer), len(s.leaves), s.name)

@@ -114,16 +114,24 @@ def llvm(e: Expr, names: Mapping[str, str], prefix: str = "%t") -> tuple[list[st
 
     `llvm_declarations(lines)` gives what they call.
     """
+    lines, value = llvm_all([e], names, prefix)
+    return lines, value[e]
+
+
+def llvm_all(roots: Iterable[Expr], names: Mapping[str, str], prefix: str = "%t") -> tuple[list[str], dict[Expr, str]]:
+    """(instructions, value of each expression): like `llvm`, for several expressions that share their parts."""
+    wanted = list(roots)
+    rows, index = program(wanted)
     lines: list[str] = []
     value: list[str] = []
-    for s in steps(e):
+    for s in rows:
         if s.op == "const":
             value.append(_llvm_const(s.value))  # type: ignore[arg-type]
         elif s.op == "sym":
             value.append(names[s.value.name])  # type: ignore[union-attr]
         else:
             value.append(_statements(TABLE[s.op].llvm, [value[a] for a in s.args], LLVM_TYPES[s.kind], prefix, lines))
-    return lines, value[-1]
+    return lines, {e: value[index[e]] for e in wanted}
 
 
 def _llvm_const(v: Scalar) -> str:

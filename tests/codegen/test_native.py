@@ -16,19 +16,20 @@ from pliant.codegen.reference import Reference
 TIGHT = {"rtol": 1e-5, "atol": 1e-5}
 
 
-@pytest.fixture(params=["compiled", "reference"])
+@pytest.fixture(params=["segments", "compiled", "reference"])
 def kernels(request, monkeypatch):
-    """The kernels that a test's programs were turned into, of both kinds."""
+    """The kernels that a test's programs were turned into: in segments, called one by one, and with the reference in their place."""
     seen: list = []
     compile_all = native.compile_all
 
-    def record(launches):
-        seen.extend(launches)
-        if request.param == "compiled":
-            compile_all(launches)
+    def record(launches, segments=()):
+        seen.extend([*launches, *(launch for call in segments for launch in call.segment.launches)])
+        if request.param != "reference":
+            compile_all(launches, segments)
         else:
             native._compiled.update({launch.key: Reference(launch.kernel) for launch in launches})
 
+    monkeypatch.setattr(native, "use_segments", request.param == "segments")
     if request.param == "reference":
         monkeypatch.setattr(native, "_compiled", {})
     monkeypatch.setattr(native, "compile_all", record)
@@ -141,7 +142,8 @@ def test_programs(name, kernels):
     compare(fn, *arg_sets)
     assert len({launch.key for launch in kernels}) >= expected
     if expected == 1:
-        assert len({launch.key for launch in kernels}) <= 2  # a size of 1 may be a program of its own
+        most = 3 if native.use_segments else 2  # a size of 1 may be a program of its own, and segments take in what was an ATen call
+        assert len({launch.key for launch in kernels}) <= most
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

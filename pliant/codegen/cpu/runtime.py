@@ -23,11 +23,28 @@ SYMBOLS = {
 }
 
 
+PRODUCTS = ("sgemm_", "cblas_sgemm_batch")
+"""Matrix products of f32 in the BLAS that PyTorch was built with."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Its handle also finds what it links: its own OpenMP."""
+    return ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+@functools.cache
+def products() -> tuple[int, ...] | None:
+    """Addresses of `PRODUCTS`; None where PyTorch has another BLAS."""
+    if not torch.backends.mkl.is_available() or not all(hasattr(library(), name) for name in PRODUCTS):
+        return None
+    return tuple(ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0 for name in PRODUCTS)
+
+
 @functools.cache
 def addresses() -> dict[str, int]:
-    """Address of every outside function. The library's handle also finds what it links: its own OpenMP."""
-    library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    """Address of every outside function."""
     found: dict[str, int] = {}
     for name, symbol in SYMBOLS.items():
-        found[name] = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+        found[name] = ctypes.cast(getattr(library(), symbol), ctypes.c_void_p).value or 0
     return found

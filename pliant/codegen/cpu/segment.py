@@ -1,0 +1,223 @@
+"""The native function of a segment: `int32 segment(int64 *ctx)`, with `ctx` the addresses of its outer tensors, then its leaves.
+
+It computes all sizes from the leaves, takes a block of the arena that holds what only the segment reads, and calls kernels and matrix
+products one after the other, each with arguments in one box on the stack. It returns what the first step that failed returned.
+
+Under `PLIANT_POISON=1`, for debugging, memory is filled with NaNs before its first use and after its last.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pliant import native
+from pliant.codegen.cpu import compile as kernels
+from pliant.codegen.cpu import runtime, target
+from pliant.codegen.cpu.parallel import THREADS
+from pliant.lower.gemm import Gemm
+from pliant.lower.kernels import Launch
+from pliant.lower.loops import Kernel
+from pliant.lower.memory import ALIGNMENT
+from pliant.lower.nest import Size
+from pliant.lower.segments import Segment, is_native
+from pliant.symbolic.machine import llvm_all, llvm_declarations
+
+TAKE, GIVE, POISON, GEMM = "pliant_take", "pliant_give", "pliant_poison", "pliant_gemm"
+OUT_OF_MEMORY = 0x7FFFFFFF
+DECLARED = {
+    TAKE: f"declare ptr @{TAKE}(i64)",
+    GIVE: f"declare void @{GIVE}(ptr, i64)",
+    POISON: f"declare void @{POISON}(ptr, i64)",
+    GEMM: f"declare i32 @{GEMM}(ptr)",
+    THREADS: f"declare i32 @{THREADS}()",
+    "llvm.smax.i64": "declare i64 @llvm.smax.i64(i64, i64)",
+}
+
+poison = os.environ.get("PLIANT_POISON", "0") not in ("", "0")
+
+
+class Printer:
+    """Prints one segment. `symbol` gives the function of a kernel."""
+
+    def __init__(self, segment: Segment, name: str, symbol: Callable[[Launch], str]) -> None:
+        self.s = segment
+        self.name = name
+        self.symbol = symbol
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.serial = 0
+        self.values: dict[Size, str] = {}
+        self.addresses: dict[int, str] = {}  # vid -> i64
+
+    def op(self, text: str) -> str:
+        name = f"%v{self.serial}"
+        self.serial += 1
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def call(self, function: str, type_: str, arguments: str) -> str:
+        self.declared[function] = DECLARED[function]
+        text = f"call {type_} @{function}({arguments})"
+        if type_ == "void":
+            self.line(text)
+            return ""
+        return self.op(text)
+
+    def size(self, size: Size) -> str:
+        return str(size) if type(size) is int else self.values[size]
+
+    def text(self) -> str:
+        """The definition; `declared` holds what it calls."""
+        s = self.s
+        longest = max(len(step.buffers) + len(step.sizes) + (type(step) is Gemm) for step in s.steps)
+        self.line(f"%box = alloca [{longest} x i64], align 16")
+        self.fields = [self.op(f"getelementptr i64, ptr %box, i64 {k}") for k in range(longest)]
+        self.read_arguments()
+        if s.inner:
+            self.take()
+        failures = []
+        if any(type(step) is Gemm for step in s.steps):
+            self.call(THREADS, "i32", "")  # a thread learns of the number of threads by asking
+        for i, step in enumerate(s.steps):
+            self.fill(step)
+            if isinstance(step, Launch):
+                rc = self.op(f"call i32 @{self.symbol(step)}(ptr %box)")
+            else:
+                rc = self.call(GEMM, "i32", "ptr %box")
+            bad = self.op(f"icmp ne i32 {rc}, 0")
+            failures.append(f"[ {rc}, %step{i} ]")
+            self.line(f"br i1 {bad}, label %end, label %step{i + 1}")
+            self.lines.append(f"step{i + 1}:")
+            if poison:
+                self.poison_dead(i)
+        self.line("br label %end")
+        self.lines.append("end:")
+        self.line(f"%rc = phi i32 {', '.join(failures)}, [ 0, %step{len(s.steps)} ]")
+        if s.inner:
+            self.call(GIVE, "void", "ptr %arena, i64 %total")
+        self.line("ret i32 %rc")
+        body = "\n".join(self.lines)
+        return f"define i32 @{self.name}(ptr %ctx) #0 {{\nentry:\n{body}\n}}\n"
+
+    def read_arguments(self) -> None:
+        """Addresses, leaves, and all sizes."""
+        s = self.s
+        loaded = []
+        for k in range(len(s.outer) + len(s.leaves)):
+            at = self.op(f"getelementptr i64, ptr %ctx, i64 {k}")
+            loaded.append(self.op(f"load i64, ptr {at}"))
+        self.addresses.update({t.vid: v for t, v in zip(s.outer, loaded, strict=False)})
+        names = {}
+        for leaf, v in zip(s.leaves, loaded[len(s.outer) :], strict=True):
+            self.values[leaf] = v
+            if leaf.op == "sym":
+                names[leaf.name] = v
+        computed = [e for e in s.expressions() if e not in self.values and is_native(e)]
+        lines, values = llvm_all(computed, names)
+        for text in llvm_declarations(lines):
+            self.declared[re.search(r"@([\w.]+)\(", text)[1]] = text  # type: ignore[index]
+        self.lines += [f"  {line}" for line in lines]
+        self.values.update(values)
+        if not s.inner:
+            self.line("br label %step0")
+            self.lines.append("step0:")
+
+    def at_most(self, sizes: list[Size]) -> str:
+        """The largest of some sizes, and at least 0."""
+        most = "0"
+        for size in sizes:
+            most = self.call("llvm.smax.i64", "i64", f"i64 {most}, i64 {self.size(size)}")
+        return most
+
+    def take(self) -> None:
+        """Memory for the slots, and the addresses of what is in them."""
+        s = self.s
+        offsets, total = [], "0"
+        for slot in s.plan.slots:
+            offsets.append(total)
+            up = self.op(f"add i64 {self.at_most(slot.sizes)}, {ALIGNMENT - 1}")
+            total = self.op(f"add i64 {total}, {self.op(f'and i64 {up}, {-ALIGNMENT}')}")
+        self.line(f"%total = add i64 {total}, 0")
+        self.declared[TAKE] = DECLARED[TAKE]
+        self.line(f"%arena = call ptr @{TAKE}(i64 %total)")
+        missing = self.op("icmp eq ptr %arena, null")
+        self.line(f"br i1 {missing}, label %missing, label %step0")
+        self.lines.append("missing:")
+        self.line(f"ret i32 {OUT_OF_MEMORY}")
+        self.lines.append("step0:")
+        base = self.op("ptrtoint ptr %arena to i64")
+        places = [self.op(f"add i64 {base}, {offset}") for offset in offsets]
+        self.addresses.update({t.vid: places[k] for t, k in zip(s.inner, s.plan.place, strict=True)})
+        if poison:
+            self.call(POISON, "void", "ptr %arena, i64 %total")
+
+    def fill(self, step: Launch | Gemm) -> None:
+        """The arguments of a step, into the box."""
+        values = [self.addresses[t.vid] for t in step.buffers]
+        sizes = [self.size(size) for size in step.sizes]
+        if isinstance(step, Gemm):
+            *sizes, offset_a, offset_b = sizes
+            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), values[2]]
+            sizes.append(str(step.flags))
+        for k, v in enumerate((*values, *sizes)):
+            self.line(f"store i64 {v}, ptr {self.fields[k]}")
+
+    def moved(self, address: str, elements: str) -> str:
+        if elements == "0":
+            return address
+        return self.op(f"add i64 {address}, {self.op(f'shl i64 {elements}, 2')}")
+
+    def poison_dead(self, step: int) -> None:
+        for t, interval in zip(self.s.inner, self.s.intervals, strict=True):
+            if interval.last == step:
+                at = self.op(f"inttoptr i64 {self.addresses[t.vid]} to ptr")
+                self.call(POISON, "void", f"ptr {at}, i64 {self.at_most([interval.size])}")
+
+
+@functools.cache
+def functions() -> dict[str, int]:
+    """Addresses of what segments call."""
+    take, give, fill = native.arena_functions()
+    routines = runtime.products()
+    gemm = native.gemm_function(*routines) if routines is not None else 0
+    return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, THREADS: runtime.addresses()[THREADS]}
+
+
+@dataclass(slots=True)
+class Compiled:
+    """Addresses of kernels and of segments, in the order they were given."""
+
+    kernels: list[int]
+    segments: list[int]
+
+
+def compile_module(new: list[Kernel], segments: list[Segment], symbols: dict[object, str], known: dict[str, int]) -> Compiled:
+    """Compile kernels (they become `k0`, `k1`, ...) and segments in one module.
+
+    `symbols`: key of a launch -> the function that it calls: one of those, or one compiled before, whose address is in `known`.
+    """
+    to = target.current()
+    begun = time.perf_counter()
+    text = kernels.module_text(new, to)
+    declared = {name: f"declare i32 @{name}(ptr)" for name in known}
+    parts = []
+    for i, segment in enumerate(segments):
+        printer = Printer(segment, f"s{i}", lambda launch: symbols[launch.key])
+        parts.append(printer.text())
+        declared.update(printer.declared)
+    there = set(re.findall(r"^declare [^@]*@([\w.]+)\(", text, re.M))
+    text = "\n".join([text, *parts, *(line for name, line in declared.items() if name not in there), ""])
+    kernels.times.text += time.perf_counter() - begun
+    kernels.times.kernels += len(new)
+    names = [f"k{i}" for i in range(len(new))] + [f"s{i}" for i in range(len(segments))]
+    code = kernels.build(text, names, to, {**kernels.outside(to), **functions(), **known})
+    kernels._kept.append(code)
+    return Compiled(code.addresses[: len(new)], code.addresses[len(new) :])

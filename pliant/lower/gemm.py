@@ -1,0 +1,182 @@
+"""Matrix products that segments of kernels call themselves: which operations are one, over which memory.
+
+Operands are matrices of f32 whose rows or columns lie dense, a known distance apart; views are their root's memory. A bias is laid into the
+result first, by a kernel, and the product is added to it, as PyTorch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower.kernels import Launch
+from pliant.lower.loops import Buffer, Kernel, Node, Store
+from pliant.lower.memory import hinted
+from pliant.lower.nest import Facts, Size
+from pliant.symbolic import ops
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True, eq=False)
+class Operand:
+    """A batch of matrices in the memory of `root`, `offset` elements from where its data begins.
+
+    Rows are dense and `distance` apart; if `transposed`, columns are. `step` is the distance of matrices.
+    """
+
+    root: TracedTensor
+    offset: Size
+    rows: Size
+    columns: Size
+    distance: Size
+    transposed: bool
+    step: Size = 0
+
+
+@dataclass(slots=True, eq=False)
+class Gemm:
+    """`out = a @ b` for each of `batch`, added to what is there if `accumulate`. `out` is dense, row by row."""
+
+    a: Operand
+    b: Operand
+    out: TracedTensor
+    batch: Size
+    accumulate: bool
+
+    @property
+    def buffers(self) -> list[TracedTensor]:
+        return [self.a.root, self.b.root, self.out]
+
+    @property
+    def sizes(self) -> list[Size]:
+        """batch, m, n, k, distances of a and b, steps of a and b, offsets of a and b."""
+        a, b = self.a, self.b
+        return [self.batch, a.rows, b.columns, a.columns, a.distance, b.distance, a.step, b.step, a.offset, b.offset]
+
+    @property
+    def flags(self) -> int:
+        return self.a.transposed + 2 * self.b.transposed + 4 * self.accumulate
+
+
+class Products:
+    """Recognizes matrix products among operations."""
+
+    def __init__(self, facts: Facts, root: Callable[[TracedTensor], TracedTensor]) -> None:
+        self.facts = facts
+        self.root = root
+
+    def steps(self, op: Any) -> list[Launch | Gemm] | None:
+        """What to run in place of `op`; None if it is no product, or not one of these."""
+        find = FORMS.get(op.target)
+        if find is None or op.kwargs or len(op.outs) != 1 or not isinstance(op.outs[0], TracedTensor):
+            return None
+        operands = [t for t in op.args if isinstance(t, TracedTensor)]
+        if len(operands) != len([a for a in op.args if a is not None]) or not all(map(self.plain, (*operands, op.outs[0]))):
+            return None
+        return find(self, op.outs[0], *operands) if op.outs[0].dense and reduced_precision_is_off() else None
+
+    def plain(self, t: TracedTensor) -> bool:
+        r = self.root(t)
+        dense = t.layout is torch.strided and r.layout is torch.strided
+        return dense and t.dtype is r.dtype is torch.float32 and t.device.type == r.device.type == "cpu"
+
+    def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Launch | Gemm] | None:
+        if len(w.sizes) != 2 or not x.sizes:
+            return None
+        a, b = self.rows(x), self.matrix(w, swapped=True)
+        return self.product(out, a, b, 1, bias)
+
+    def mm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+        return self.product(out, self.matrix(x), self.matrix(y), 1, None)
+
+    def addmm(self, out: TracedTensor, bias: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+        return self.product(out, self.matrix(x), self.matrix(y), 1, bias)
+
+    def bmm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+        return self.product(out, self.matrix(x), self.matrix(y), self.facts.size(out.sizes[0]), None)
+
+    def product(self, out: TracedTensor, a: Operand | None, b: Operand | None, batch: Size, bias: Any) -> list[Launch | Gemm] | None:
+        if a is None or b is None or self.root(out) is not out:
+            return None
+        steps: list[Launch | Gemm] = []
+        if bias is not None:
+            fill = self.fill(out, bias, a.rows, b.columns)
+            if fill is None:
+                return None
+            steps.append(fill)
+        return [*steps, Gemm(a, b, out, batch, bias is not None)]
+
+    def offset(self, t: TracedTensor) -> Size:
+        return self.facts.difference(self.facts.size(t.offset), self.facts.size(self.root(t).offset))
+
+    def matrix(self, t: TracedTensor, swapped: bool = False) -> Operand | None:
+        """The last two dims of `t` (`swapped`: the other way round), the one before them being the batch."""
+        size, facts = self.facts.size, self.facts
+        rows, columns = map(size, t.sizes[-2:])
+        down, along = map(size, t.strides[-2:])
+        step = size(t.strides[0]) if len(t.sizes) == 3 else 0
+        if swapped:
+            rows, columns, down, along = columns, rows, along, down
+        if is_one(along) and at_least(facts, down, columns):
+            return Operand(self.root(t), self.offset(t), rows, columns, down, False, step)
+        if is_one(down) and at_least(facts, along, rows):
+            return Operand(self.root(t), self.offset(t), rows, columns, along, True, step)
+        return None
+
+    def rows(self, t: TracedTensor) -> Operand | None:
+        """`t` as a matrix of all its rows."""
+        sizes, strides = [*map(self.facts.size, t.sizes)], [*map(self.facts.size, t.strides)]
+        if not is_one(strides[-1]):
+            return self.matrix(t) if len(sizes) == 2 else None
+        lead = range(len(sizes) - 2)
+        if not all(self.facts.equal(strides[i], self.facts.product((sizes[i + 1], strides[i + 1]))) for i in lead):
+            return None
+        distance = strides[-2] if len(sizes) > 1 else sizes[-1]
+        if not at_least(self.facts, distance, sizes[-1]):
+            return None
+        return Operand(self.root(t), self.offset(t), self.facts.product(sizes[:-1]), sizes[-1], distance, False)
+
+    def fill(self, out: TracedTensor, bias: TracedTensor, rows: Size, columns: Size) -> Launch | None:
+        """The kernel that lays a vector into every row of a matrix."""
+        size = self.facts.size
+        if len(bias.sizes) != 1 or not self.facts.equal(size(bias.sizes[0]), columns) or not is_one(size(bias.strides[0])):
+            return None
+        root = self.root(bias)
+        node = Node("load", (), "f32", (0, (0, 1), "n2", ()))
+        kernel = Kernel("fill", ("n0", "n1"), 0, [Buffer("f32", False), Buffer("f32", True)], [Store(1, ("n1", 1), 0, node)])
+        kernel.sizes = ("n0", "n1", "n2")
+        values = [rows, columns, self.offset(bias)]
+        kernel.hints = {name: hinted(v) for name, v in zip(kernel.sizes, values, strict=True)}
+        return Launch(kernel, "rows of a vector", [root, out], [1], values)
+
+
+def is_one(stride: Size) -> bool:
+    return type(stride) is int and stride == 1
+
+
+def at_least(facts: Facts, distance: Size, extent: Size) -> bool:
+    """Do rows so far apart not overlap, as BLAS wants it?"""
+    if facts.equal(distance, extent):
+        return True
+    if type(distance) is int and type(extent) is int:
+        return distance >= extent
+    return bool(facts.scope.known_true(ops.ge(distance, extent)))
+
+
+def reduced_precision_is_off() -> bool:
+    """Nobody asked for products of fewer bits."""
+    chosen = (torch.backends.mkldnn.matmul.fp32_precision, torch.backends.fp32_precision)
+    return torch.get_float32_matmul_precision() == "highest" and all(p in ("none", "ieee") for p in chosen)
+
+
+FORMS: dict[Any, Callable] = {
+    aten.linear.default: Products.linear,
+    aten.mm.default: Products.mm,
+    aten.addmm.default: Products.addmm,
+    aten.bmm.default: Products.bmm,
+}

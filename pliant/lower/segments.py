@@ -1,0 +1,188 @@
+"""Segments: runs of kernels and matrix products that become one native function, with an arena for what only they read.
+
+`arrange` brings the operations of a program into an order with long runs: whatever stays an ATen call moves before or behind, as far as
+dependencies allow and not far from its place. `Segment` is one run, with all that a printer needs: its steps in order, the tensors that
+come with the call, those in the arena and where, the sizes that come with the call.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.lower.fuse import Fuser, Order
+from pliant.lower.gemm import Gemm
+from pliant.lower.kernels import Launch
+from pliant.lower.memory import Interval, Plan, plan
+from pliant.lower.nest import Facts, Size
+from pliant.symbolic.expr import Expr, postorder
+
+WINDOW = 24
+"""How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
+MOST_ARGUMENTS = 1000
+"""Of one native call (`kMaxArgs` of the launcher)."""
+
+Step = Launch | Gemm
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Something that runs: kernels or products (`steps`), or the ATen call `op`, or either of the two, as its neighbours are.
+
+    `reads` and `written` (memory from before) and `made` are root tensors.
+    """
+
+    steps: list[Step]
+    op: Any
+    ops: list[Any]
+    reads: list[TracedTensor] = field(default_factory=list)
+    made: list[TracedTensor] = field(default_factory=list)
+    written: list[TracedTensor] = field(default_factory=list)
+    index: int = -1
+    deps: set[int] = field(default_factory=set)
+
+    @property
+    def native(self) -> bool:
+        return bool(self.steps)
+
+
+def item_of_steps(steps: list[Step], ops: list[Any], op: Any = None) -> Item:
+    """Kernels and products, made from `ops`."""
+    item = Item(steps, op, ops)
+    mine: set[int] = set()
+    for step in steps:
+        fresh = [step.buffers[i] for i in step.made] if isinstance(step, Launch) else [] if step.accumulate else [step.out]
+        mine |= {t.vid for t in fresh}
+        item.made += fresh
+        old = [t for t in step.buffers if t.vid not in mine]
+        item.reads += old
+        if isinstance(step, Launch):
+            item.written += [t for t, b in zip(step.buffers, step.kernel.buffers, strict=True) if b.written and t.vid not in mine]
+    return item
+
+
+def arrange(items: list[Item], f: Fuser) -> list[Item]:
+    """The items in an order with long runs of native ones, all dependencies kept."""
+    order = Order()
+    for i, item in enumerate(items):
+        item.index = i
+        for t in item.reads:
+            order.read(item, f.storage(t))
+        effect = not item.native and liveness.has_effect(item.op)
+        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, effect)
+        for op in item.ops:
+            order.symbols(item, op)
+        item.deps.discard(i)
+    users: list[list[int]] = [[] for _ in items]
+    missing = [len(item.deps) for item in items]
+    for i, item in enumerate(items):
+        for d in item.deps:
+            users[d].append(i)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for i, n in enumerate(missing):
+        if not n:
+            heapq.heappush(ready[items[i].native], i)
+    out: list[Item] = []
+    waiting, done, kind = 0, [False] * len(items), False
+    while ready[True] or ready[False]:
+        while done[waiting]:
+            waiting += 1
+        if not ready[kind] or ready[kind][0] > waiting + WINDOW:
+            kind = not kind if ready[not kind] else kind
+        i = heapq.heappop(ready[kind])
+        done[i] = True
+        out.append(items[i])
+        for j in users[i]:
+            missing[j] -= 1
+            if not missing[j]:
+                heapq.heappush(ready[items[j].native], j)
+    return out
+
+
+def runs(items: list[Item]) -> list[list[Item]]:
+    """The items cut where native ones begin and end."""
+    out: list[list[Item]] = []
+    for item in items:
+        if out and out[-1][-1].native == item.native:
+            out[-1].append(item)
+        else:
+            out.append([item])
+    return out
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One native function. Its arguments are the addresses of `outer`, then the values of `leaves`."""
+
+    name: str
+    steps: list[Step]
+    outer: list[TracedTensor]
+    inner: list[TracedTensor]
+    intervals: list[Interval]
+    plan: Plan
+    leaves: list[Expr]
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [s for s in self.steps if isinstance(s, Launch)]
+
+    def expressions(self) -> list[Expr]:
+        """Every size that is no constant."""
+        sizes = [s for step in self.steps for s in step.sizes] + [s for slot in self.plan.slots for s in slot.sizes]
+        return list(dict.fromkeys(s for s in [*sizes, *(i.size for i in self.intervals)] if type(s) is Expr))
+
+
+def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts) -> Segment | None:
+    """The segment of a run; None if it would take too many arguments. `outside`: the roots (by vid) that others read too."""
+    steps = [s for item in items for s in item.steps]
+    tensors: dict[int, TracedTensor] = {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, step in enumerate(steps):
+        for t in step.buffers:
+            tensors.setdefault(t.vid, t)
+            first.setdefault(t.vid, i)
+            last[t.vid] = i
+    private = {t.vid for item in items for t in item.made} - outside
+    inner = [t for vid, t in tensors.items() if vid in private]
+    outer = [t for vid, t in tensors.items() if vid not in private]
+    intervals = [Interval(bytes_of(t, facts), first[t.vid], last[t.vid]) for t in inner]
+    segment = Segment(name, steps, outer, inner, intervals, plan(intervals, facts), [])
+    segment.leaves = leaves(segment.expressions())
+    return segment if len(outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
+
+
+def bytes_of(t: TracedTensor, facts: Facts) -> Size:
+    """From the first to behind the last element of a tensor with memory of its own. Not positive if it has none."""
+    if t.dense:
+        return facts.product((*map(facts.size, t.sizes), t.dtype.itemsize))
+    extent: Size = 1
+    for n, stride in zip(t.sizes, t.strides, strict=True):
+        extent = facts.sum(extent, facts.product((facts.difference(facts.size(n), 1), facts.size(stride))))
+    return facts.product((extent, t.dtype.itemsize))
+
+
+TOTAL = frozenset("sym sum min max abs subtotal where and or not eq ne lt le gt ge bool_to_int".split())
+"""Operators of integers that native code may compute for any values."""
+
+
+def is_native(e: Expr) -> bool:
+    """Can native code compute it, without a division that might be by zero?"""
+    for n in postorder(e):
+        if n.kind is float:
+            return False
+        if n.const is None and n.op not in TOTAL:
+            if n.op not in ("floordiv", "mod") or not n.args[1].const:
+                return False
+    return True
+
+
+def leaves(sizes: list[Expr]) -> list[Expr]:
+    """What sizes are computed from: symbols, and whole those that only Python can compute."""
+    out: dict[Expr, None] = {}
+    for e in sizes:
+        out.update(dict.fromkeys(e.symbols() if is_native(e) else (e,)))
+    return list(out)

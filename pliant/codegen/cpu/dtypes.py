@@ -64,7 +64,7 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
     if source == "f16":
         return cast(b, widen_f16(b, v, target), "f32", to, target)
     if to == "bf16":
-        return narrow_bf16(b, cast(b, v, source, "f32", target))
+        return narrow_bf16(b, cast(b, v, source, "f32", target), target)
     if to == "f16":
         return narrow_f16(b, cast(b, v, source, "f32", target), target)
     if to == "bool":
@@ -87,8 +87,16 @@ def widen_bf16(b: Text, v: Value) -> Value:
     return b.bitcast(b.binary("shl", b.convert("zext", v, "i32"), const(16, "i32")), "float")
 
 
-def narrow_bf16(b: Text, v: Value) -> Value:
-    """By integer arithmetic: the instruction of AVX-512 flushes denormals, which eager keeps."""
+def narrow_bf16(b: Text, v: Value, target: Target) -> Value:
+    """The instruction of AVX-512 flushes denormals, which eager keeps: where there are any, by integer arithmetic."""
+    if not target.bf16 or v.lanes != 16:
+        return round_bf16(b, v)
+    fast = b.bitcast(b.convert("fptrunc", v, "bfloat"), "i16")
+    denormal = b.call("llvm.x86.avx512.fpclass.ps.512", "i1", 16, [v, "i32 32"], "")
+    return b.when(b.reduce_bits("or", denormal), lambda: [round_bf16(b, v)], [fast])[0]
+
+
+def round_bf16(b: Text, v: Value) -> Value:
     bits = b.bitcast(v, "i32")
     high = b.binary("lshr", bits, const(16, "i32"))
     odd = b.binary("and", high, const(1, "i32"))

@@ -18,7 +18,8 @@ from pliant.errors import PliantError
 class Target:
     """`vector_bits`: of a register. `masks`: masked loads and stores of every width are one instruction. `halves`: f16 conversions are.
 
-    `fma`: fused multiply-add is one instruction. `rounds`: rounding to whole numbers is.
+    `fma`: fused multiply-add is one instruction. `rounds`: rounding to whole numbers is. `bf16`: rounding 16 floats to
+    bf16 is.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Target:
     halves: bool
     fma: bool
     rounds: bool
+    bf16: bool
     triple: str
     cpu: str
     features: str
@@ -63,17 +65,18 @@ def named(name: str) -> Target:
     prepare()
     triple = llvm.get_process_triple()
     if name == "aarch64":
-        return Target(name, 128, False, True, True, True, "aarch64-unknown-linux-gnu", "generic", "+neon")
+        return Target(name, 128, False, True, True, True, False, "aarch64-unknown-linux-gnu", "generic", "+neon")
     if not triple.startswith("x86_64"):
-        return Target("portable", 128, False, False, False, False, triple, "generic", "")
+        return Target("portable", 128, False, False, False, False, False, triple, "generic", "")
     on = [f for f, there in sorted(host_features().items()) if there]
     if name == "avx512" and has(AVX512):
-        return Target(name, 512, True, True, True, True, triple, llvm.get_host_cpu_name(), ",".join("+" + f for f in on))
+        features = ",".join("+" + f for f in on)
+        return Target(name, 512, True, True, True, True, has(("avx512bf16",)), triple, llvm.get_host_cpu_name(), features)
     if name == "avx2" and has(AVX2):
         kept = [f for f in on if not f.startswith(("avx512", "avx10", "amx"))]
-        return Target(name, 256, False, True, True, True, triple, "x86-64-v3", ",".join("+" + f for f in kept))
+        return Target(name, 256, False, True, True, True, False, triple, "x86-64-v3", ",".join("+" + f for f in kept))
     if name == "portable":
-        return Target(name, 128, False, False, False, False, triple, "x86-64", "")
+        return Target(name, 128, False, False, False, False, False, triple, "x86-64", "")
     raise PliantError(f"PLIANT_CPU={name}: this machine cannot run it; choose one of avx512, avx2, portable that it has, or unset it")
 
 

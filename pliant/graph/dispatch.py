@@ -168,20 +168,23 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
     for m in made.values():
         refresh(trace, func, twins[id(m)], m)
 
-    def lift(o: Any, alias: tuple[str, bool] | None) -> Any:
-        if isinstance(o, torch.Tensor):
-            known = twins.get(id(o))
-            if known is not None:
-                return known
-            base = argument(info, args, kwargs, alias[0]) if alias is not None else None
-            return adopt(trace, o, device, base.storage_id if type(base) is TracedTensor else None)
-        if isinstance(o, (tuple, list)):
-            return type(o)(lift(v, alias) for v in o)
-        return o
+    def lift(o: torch.Tensor, alias: tuple[str, bool] | None) -> TracedTensor:
+        known = twins.get(id(o))
+        if known is not None:
+            return known
+        base = argument(info, args, kwargs, alias[0]) if alias is not None else None
+        return adopt(trace, o, device, base.storage_id if type(base) is TracedTensor else None)
 
     if type(out) is tuple and len(info.returns) == len(out) > 1:
-        return tuple(lift(o, a) for o, a in zip(out, info.returns))
-    return lift(out, info.returns[0] if info.returns else None)
+        return tuple(lift_all(lift, o, a) for o, a in zip(out, info.returns))
+    return lift_all(lift, out, info.returns[0] if info.returns else None)
+
+
+def lift_all(lift: Any, o: Any, alias: Any) -> Any:
+    """`lift` every tensor. (A function that refers to itself is a cycle, and would keep the trace alive.)"""
+    if isinstance(o, torch.Tensor):
+        return lift(o, alias)
+    return type(o)(lift_all(lift, v, alias) for v in o) if isinstance(o, (tuple, list)) else o
 
 
 def plain(sizes: Any) -> tuple:

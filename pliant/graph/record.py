@@ -35,6 +35,7 @@ class Op:
     binds: list[Bind] = field(default_factory=list)
     grad: bool = True  # the grad mode it was recorded in
     again: bool = False  # from a checkpointed function: compute it again for the backward part
+    reads: tuple | None = field(default=None, init=False, compare=False)  # the traced tensors among the arguments, once asked for
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])

@@ -60,7 +60,7 @@ class Compiler:
         self.nodes: dict[Source, Node] = {}
         self.roots: list[Node] = []
         self.code: list[tuple] = []
-        self.why: list[tuple[str, int]] = []  # per instruction: ("guard" | "relation" | "read", index)
+        self.why: list[int | None] = []  # per instruction: the guard; -1 - the relation; None for a read
         self.reader: dict[int, Node] = {}  # instruction -> what it reads
         self.int_vars: dict[int, int] = {}  # guard -> the variable that it checks
         self.nregs = self.nvars = self.nargs = 0
@@ -68,7 +68,7 @@ class Compiler:
         self.relation_vars: list[tuple[str, ...]] = []
         self.out: list[tuple[bool, int]] = []
         self.predicates: list[tuple[Any, tuple[int, ...]]] = []
-        self.predicate_why: list[tuple[str, int]] = []
+        self.predicate_why: list[int | None] = []
         self.cross: list[tuple[int, Guard]] = []
         self.state: list[tuple[int, Guard]] = []
         self.asked: list[tuple[int, Guard]] = []  # PREDICATE guards
@@ -121,7 +121,7 @@ class Compiler:
 
     # ---- emission ----
 
-    def emit(self, op: str, dst: int, src: int, number: int, arg: Any, why: tuple[str, int]) -> None:
+    def emit(self, op: str, dst: int, src: int, number: int, arg: Any, why: int | None) -> None:
         self.code.append((OP[op], dst, src, number, arg))
         self.why.append(why)
 
@@ -132,7 +132,7 @@ class Compiler:
         for index, guard in n.checks:
             self.check(n, index, guard)
         if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and n.source not in self.boxed:
-            self.bind_object(n, ("read", len(self.code)))
+            self.bind_object(n, None)
         if n.numbers:  # before anything else below a tensor: most misses are seen there
             n.children.sort(key=lambda c: c.source.op not in INT_SOURCES)
         for child in n.children:
@@ -140,7 +140,6 @@ class Compiler:
 
     def read(self, n: Node, base: Node | None) -> None:
         op, arg = n.source.op, n.source.arg
-        why = ("read", len(self.code))
         self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
         if op in INT_SOURCES:
@@ -149,26 +148,26 @@ class Compiler:
             # A tensor without TENSOR_MATCH, or of unknown layout, is asked through Python (a negative number says so).
             number = dim if base is not None and base.tensor else -1 - dim
             self.code.append((INT_SOURCES[op], n.var, src, number, None))
-            self.why.append(why)
+            self.why.append(None)
             self.bound(n)
             return
         n.reg = self.nregs
         self.nregs += 1
         if op == "local":
             self.nargs = max(self.nargs, arg[0] + 1)
-            self.emit("LOCAL", n.reg, -1, arg[0], None, why)
+            self.emit("LOCAL", n.reg, -1, arg[0], None, None)
         elif op == "const":
-            self.emit("CONST", n.reg, -1, 0, arg.obj, why)
+            self.emit("CONST", n.reg, -1, 0, arg.obj, None)
         elif op in ("index", "cell"):
-            self.emit(op.upper(), n.reg, src, arg, None, why)
+            self.emit(op.upper(), n.reg, src, arg, None, None)
         else:
-            self.emit(op.upper(), n.reg, src, 0, arg, why)
+            self.emit(op.upper(), n.reg, src, 0, arg, None)
 
     def variable(self) -> int:
         self.nvars += 1
         return self.nvars - 1
 
-    def bind_object(self, n: Node, why: tuple[str, int]) -> None:
+    def bind_object(self, n: Node, why: int | None) -> None:
         n.var = self.variable()
         self.emit("BIND_INT", n.var, n.reg, 0, None, why)
         self.bound(n)
@@ -180,7 +179,7 @@ class Compiler:
                 self.relation(r)
 
     def check(self, n: Node, index: int, guard: Guard) -> None:
-        kind, value, reg, why = guard.kind, guard.value, n.reg, ("guard", index)
+        kind, value, reg, why = guard.kind, guard.value, n.reg, index
         if reg < 0:
             self.int_vars[index] = n.var
             self.check_int(n, kind, value, why)
@@ -205,7 +204,7 @@ class Compiler:
         else:
             raise ValueError(f"unknown guard kind {kind}")
 
-    def check_int(self, n: Node, kind: str, value: Any, why: tuple[str, int]) -> None:
+    def check_int(self, n: Node, kind: str, value: Any, why: int) -> None:
         if kind == "EQ_MATCH":
             matches = type(value) is int and value in INT64
             self.emit("VAR_EQ", -1, n.var, value if matches else 0, None, why)
@@ -214,7 +213,7 @@ class Compiler:
         elif kind not in ("INT", "TYPE_MATCH"):
             raise ValueError(f"a guard of kind {kind} on the integer {n.source}")
 
-    def check_tensor(self, n: Node, spec: TensorSpec, why: tuple[str, int]) -> None:
+    def check_tensor(self, n: Node, spec: TensorSpec, why: int) -> None:
         t = spec.example
         if n.tensor:
             sizes = tuple(-1 if s is None else s for s in spec.sizes)
@@ -229,13 +228,12 @@ class Compiler:
         self.emit("TENSOR_SLOW", -1, n.reg, 0, (bare, keys, t.layout, t.is_conj(), t.is_neg()), why)
 
     def check_cross(self, index: int, guard: Guard) -> None:
-        why = ("guard", index)
         reg = self.nodes[guard.source].reg
         regs = tuple(self.nodes[s].reg for s in others(guard))
         if guard.kind == "ALIAS":
-            self.emit("ALIAS", -1, reg, regs[0], None, why)
+            self.emit("ALIAS", -1, reg, regs[0], None, index)
         elif guard.kind == "NOT_ALIAS":
-            self.emit("DISTINCT", -1, -1, 0, (tuple(dict.fromkeys((reg, *regs))), ()), why)
+            self.emit("DISTINCT", -1, -1, 0, (tuple(dict.fromkeys((reg, *regs))), ()), index)
         else:
             self.overlap(index, guard, regs)
 
@@ -247,14 +245,14 @@ class Compiler:
         specs = [next((g.value for _, g in n.checks if g.kind == "TENSOR_MATCH"), None) for n in nodes]
         if all(n.tensor and s is not None for n, s in zip(nodes, specs)):
             numbers = (*(s.dtype.itemsize for s in specs if s is not None), *flags)
-            self.emit("OVERLAP", -1, -1, 0, (regs, numbers), ("guard", index))
+            self.emit("OVERLAP", -1, -1, 0, (regs, numbers), index)
             return
 
         def shares_as_told(*tensors: Any) -> bool:
             return all(native.share_memory(a, b) == f for (a, b), f in zip(itertools.combinations(tensors, 2), flags, strict=True))
 
         self.predicates.append((shares_as_told, tuple(self.hidden(n) for n in nodes)))
-        self.predicate_why.append(("guard", index))
+        self.predicate_why.append(index)
 
     # ---- relations ----
 
@@ -277,7 +275,7 @@ class Compiler:
             self.late.append(r)
             return
         self.native_relations.append([(POSTFIX[s[0]], int(s[1]) if len(s) > 1 else 0) for s in steps])
-        self.emit("RELATION", -1, -1, len(self.native_relations) - 1, None, ("relation", r))
+        self.emit("RELATION", -1, -1, len(self.native_relations) - 1, None, -1 - r)
 
     def python_relation(self, r: int) -> None:
         """A relation over floats, or with operators that the engine lacks: a Python function over the values."""
@@ -285,7 +283,7 @@ class Compiler:
         holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": math})
         args = tuple(self.hidden(self.nodes[self.symbols[name]]) for name in names)
         self.predicates.append((holds, args))
-        self.predicate_why.append(("relation", r))
+        self.predicate_why.append(-1 - r)
 
     # ---- slots ----
 
@@ -301,7 +299,7 @@ class Compiler:
         self.prepare_relations()
         self.collect()
         for index, guard in self.state:
-            self.emit("STATE", -1, -1, 0, guard.value, ("guard", index))
+            self.emit("STATE", -1, -1, 0, guard.value, index)
         for r, count in enumerate(self.missing):
             if not count:
                 self.relation(r)
@@ -325,7 +323,7 @@ class Compiler:
             self.python_relation(r)
         for index, guard in self.asked:
             self.predicates.append((guard.value, (self.hidden(self.nodes[guard.source]),)))
-            self.predicate_why.append(("guard", index))
+            self.predicate_why.append(index)
         counts = (self.nregs, self.nvars, self.nargs)
         describe = Describe(self)
         return native.Guard(self.code, self.native_relations, counts, self.out, visible, self.predicates, describe)
@@ -373,30 +371,35 @@ class Describe:
     """
 
     def __init__(self, c: Compiler) -> None:
-        self.expected = [(label(g.source), g.kind, expectation(g)) for g in c.guards]
+        # numbers and parallel lists, no tuples: there would be thousands of them for the collector to walk over
+        self.labels = [label(g.source) for g in c.guards]
+        self.kinds = [g.kind for g in c.guards]
+        self.expected = [expectation(g) for g in c.guards]
         self.relations = tuple(c.relations)
         self.relation_vars = c.relation_vars
         self.vars = {name: c.nodes[s].var for name, s in c.symbols.items()}
         self.int_vars = c.int_vars
         self.why = c.why
         self.predicate_why = c.predicate_why
-        self.readers = {i: (label(n.source), n.source.op in ROOTS, n.first if n.first >= 0 else None) for i, n in c.reader.items()}
+        self.readers = {i: label(n.source) for i, n in c.reader.items()}
+        self.roots = {i for i, n in c.reader.items() if n.source.op in ROOTS}
+        self.firsts = {i: n.first for i, n in c.reader.items() if n.first >= 0}
 
     def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
         late = instruction - len(self.why) - 1  # the program ends with one instruction of its own
-        what, index = self.why[instruction] if late < 0 else self.predicate_why[late]
-        if what == "relation":
+        index = self.why[instruction] if late < 0 else self.predicate_why[late]
+        if index is None:
+            if instruction not in self.readers:
+                return None, None, f"a 64-bit int was expected, saw {short(seen, 'INT')}"
+            before = "it is gone" if instruction in self.roots else f"the {type_text(type(seen))} before it has none"
+            return self.firsts.get(instruction), None, f"{name_of(self.readers[instruction])} cannot be read: {before}"
+        if index < 0:
+            index = -1 - index
             names = self.relation_vars[index]
             values = seen if late >= 0 else [variables[self.vars[n]] for n in names]
             shown = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
             return None, index, f"{self.relations[index]} is false: {shown}"
-        if what == "read":
-            if index not in self.readers:
-                return None, None, f"a 64-bit int was expected, saw {short(seen, 'INT')}"
-            source, is_root, guard = self.readers[index]
-            before = "it is gone" if is_root else f"the {type_text(type(seen))} before it has none"
-            return guard, None, f"{name_of(source)} cannot be read: {before}"
-        source, kind, value = self.expected[index]
+        source, kind, value = self.labels[index], self.kinds[index], self.expected[index]
         if kind in MESSAGES:
             return index, None, f"{kind} failed: {MESSAGES[kind]}"
         var = self.int_vars.get(index)

@@ -134,7 +134,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
                     raise
                 return vm.interp(hook, (obj, name), {})
     try:
-        return instance_getattr(obj, t, name, outside)
+        return instance_getattr(obj, t, name, outside, generic)
     except AttributeError:
         if generic:
             raise
@@ -150,7 +150,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     return getattr(obj, name)
 
 
-def instance_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
+def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool) -> Any:
     raw = lookup(t, name)
     if raw is not UNSET:
         tr = type(raw)
@@ -181,6 +181,8 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
         return dict_read(d, name)
     if raw is UNSET:
         missing(d, name)
+        if not generic and lookup(t, "__getattr__") is MODULE_GETATTR:
+            return nn_module_getattr(obj, t, name, outside)
         raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
     missing(d, name)
     tr = type(raw)
@@ -229,9 +231,11 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
 
 def nn_module_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
     """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
+    world = vm.world
     d = dict_of(obj, outside)
+    h = world.by_copy.get(id(d))
     for kind in ("_parameters", "_buffers", "_modules"):
-        if kind in d:
+        if kind in d and not (h is not None and world.is_empty(h, kind)):
             sub = dict_read(d, kind)
             if name in sub:
                 return dict_read(sub, name)

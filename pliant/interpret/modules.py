@@ -6,7 +6,6 @@ are their guards, but that one guard says of each dict of hooks that it is empty
 
 from __future__ import annotations
 
-import collections
 import types
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from pliant.interpret import tracebacks
-from pliant.interpret.attributes import dict_of, getattr_, lookup, missing
+from pliant.interpret.attributes import dict_of, dict_read, getattr_, lookup, missing
 from pliant.interpret.calls import call, guard_function, inline
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import decode
@@ -25,6 +24,7 @@ from pliant.interpret.state import vm
 
 CALL, CALL_IMPL = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+OWN = ("_call_impl", "_compiled_call_impl")  # what an instance may have of its own
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 
 
@@ -48,18 +48,25 @@ if CALL.__code__.co_filename == CALL_IMPL.__code__.co_filename == torch_module._
 
 def hookless(module: Any) -> bool:
     """Whether a call of `module` is but a call of its `forward`."""
+    world = vm.world
     if torch._C._get_tracing_state() or not plain_class(type(module)):
         return False
-    d = dict_of(module, id(module) in vm.world.outside)
-    if d is None or "_call_impl" in d:
+    d = dict_of(module, id(module) in world.outside)
+    if d is None:
         return False
-    missing(d, "_call_impl")
-    if getattr_(module, "_compiled_call_impl") is not None:
-        return False
-    h = vm.world.by_copy.get(id(d))
-    if not all(name in d and is_empty(h, d, name) for name in HOOKS):
-        return False
-    return not any(truth(global_value(CALL.__globals__, name)) for name in GLOBAL_HOOKS)
+    for name in OWN:
+        if name in d:
+            return False
+        missing(d, name)
+    h = world.by_copy.get(id(d))
+    for name in HOOKS:
+        if name not in d or not (h is not None and world.is_empty(h, name)) and truth(dict_read(d, name)):
+            return False
+    found = world.lookups.get(call_module)
+    if found is None or world.global_writes:
+        found = world.lookups[call_module] = [global_value(CALL.__globals__, name) for name in GLOBAL_HOOKS]
+        return not any([truth(hooks) for hooks in found])
+    return not any(found)
 
 
 def plain_class(t: type) -> bool:
@@ -70,23 +77,8 @@ def plain_class(t: type) -> bool:
     if found is None:
         watched = vm.history is not None and (vm.history.watches(CALL.__code__) or vm.history.watches(CALL_IMPL.__code__))
         found = not watched and type(lookup(t, "__getattribute__")) is not types.FunctionType and lookup(t, "_call_impl") is CALL_IMPL
-        found = world.lookups[key] = found and all(lookup(t, name) is UNSET for name in HOOKS)
+        found = found and getattr_(t, "_compiled_call_impl") is None and all(lookup(t, name) is UNSET for name in HOOKS)
+        world.lookups[key] = found
         guard_function(CALL)
         guard_function(CALL_IMPL)
     return found
-
-
-def is_empty(h: Any, d: dict, name: str) -> bool:
-    """Whether the dict that an instance has under `name` is empty. What has never been touched stays so: its guard says enough."""
-    v = d[name]
-    if h is None:
-        return not truth(v)
-    world = vm.world
-    if name in h.located or type(v) is not collections.OrderedDict or id(v) in world.shadows:
-        return not truth(world.item(h, name))
-    if v:
-        return False
-    source = h.source.key(name)
-    world.guard(source, "EMPTY", collections.OrderedDict)
-    world.glimpsed[id(v)] = (v, source)
-    return True

@@ -118,7 +118,7 @@ class World:
         self.module_holders: dict[Source, bool] = {}
         self.shadows: dict[int, Shadow] = {}
         self.by_copy: dict[int, Shadow] = {}
-        self.glimpsed: dict[int, tuple[Any, Source]] = {}  # containers of which only a guard was needed, no shadow
+        self.glimpsed: dict[tuple, tuple[Any, Source]] = {}  # (id of a shadow, key) -> an empty dict that needs no shadow of its own
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
         self.guards: dict[tuple, Guard] = {}
@@ -464,6 +464,20 @@ class World:
         if not dict.__contains__(h.orig, k):
             self.guard(h.source, "DICT_CONTAINS", (k, False), k)
 
+    def is_empty(self, h: Shadow, k: Any) -> bool:
+        """Whether the dict under `k` is empty and was not touched yet. Then its guard says enough, and it needs no shadow."""
+        v = h.copy[k]
+        if v or k in h.located or id(v) in self.shadows:
+            return False
+        seen = self.glimpsed.get((id(h), k))
+        if seen is None:
+            if type(v) not in DICTS or id(v) in self.by_copy:
+                return False
+            source = h.source.key(k)
+            self.guard(source, "EMPTY", type(v))
+            seen = self.glimpsed[id(h), k] = (v, source)
+        return seen[0] is v
+
     def present(self, h: Shadow, k: Any) -> None:
         if dict.__contains__(h.orig, k):
             self.guard(h.source, "DICT_CONTAINS", (k, True), k)
@@ -706,6 +720,7 @@ def packed_strides(world: World, source: Source, stride: tuple, sizes: list, pac
     return list(packed), spec
 
 
+DICTS = (dict, collections.OrderedDict)
 CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}
 CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(NotImplemented), int, float, torch.dtype, torch.device}
 

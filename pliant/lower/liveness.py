@@ -62,8 +62,10 @@ def tensors(value: Any) -> list[TracedTensor]:
     return [v for v in leaves(value) if type(v) is TracedTensor]
 
 
-def op_inputs(op: Any) -> list[TracedTensor]:
-    """The traced tensors among the arguments."""
+def op_inputs(op: Any) -> tuple[TracedTensor, ...]:
+    """The traced tensors among the arguments, which nobody changes: they are asked for again and again."""
+    if op.reads is not None:
+        return op.reads
     out: list[TracedTensor] = []
     for a in (*op.args, *op.kwargs.values()) if op.kwargs else op.args:
         t = type(a)
@@ -71,7 +73,8 @@ def op_inputs(op: Any) -> list[TracedTensor]:
             out.append(a)
         elif t is list or t is tuple:
             out.extend(tensors(a))
-    return out
+    op.reads = tuple(out)
+    return op.reads
 
 
 def op_outputs(op: Any) -> list[TracedTensor]:

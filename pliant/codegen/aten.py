@@ -24,13 +24,13 @@ import re
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import count
 from typing import Any
 
 import torch
 
 from pliant.codegen import fastops
+from pliant.codegen.failures import NEVER, Places, place_of, remember
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.schema import op_info
@@ -185,6 +185,7 @@ class Writer:
         self.shared: dict[Any, str] = {}  # expression -> variable that holds it
         self.pending: list[str] = []  # assignments of shared expressions, to go before the current statement
         self.constants: dict[Any, str] = {}
+        self.check_sites: dict[str, Any] = {}  # the text of an assertion -> its site
         for i, check in enumerate(checks):
             self.wait(i, check)
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
@@ -224,12 +225,32 @@ class Writer:
         if guarded:
             self.globals.update(context[1])
             text.append(f"    with {context[0]}:")
+        starts = []
         for step, lines in zip(steps, with_deletions(steps, returned), strict=True):
             pad = "        " if guarded and not step.outside else "    "
+            starts.append(len(text) + 1)
             text += [pad + line for line in lines]
+        starts.append(len(text) + 1)
         text += [f"    {line}" for line in closing]
         source = "\n".join(text) + "\n"
-        return Executable(compile_text(source, self.name, self.globals), source, n_calls, self.globals)
+        fn = compile_text(source, self.name, self.globals)
+        remember(fn, self.places(text, starts))
+        return Executable(fn, source, n_calls, self.globals)
+
+    def places(self, text: list[str], starts: list[int]) -> Places:
+        """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols."""
+        lines, effects_from = {}, NEVER
+        memory = {t.storage_id for t in self.inputs}
+        for op, start, stop in zip(self.ops, starts[1:], starts[2:]):
+            place = place_of(op.site)
+            lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
+            if effects_from == NEVER and cannot_repeat(op, memory):
+                effects_from = start
+        for i, line in enumerate(text, 1):
+            place = place_of(self.check_sites.get(line.strip()))
+            if place is not None:
+                lines[i] = place
+        return Places(lines, effects_from)
 
     # values -----------------------------------------------------------------------
     def param(self, i: int, slot: Any) -> str:
@@ -278,18 +299,15 @@ class Writer:
         return name
 
     # sizes ------------------------------------------------------------------------
-    @cached_property
-    def mentioned(self) -> list[Any]:
+    def mentioned(self) -> Iterable[Any]:
         """Every symbolic number in the arguments and outputs."""
-        found: list[Any] = []
         held = [[o.sizes, o.strides] for op in self.ops if is_held(op.target) for o in liveness.op_outputs(op)]
         for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + held + self.outputs):
             if isinstance(value, SYMBOLIC):
-                found.append(self.scope.simplify(liveness.number(value)))
-        return found
+                yield self.scope.simplify(liveness.number(value))
 
     def count_expressions(self) -> None:
-        for e in self.mentioned:
+        for e in self.mentioned():
             if e.const is None and e.op != "sym":
                 self.uses[e] = self.uses.get(e, 0) + 1
 
@@ -328,7 +346,7 @@ class Writer:
     def bind_from_inputs(self) -> list[str]:
         """Symbols that are not slots themselves are read off the sizes, strides and offsets of the tensor slots."""
         seen: set[Expr] = set()
-        wanted = {s.name for e in (*self.mentioned, *(c.expr for c in self.checks)) for s in liveness.new_symbols(e, seen)}
+        wanted = {s.name for e in (*self.mentioned(), *(c.expr for c in self.checks)) for s in liveness.new_symbols(e, seen)}
         return [line for t in self.inputs for line in self.bind(t, self.names[t.vid], wanted)]
 
     def bind(self, t: TracedTensor, name: str, wanted: set[str] | None = None) -> list[str]:
@@ -368,6 +386,7 @@ class Writer:
             if c.expr.const is not True:
                 text = self.printed(c.expr)
                 lines += [*self.take_pending(), f"if not ({text}): {self.failure(c)}"]
+                self.check_sites[lines[-1]] = c.site
         self.due.clear()
         return lines
 
@@ -516,6 +535,18 @@ def is_kernel(target: Any) -> bool:
 def is_held(target: Any) -> bool:
     """Is the operator described by a fake kernel, so that its results must be looked at?"""
     return not is_kernel(target) and op_info(target).custom and custom_ops.fake_kernel(target) is not None
+
+
+def cannot_repeat(op: Any, memory: set[int]) -> bool:
+    """Whether doing this again could be noticed: it writes to memory of others, or is unknown.
+
+    Random numbers may be drawn again: an exception that meets no handler would be worse than another draw.
+    """
+    if is_kernel(op.target):
+        return any(t.storage_id in memory for t in op.outs)
+    if not op.target._schema.name.startswith(("aten::", "prims::")):
+        return True
+    return any(t.storage_id in memory for t in liveness.written(op))
 
 
 def is_single(op: Any) -> bool:

@@ -235,7 +235,8 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
         if i is not None and i.dtype in (torch.bool, torch.uint8):
             for d, s in enumerate(i.sizes):
                 have = x.sizes[len(expanded) + d] if len(expanded) + d < len(x.sizes) else -1
-                if not trace.scope.assume(ops.eq(expr_of(s, trace.scope), expr_of(have, trace.scope)), symnode.site_hook()):
+                fits = ops.eq(expr_of(s, trace.scope), expr_of(have, trace.scope))
+                if not trace.scope.assume(fits, symnode.site_hook(), error=IndexError):
                     raise IndexError(f"The shape of the mask {list(i.sizes)} does not match the indexed tensor {list(x.sizes)}")
             where = set_positions(trace, i)
             expanded.extend(dispatch(trace, aten.select.int, (where, 1, d), {}) for d in range(len(i.sizes)))

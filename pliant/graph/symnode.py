@@ -263,10 +263,12 @@ class SymNode:
 
     def shift(self, op: Callable[[Expr, Expr], Expr], other: SymNode) -> SymNode:
         b = number(other.expr)
-        if not self.scope.assume(ops.ge(b, 0), site_hook()):
-            raise ValueError("negative shift count")
+        if not self.scope.assume(ops.ge(b, 0), site_hook(), NEGATIVE_SHIFT, ValueError):
+            raise ValueError(NEGATIVE_SHIFT)
         return SymNode(self.scope, op(number(self.expr), b))
 
+
+NEGATIVE_SHIFT = "negative shift count"
 
 #: PyTorch's meta functions look for *their* unbacked symbols under this name; ours are found in other ways.
 Expr.free_symbols = property(lambda self: frozenset())  # type: ignore[attr-defined]
@@ -315,8 +317,10 @@ def division(op: Callable[[Expr, Expr], Expr], message: str, real_only: bool = F
         if layout.Framework.metadata and b.kind is int and b.const is None and (not b.backed or layout.is_declared(b)):
             if not self.scope.known_true(ops.ne(b, 0)):
                 b = ops.where(ops.eq(b, 0), 1, b)  # nobody will look at sizes worked out from those of nothing
-        elif not b.const and (b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook())):
-            raise ZeroDivisionError(message if b.kind is int else f"float {message.removeprefix('integer ')}")
+        elif not b.const:
+            words = message if b.kind is int else f"float {message.removeprefix('integer ')}"
+            if b.const is not None or not self.scope.assume(ops.ne(b, 0), site_hook(), words, ZeroDivisionError):
+                raise ZeroDivisionError(words)
         return SymNode(self.scope, op(a, b))
 
     return method

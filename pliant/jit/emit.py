@@ -18,12 +18,14 @@ import builtins
 import collections
 import itertools
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
 from pliant import native
+from pliant.codegen.failures import failed
 from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
@@ -60,6 +62,7 @@ class Context:
     cache: Cache
     miss: Callable
     build: Callable[[Capture, list[Any], list[Any], str], Any]  # (capture, inputs, outputs, name) -> Executable
+    again: Callable[[BaseException, bool, CodeType | None], None]  # leaves if a frame whose graph has raised may run anew, in CPython
     below: Callable[[Any, tuple], tuple] | None = None  # asked about the Python frames below a break (`jit.below`)
     all_symbols: bool = False  # the backend wants every size as an input of its own
 
@@ -129,7 +132,20 @@ class Emitter:
         run = support.without_modes(executable.fn) if capture.under_modes else executable.fn
         call = f"{b.constant(run, 'graph')}({', '.join(texts)})"
         names = [name for _, name in b.outputs.values()]
-        return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call], executable
+        line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
+        handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{b.constant(self.failing(), 'failed')}(_e)", f"{PAD}raise"]
+        return ["try:", PAD + line, *handler], executable
+
+    def failing(self) -> Callable[[BaseException], None]:
+        """What is told that the graph raised. It keeps nobody alive: entries live in code objects."""
+        code, method = weakref.ref(self.code), weakref.WeakMethod(self.context.again)
+
+        def again(e: BaseException, handled: bool) -> None:
+            leave = method()
+            if leave is not None:
+                leave(e, handled, code())
+
+        return lambda e: failed(e, again)
 
     def arguments(self, tensors: list[Any], symbols: list[Any]) -> tuple[list[Any], list[str]]:
         """The graph's inputs and how its call spells them. Many slots that only it reads are handed on as one tuple: a third quicker."""

@@ -29,6 +29,7 @@ from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.reconstruct import CannotReconstruct
+from pliant.symbolic.scope import UNFIT
 
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
@@ -80,7 +81,7 @@ class Region:
         # a backend that gets the program before autograd does not see what autograd did to it
         self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
         below = Below(self.miss) if config.below else None
-        self.context = Context(self.cache, self.miss, self.build, below, all_symbols=config.backend != "aten")
+        self.context = Context(self.cache, self.miss, self.build, self.again, below, all_symbols=config.backend != "aten")
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
@@ -170,6 +171,22 @@ class Region:
             self.fall_back(code, record, InternalError(text))
 
         return hear
+
+    def again(self, error: BaseException, handled: bool, code: CodeType | None) -> None:
+        """A graph raised before it did anything that shows: CPython runs the frame. Where nothing handles it, that must raise, too."""
+
+        def hear(actual: BaseException | None) -> None:
+            if actual is not None and UNFIT in str(error) and str(error) not in getattr(actual, "__notes__", ()):
+                actual.add_note(str(error))  # eager's own error, and what the compiled graph knows about it
+            if actual is not None or handled or code is None:
+                return
+            text = f"the compiled graph raised {type(error).__name__}: {error}; CPython raised nothing"
+            if self.config.strict:
+                raise InternalError(f"{where(code)}: {text}") from error
+            with _lock:
+                self.fall_back(code, self.record(code), InternalError(text))
+
+        raise native.Again(hear)
 
     def limit(self, code: CodeType) -> tuple:
         if self.config.fullgraph:

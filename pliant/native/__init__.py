@@ -6,6 +6,7 @@ functions below: slower, never wrong.
 
 Names (all of `pliant.native._core`):
 - `Guard` (made by `pliant.guards.program.compile_guards`), `global_state()` -> `GlobalState`;
+- `Again(judge)`: raised by a target that has done nothing yet, it makes the frame run in CPython; the judge hears how that went;
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
@@ -32,6 +33,7 @@ from pliant.native._core import (
     RUN_ONLY,
     SKIP,
     SKIP_RECURSIVE,
+    Again,
     Entry,
     EntryPoint,
     GlobalState,
@@ -66,7 +68,7 @@ from pliant.native._core import (
 from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 
 __all__ = [
-    "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Entry", "EntryPoint", "FAST_STATE",
+    "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Again", "Entry", "EntryPoint", "FAST_STATE",
     "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
     "call_captured", "call_in_mode", "clear", "counters", "entries", "get_flags", "get_mode", "global_state", "hook_installed",
     "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
@@ -167,6 +169,16 @@ def match_slowly(t: Any, spec: Any) -> bool:
         return not any(w is not None and w != s for w, s in zip(want.strides, t.stride(), strict=True))
 
 
+def spread(fn: Any, frame_args: tuple) -> tuple[tuple, dict]:
+    """The arguments of the call of `fn` that starts its frame with these arguments."""
+    code = fn.__code__
+    n, m = code.co_argcount, code.co_kwonlyargcount
+    rest = list(frame_args[n + m :])
+    more = rest.pop(0) if code.co_flags & 4 else ()
+    keywords = dict(zip(code.co_varnames[n : n + m], frame_args[n : n + m], strict=True))
+    return (*frame_args[:n], *more), keywords | (rest[0] if rest else {})
+
+
 def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Do the address ranges of two tensors meet? What the flags of a STORAGE_OVERLAP guard say."""
     ranges = []
@@ -183,5 +195,6 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 FAST_TENSORS: bool = install_layout()
 FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state)
+_core.set_spread(spread)
 _core.set_tensor_readers(match_slowly, tensor_number)
 _core.set_tensor_type(torch.Tensor, (torch.Tensor.__dict__["__torch_function__"], torch.nn.Parameter.__dict__["__torch_function__"]))

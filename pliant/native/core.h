@@ -49,6 +49,9 @@ int pl_miss_answer(PyObject *answer, PyObject **value);
 /* Hand the outcome of an eager run to its judge: judge(None), or judge(exception). If that raises, its exception is the outcome.
  * Steals both references; without a judge the outcome stands. */
 PyObject *pl_judged(PyObject *judge, PyObject *result);
+/* Whether the exception set now is `Again`: compiled code gave up before it had done anything, and the frame is to run in CPython.
+ * If so, it is cleared, and *judge is who is to hear how that went (a new reference, or NULL). */
+int pl_again(PyObject **judge);
 /* hook.c: set this thread's mode; returns the one before. */
 int pl_enter(int mode);
 int pl_mode(void);

@@ -18,7 +18,7 @@ unsigned class_epoch = 1;       // raised to forget every cached answer of `clas
 bool enabled = true;
 thread_local int disable_depth = 0;
 unsigned long long n_calls = 0, n_misses = 0, n_eager = 0;
-PyObject *str_retry, *str_eager, *str_value;
+PyObject *str_retry, *str_eager, *str_value, *again;
 
 } // namespace
 
@@ -146,6 +146,22 @@ PyObject *pl_judged(PyObject *judge, PyObject *result) {
     Py_XDECREF(error);
     Py_XDECREF(tb);
     return nullptr;
+}
+
+int pl_again(PyObject **judge) {
+    *judge = nullptr;
+    if (!PyErr_ExceptionMatches(again)) return 0;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyErr_NormalizeException(&type, &error, &tb);
+    PyObject *args = error ? PyObject_GetAttrString(error, "args") : nullptr;
+    if (args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) == 1) *judge = Py_NewRef(PyTuple_GET_ITEM(args, 0));
+    if (!args) PyErr_Clear();
+    Py_XDECREF(args);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(tb);
+    return 1;
 }
 
 } // extern "C"
@@ -324,6 +340,9 @@ extern "C" int pl_entries_init(PyObject *module) {
     str_eager = PyUnicode_InternFromString("eager");
     str_value = PyUnicode_InternFromString("value");
     entry_type = reinterpret_cast<PyTypeObject *>(PyType_FromSpec(&entry_spec));
+    again = PyErr_NewExceptionWithDoc("pliant.native.Again", "Raised by an entry's target that has done nothing yet: the frame runs in "
+                                      "CPython. Its argument is told how that went, like a judge's.", PyExc_BaseException, nullptr);
+    if (!again || PyModule_AddObjectRef(module, "Again", again) < 0) return -1;
     if (extra_index < 0 || !entry_type || !str_value) return -1;
     if (PyModule_AddObjectRef(module, "Entry", reinterpret_cast<PyObject *>(entry_type)) < 0) return -1;
     if (PyModule_AddIntConstant(module, "SKIP", PL_SKIP) < 0 || PyModule_AddIntConstant(module, "SKIP_RECURSIVE", PL_SKIP_RECURSIVE) < 0 ||

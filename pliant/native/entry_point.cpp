@@ -111,7 +111,13 @@ PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code
                 PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     PyObject *result = nullptr, *judge = nullptr;
     for (int round = 0; round <= kRetries; round++) {
-        if (try_entries(self, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) return result;
+        if (try_entries(self, code, reinterpret_cast<PyObject *>(fn), slots, n, &result)) {
+            if (result || !pl_again(&judge)) return result;
+            const int mode = pl_enter(PL_OFF); // or the hook would find the same entry
+            result = run_eagerly(self, args, nargsf, kwnames);
+            pl_enter(mode);
+            return pl_judged(judge, result);
+        }
         PlCodeState *state = pl_state_of(code);
         if (round == kRetries || self->miss == Py_None || (state && pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP))) break;
         PyObject *frame_args = PyTuple_New(n);

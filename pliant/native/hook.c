@@ -52,7 +52,7 @@ static __thread char *stack_low = NULL;
 static __thread PyObject *own_callback = NULL; /* that of the innermost call_below of this thread; borrowed */
 static int users = 0; /* threads whose mode is on; under the GIL */
 static _PyFrameEvalFunction below = NULL;
-static PyObject *run_callback = NULL, *capture_callback = NULL, *classify = NULL;
+static PyObject *run_callback = NULL, *capture_callback = NULL, *classify = NULL, *spread = NULL;
 #if CALLEE_POPS
 static PyCodeObject *trampoline = NULL;
 static int trampoline_return = 0;
@@ -177,6 +177,22 @@ static PyObject *run_in_place(PyThreadState *ts, _PyInterpreterFrame *f, PyObjec
     return evaluate_in(PL_OFF, ts, f);
 }
 
+/* What the frame of `func` with these frame arguments gives, after its compiled version has given up (see `pl_again`). */
+static PyObject *call_again(PyObject *func, PyObject *const *args, Py_ssize_t n, PyObject *judge) {
+    PyObject *given = PyTuple_New(n), *call = NULL, *r = NULL;
+    for (Py_ssize_t i = 0; given && i < n; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    const int old = pl_enter(PL_OFF); /* in run mode the hook would find the same entry */
+    if (given && spread) call = PyObject_CallFunctionObjArgs(spread, func, given, NULL);
+    Py_XDECREF(given);
+    if (call && PyTuple_Check(call) && PyTuple_GET_SIZE(call) == 2 && PyTuple_Check(PyTuple_GET_ITEM(call, 0)))
+        r = PyObject_Call(func, PyTuple_GET_ITEM(call, 0), PyTuple_GET_ITEM(call, 1));
+    else if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "nobody tells how a frame is called (set_spread)");
+    Py_XDECREF(call);
+    pl_enter(old);
+    return pl_judged(judge, r);
+}
+
 /* 1: *result is the frame's; 0: no entry holds. */
 static int try_entries(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *code, Py_ssize_t n, PyObject **result) {
     PlCodeState *state = pl_state_of(code);
@@ -191,8 +207,14 @@ static int try_entries(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *
     Py_ssize_t nslots = 0;
     PyObject **slots = call + 1 + n;
     PyObject *target = pl_entries_find(state, f->localsplus, n, (PyObject *)F_FUNC(f), slots, cap, &nslots);
+    PyObject *judge = NULL;
     if (target && fits_in_place(ts, f, code, target, n + nslots)) {
+        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = Py_NewRef(f->localsplus[i]);
+        PyObject *func = Py_NewRef((PyObject *)F_FUNC(f));
         *result = run_in_place(ts, f, target, n, slots, nslots);
+        if (!*result && pl_again(&judge)) *result = call_again(func, call + 1, n, judge);
+        for (Py_ssize_t i = 0; i < n; i++) Py_DECREF(call[1 + i]);
+        Py_DECREF(func);
     } else if (target) {
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = f->localsplus[i];
         const int old = pl_enter(PL_OFF); /* compiled code runs with the hook off; where it breaks, it turns it on again */
@@ -200,7 +222,7 @@ static int try_entries(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *
         pl_enter(old);
         for (Py_ssize_t i = 0; i < nslots; i++) Py_DECREF(slots[i]);
         Py_DECREF(target);
-        *result = finish(ts, f, r);
+        *result = !r && pl_again(&judge) ? pl_judged(judge, evaluate_in(PL_OFF, ts, f)) : finish(ts, f, r);
     }
     if (call != small) PyMem_Free(call);
     return target != NULL;
@@ -377,6 +399,12 @@ static PyObject *set_run_callback(PyObject *self, PyObject *callback) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_spread(PyObject *self, PyObject *callback) {
+    (void)self;
+    Py_XSETREF(spread, callback == Py_None ? NULL : Py_NewRef(callback));
+    Py_RETURN_NONE;
+}
+
 static PyObject *set_capture_callback(PyObject *self, PyObject *args) {
     PyObject *callback, *classifier;
     (void)self;
@@ -396,6 +424,7 @@ static PyMethodDef methods[] = {
     {"get_mode", get_mode, METH_NOARGS, "get_mode() -> this thread's mode."},
     {"hook_installed", hook_installed, METH_NOARGS, "Is the frame hook the interpreter's at present?"},
     {"set_run_callback", set_run_callback, METH_O, "set_run_callback(cb or None): cb(func, frame_args) answers like an entry point's miss."},
+    {"set_spread", set_spread, METH_O, "set_spread(cb or None): cb(func, frame_args) -> (args, kwargs) of the call that gives that frame."},
     {"set_capture_callback", set_capture_callback, METH_VARARGS,
      "set_capture_callback(cb, classify): cb(func, args_list) -> result; classify(code) -> 1 run natively, 2 hand to cb."},
     {NULL, NULL, 0, NULL},

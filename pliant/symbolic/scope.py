@@ -52,6 +52,9 @@ class SymGuard:
         return f"{self.user_form}  # {self.why} at {self.site}" if self.site is not None else f"{self.user_form}  # {self.why}"
 
 
+UNFIT = "the values of this run do not fit"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Assert:
     """A runtime assertion of the graph: eager would have raised where it fails."""
@@ -65,7 +68,7 @@ class Assert:
     def text(self) -> str:
         """What the error says: the program's own words, or the line and what it needs."""
         where = f" at {self.site}" if self.site is not None else ""
-        return self.message or f"the values of this run do not fit: `{self.expr}` is false{where}"
+        return self.message or f"{UNFIT}: `{self.expr}` is false{where}"
 
     def __str__(self) -> str:
         return f"assert {self.expr}  # {self.message or 'eager requires it'} at {self.site}"

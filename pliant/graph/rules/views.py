@@ -251,7 +251,8 @@ def select(trace: Any, x: TracedTensor, dim: int, index: Any) -> Any:
     else:
         scope, site = trace.scope, symnode.site_hook()
         i, n = expr(trace, index), expr(trace, size)
-        if not (scope.assume(ops.lt(i, n), site) and scope.assume(ops.le(ops.neg(n), i), site)):
+        inside = scope.assume(ops.lt(i, n), site, error=IndexError) and scope.assume(ops.le(ops.neg(n), i), site, error=IndexError)
+        if not inside:
             raise IndexError(f"select(): index {i} out of range for a dimension of size {n}")
         if i.backed:
             negative: Any = scope.decide(ops.lt(i, 0), site)

@@ -1,0 +1,101 @@
+"""A compiled graph that raises: which line of the user's program it was, and whether the frame may simply run again.
+
+Every line of a generated program belongs to an operation, or to an assertion, of some line of the user's. Most exceptions that only
+the run can tell (an index out of range, a mask of another length) come before the graph has done anything that can be noticed. Then
+CPython runs the frame anew: it makes the effects that come before the exception, finds the handlers, and raises what eager raises.
+Where that is too late, the traceback of the exception is told in the user's lines.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+NEVER = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in the user's program, without its code object: programs live as long as their entries, and entries in code objects."""
+
+    calls: tuple[tuple[str, str, int], ...]  # (file, function, line), the outermost first
+    handled: bool  # an exception here may meet a handler in one of these frames
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Of one generated program: the place of each line, and the first line that does what running again would do twice."""
+
+    lines: dict[int, Place]
+    effects_from: int = NEVER
+
+
+PLACES: dict[str, Places] = {}  # by the file name of the generated program
+
+
+def remember(fn: Any, places: Places) -> None:
+    """Keep the places of a generated function as long as it lives."""
+    filename = fn.__code__.co_filename
+    PLACES[filename] = places
+    weakref.finalize(fn, PLACES.pop, filename, None)
+
+
+def place_of(site: Any) -> Place | None:
+    """The place of a site (innermost frame first)."""
+    calls, handled = [], False
+    while site is not None and site.code is not None:
+        calls.append((site.filename, site.code.co_name, site.lineno))
+        handled = handled or covered(site.code, site.offset)
+        site = site.outer
+    return Place(tuple(reversed(calls)), handled) if calls else None
+
+
+def covered(code: CodeType, offset: int) -> bool:
+    """Whether a handler of `code` (an `except`, `finally` or `with`) covers this instruction."""
+    return bool(code.co_exceptiontable) and any(e.start <= offset < e.end for e in dis._parse_exception_table(code))  # type: ignore[attr-defined]
+
+
+def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:
+    """(the user's place, whether nothing had been done by then, the entries below the generated program)."""
+    place, clean, below, known = None, True, None, False
+    tb = e.__traceback__
+    while tb is not None:
+        found = PLACES.get(tb.tb_frame.f_code.co_filename)
+        if found is not None:
+            known = True
+            clean = clean and tb.tb_lineno < found.effects_from
+            at = found.lines.get(tb.tb_lineno)
+            if at is not None:
+                place, below = at, tb.tb_next
+        tb = tb.tb_next
+    return place, clean and known, below
+
+
+def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> None:
+    """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays."""
+    place, clean, below = where(e)
+    if clean:
+        again(e, place is None or place.handled)
+    if place is not None:
+        for file, name, line in reversed(place.calls):
+            below = TracebackType(below, shown(file, name), -1, line)
+        e.__traceback__ = below
+
+
+def _stub() -> Any:
+    yield
+
+
+def shown(file: str, name: str) -> FrameType:
+    """An empty frame that looks like one of function `name`. Without a table of lines, tracebacks show the line that they are given."""
+    code = _stub.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_linetable=b"")
+    frame: FrameType = types.FunctionType(code, {})().gi_frame
+    return frame
+
+
+__all__ = ["NEVER", "PLACES", "Place", "Places", "failed", "place_of", "remember"]

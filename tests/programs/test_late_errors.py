@@ -1,0 +1,171 @@
+"""Exceptions that only the run of a compiled graph can raise: handlers, effects and tracebacks are those of eager."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+import torch
+
+from tests.helpers import compiled, pliant
+from tests.programs.registry import t
+
+
+def picks(x, i):
+    y = x.sin()
+    return y[i]
+
+
+def in_callee(x, i, log):
+    log.append("before")
+    z = picks(x * 2, i)
+    log.append("after")
+    return z + 1
+
+
+def masked(x, i, log):
+    log.append(x.shape[0])
+    keep = torch.ones_like(i.nonzero().squeeze(1), dtype=torch.bool)
+    return x[keep]
+
+
+def caught(x, i, log):
+    try:
+        y = picks(x, i)
+    except IndexError as e:
+        log.append(type(e))
+        y = x * 0
+    finally:
+        log.append(1)
+    return y + 1
+
+
+def after_break(x, i, log):
+    x = x + 1
+    pliant.graph_break()
+    log.append(2)
+    try:
+        return picks(x, i)
+    except IndexError:
+        return x
+
+
+def divided(x, i, log):
+    n = i.sum().item()
+    return x * (7 // n)
+
+
+def drawn(x, i, log):
+    noise = torch.rand(3)
+    log.append(1)
+    return picks(x, i) + noise[0]
+
+
+def written(x, i, log):
+    x.add_(1)
+    return picks(x, i)
+
+
+def outcome(fn, x, i):
+    log: list = []
+    try:
+        return fn(x, i, log).tolist(), log, []
+    except Exception as e:
+        lines = [(f.name, f.lineno) for f in traceback.extract_tb(e.__traceback__) if f.filename == __file__]
+        return type(e), log, lines[1:]
+
+
+FINE, BAD = torch.tensor([1, 2, 1, 1]), torch.tensor([1, 0, 9, 0])
+
+
+@pytest.mark.parametrize("fn", [in_callee, masked, caught, after_break, drawn])
+@pytest.mark.parametrize("grad", [False, True])
+def test_as_eager(fn, grad):
+    target = compiled(fn)
+    for i in (FINE, BAD, FINE, BAD):
+        x = t(4).requires_grad_(grad)
+        torch.manual_seed(0)
+        want = outcome(fn, x, i)
+        torch.manual_seed(0)
+        got = outcome(target, x, i)
+        assert want[:2] == got[:2]
+        if fn is not drawn:
+            assert want[2] == got[2]
+
+
+def test_division_by_a_number_from_data():
+    target = compiled(divided)
+    for i in (FINE, torch.zeros(4, dtype=torch.int64)):
+        assert outcome(divided, t(4), i) == outcome(target, t(4), i)
+
+
+def test_what_was_written_is_written_once():
+    target = compiled(written)
+    for i in (FINE, BAD, FINE, BAD):
+        a, b = t(4), t(4)
+        want, got = outcome(written, a, i), outcome(target, b, i)
+        assert want[0] == got[0] and torch.equal(a, b)
+        assert want[2] == got[2]
+
+
+def test_frames_below_a_break():
+    def keywords(x, *rest, i, **more):
+        return picks(x, i) + len(rest) + len(more)
+
+    def by_keyword(x, i, log):
+        run = pliant.disable(lambda: keywords(x, 1, 2, i=i, k=3))
+        try:
+            return run()
+        except IndexError:
+            return x
+
+    target = compiled(by_keyword)
+    for i in (FINE, BAD, FINE, BAD):
+        assert outcome(by_keyword, t(4), i) == outcome(target, t(4), i)
+
+
+def below(x, *rest, i, **more):
+    try:
+        return picks(x, i) + len(rest) + len(more)
+    except IndexError:
+        return x - 1
+
+
+class Calls:
+    """Calls a function where the interpreter does not look: from the C code of `sorted`, behind a break."""
+
+    def __init__(self, fn):
+        self.fn = fn
+
+    def __call__(self, k):
+        self.made = self.fn()
+        return k
+
+
+def test_frames_started_by_c_code():
+    def fn(x, i, log):
+        calls = Calls(lambda: below(x, 1, 2, i=i, k=3))
+        pliant.graph_break()
+        sorted([1], key=calls)
+        return calls.made
+
+    target = compiled(fn)
+    for i in (FINE, BAD, FINE, BAD):
+        assert outcome(fn, t(4), i) == outcome(target, t(4), i)
+
+
+def test_a_graph_that_raises_where_eager_does_not_is_an_error():
+    def fn(x):
+        return x.sin() + 1
+
+    target = compiled(fn)
+    target(t(3))
+    entry = pliant.native.entries(fn.__code__)[0]
+    region = entry.info.emitted.executable
+
+    def broken(*args):
+        raise RuntimeError("broken")
+
+    region.globals.update({k: broken for k, v in region.globals.items() if callable(v) and not k.startswith("__")})
+    with pytest.raises(Exception, match="broken"):
+        target(t(4))

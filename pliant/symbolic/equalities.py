@@ -45,17 +45,25 @@ class Equalities:
     def simplify(self, e: Expr) -> Expr:
         """An equal expression, as simple as the facts make it."""
         facts = self.facts
+        equal = facts.equal
+        if equal:
+            value = equal.get(e)
+            if value is not None and value.const is not None:
+                return value
         if not self.opened and facts.touched.isdisjoint(e.leaves()):
             return e
-        equal = facts.equal
-        if equal and not self._conditional >= 0:
+        memo = self._memo
+        if equal and e.const is None and not self._conditional >= 0:
             for s in e.leaves():
                 value = equal.get(s)
                 if value is None or value.const is None:
                     break
             else:  # all specialized
-                return _at(e, equal)
-        memo = self._memo
+                r = memo.get(e)
+                if r is None:
+                    r = _at(e, equal)
+                    memo.keep(e, r)
+                return r
         if (self.opened or self._conditional >= 0) and self._conditional != facts.version:
             memo.clear()  # a choice rests on any fact, and inside subtotals nobody keeps track
             self._conditional = facts.version

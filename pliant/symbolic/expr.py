@@ -517,14 +517,20 @@ def apply(name: str, *args: Any) -> Any:
     exprs = tuple([a if a.__class__ is Expr and a.ctx is ctx else ctx.lift(a) for a in args])
     key = (name, *exprs)
     r = ctx.memo.get(key)
-    if r is None:
-        for e in exprs:
-            if e.const is None:
-                r = row.make(ctx, *exprs)
-                break
-        else:
-            r = ctx.lift(row.fn(*[e.const for e in exprs]))
-        ctx.memo[key] = r
-        if ctx.record is not None:
-            ctx.record(name, exprs, r)
+    return r if r is not None else apply_anew(ctx, key)
+
+
+def apply_anew(ctx: Context, key: tuple) -> Expr:
+    """What the operator `key[0]` gives for the operands `key[1:]`, expressions of this context: not in the memo yet."""
+    name, *exprs = key
+    row = TABLE[name]
+    for e in exprs:
+        if e.const is None:
+            r = row.make(ctx, *exprs)
+            break
+    else:
+        r = ctx.lift(row.fn(*[e.const for e in exprs]))
+    ctx.memo[key] = r
+    if ctx.record is not None:
+        ctx.record(name, key[1:], r)
     return r

@@ -15,7 +15,7 @@ from pliant.symbolic.expr import Expr, Mono, poly_add, poly_mul, poly_scale, sam
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import mono_common, mono_without, shift
-from pliant.symbolic.static import mono_range
+from pliant.symbolic.static import mono_range, static_range
 from pliant.symbolic.subtotals import cover, extends
 
 WORK = 48  # eliminations tried for one question
@@ -35,12 +35,11 @@ class Linear:
         return self._search(p, depth, set()) if self.promising(p) else self.ranges.of(p)[0] >= 0
 
     def promising(self, p: Expr) -> bool:
-        """Whether anything beyond ranges speaks of p: not where it is made of symbols of which only bounds are known."""
-        mentions = self.facts.mentions
-        for m, _ in p.terms:
-            if len(m) > 1 or (m and (m[0].info is None or m in mentions or "member" in m[0].cache)):
-                return True
-        return False
+        """Whether anything beyond ranges may speak of p: not where ranges are exact and no longer fact has a part of it."""
+        parts = p.cache.get("corners", p)
+        if parts is p:
+            parts = p.cache["corners"] = corners(p)
+        return parts is None or not self.facts.mentions.keys().isdisjoint(parts)
 
     def _search(self, p: Expr, depth: int, seen: set[Expr]) -> bool:
         if self.ranges.of(p)[0] >= 0:
@@ -124,6 +123,37 @@ class Linear:
             yield shift(q, -lo)
         elif above != positive and hi != iv.INF:
             yield shift(poly_scale(q, -1), hi)
+
+
+def corners(p: Expr) -> list[Mono] | None:
+    """The monomials that p is made of, if its bounds are those of intervals as long as its symbols have only bounds; else None.
+
+    So it is where p never falls with a symbol, or never rises: then it is least with all of them at one end. Or where each
+    monomial is such and no two share a symbol.
+    """
+    found: list[Mono] = []
+    terms = [(m, c) for m, c in p.terms if m]
+    for m, _ in terms:
+        if len(m) > 1:
+            found.append(m)
+        for a in m:
+            if (len(m) > 1 and static_range(a)[0] < 0) or not _rises(a, found):
+                return None
+    if len(terms) > 1 and len({c > 0 for _, c in terms}) == 2 and any(len(m) > 1 or m[0].info is None for m, _ in terms):
+        leaves = [s for m, _ in terms for s in {s for a in m for s in a.leaves()}]
+        if len(leaves) != len(set(leaves)):
+            return None
+    return found
+
+
+def _rises(a: Expr, found: list[Mono]) -> bool:
+    """Whether the atom a never falls when a symbol grows, as far as is plain to see; what it is made of is added to `found`."""
+    found.append((a,))
+    if a.info is not None:
+        return "member" not in a.cache
+    if a.op != "floordiv" or (a.args[1].const or 0) <= 0:
+        return False
+    return all(not m or (c > 0 and len(m) == 1 and _rises(m[0], found)) for m, c in a.args[0].terms)
 
 
 def definitional(x: Expr, ranges: Ranges) -> list[Expr]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.congruence import Congruence
 from pliant.symbolic.equalities import Equalities
-from pliant.symbolic.expr import Expr, apply, poly_add, poly_mul, poly_scale
+from pliant.symbolic.expr import TABLE, Expr, apply, poly_add, poly_mul, poly_scale
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
-from pliant.symbolic.relation import direction, mono_common, mono_without, negated, normal, relation, shift, whole_quotient
+from pliant.symbolic.relation import direction, is_int_comparison, mono_common, mono_without, negated, normal, relation, shift, whole_quotient
 from pliant.symbolic.subtotals import flat, overlapping
 from pliant.symbolic.witnesses import Witnesses
 
@@ -49,6 +49,10 @@ class Prover:
 
     def prove(self, c: Expr, strength: int = FULL) -> bool | None:
         """True or False if that follows for every model of the facts, else None. `c` is a bool expression."""
+        if self.facts.equal and strength > LOOKUP and is_int_comparison(c):
+            v = self._pinned(c)
+            if v is not None:
+                return v
         n = normal(c)
         if n.const is not None:
             return bool(n.const)
@@ -65,6 +69,18 @@ class Prover:
             if v is not None:
                 return v
         return self._structure(s, strength)
+
+    def _pinned(self, c: Expr) -> bool | None:
+        """The comparison c, if its sides have become constants: found without normal form."""
+        a, b = c.args
+        equal, simplify = self.facts.equal, self.equalities.simplify
+        for x in (a, b):
+            if x.const is None:
+                first = equal.get(x.leaves()[0])
+                if first is None or first.const is None:
+                    return None
+        a, b = simplify(a), simplify(b)
+        return None if a.const is None or b.const is None else bool(TABLE[c.op].fn(a.const, b.const))
 
     def _substituted(self, n: Expr) -> Expr:
         """The normal relation n under the equalities."""
@@ -307,6 +323,9 @@ class Prover:
     def _learn_zero(self, p: Expr) -> None:
         q, k, c = direction(p)
         self.facts.tighten(q, -c // k, -c // k)
+        if q.info is not None:  # a symbol is a number
+            self.assign(q, p.ctx.lift(-c // k))
+            return
         self.congruence.learn_equal(p)
         if whole_quotient(p) is not None:
             self.learn(relation("ge", p))

@@ -214,7 +214,7 @@ def _compare_ints(ctx: Context, op: str, a: Expr, b: Expr) -> Expr:
         return ctx.lift(op in ("eq", "le", "ge"))
     if a.const is not None and b.const is not None:
         return ctx.lift(TABLE[op].fn(a.const, b.const))
-    answer = _settled(op, static_range(a), static_range(b))
+    answer = _settled(op, a.cache.get("range") or static_range(a), b.cache.get("range") or static_range(b))
     if answer is None and a.const is None and b.const is None:  # else the difference says no more
         d = poly_add(a, b, -1)
         answer = bool(TABLE[op].fn(d.const, 0)) if d.const is not None else _settled(op, static_range(d), (0, 0))

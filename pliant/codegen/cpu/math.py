@@ -239,9 +239,11 @@ class Math:
         r = self.fma(n, tail, self.fma(n, head, x))
         return n, self.fma(r * r, self.poly(r, coefficients), r)
 
-    def exp(self, x: X) -> X:
+    def exp(self, x: X, negative: bool = False) -> X:
+        """`negative`: x is at most 0."""
         low, high, coefficients = (-104.0, 89.0, EXP32) if x.v.ty == "float" else (-746.0, 710.0, EXP64)
-        n, p = self.exp_parts(self.clamp(x, low, high), coefficients)
+        x = self.where(x.compare("olt", low), low, x) if negative else self.clamp(x, low, high)
+        n, p = self.exp_parts(x, coefficients)
         return self.scale(p + 1.0, n)
 
     def exp2(self, x: X) -> X:
@@ -267,7 +269,7 @@ class Math:
         return X(self, b.bitcast(b.binary("shl", i, const(mantissa, whole)), n.v.ty))
 
     def sigmoid(self, x: X) -> X:
-        e = self.exp(-x.abs())
+        e = self.exp(-x.abs(), negative=True)
         top = self.where(x.compare("olt", 0.0), e, 1.0)
         below = e + 1.0
         lost = e - (below - 1.0)  # what that sum rounded away; 1 - e/2 stands for 1 / (1 + e), good enough for a correction
@@ -502,7 +504,7 @@ class Math:
         a = wide.abs()
         a = self.where(a.compare("ogt", 10.2), 10.2, a)
         t = (a - 2.0) / (a + 2.0)
-        tail = self.poly(t, ERFCX) * self.exp(-(a * a))
+        tail = self.poly(t, ERFCX) * self.exp(-(a * a), negative=True)
         return self.where(x.compare("olt", 0.0), 2.0 - tail, tail).to("float")
 
     def rsqrt(self, x: X) -> X:

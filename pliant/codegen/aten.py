@@ -24,6 +24,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -299,15 +300,18 @@ class Writer:
         return name
 
     # sizes ------------------------------------------------------------------------
-    def mentioned(self) -> Iterable[Any]:
+    @cached_property
+    def mentioned(self) -> list[Any]:
         """Every symbolic number in the arguments and outputs."""
+        found: list[Any] = []
         held = [[o.sizes, o.strides] for op in self.ops if is_held(op.target) for o in liveness.op_outputs(op)]
         for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + held + self.outputs):
             if isinstance(value, SYMBOLIC):
-                yield self.scope.simplify(liveness.number(value))
+                found.append(self.scope.simplify(liveness.number(value)))
+        return found
 
     def count_expressions(self) -> None:
-        for e in self.mentioned():
+        for e in self.mentioned:
             if e.const is None and e.op != "sym":
                 self.uses[e] = self.uses.get(e, 0) + 1
 
@@ -346,7 +350,7 @@ class Writer:
     def bind_from_inputs(self) -> list[str]:
         """Symbols that are not slots themselves are read off the sizes, strides and offsets of the tensor slots."""
         seen: set[Expr] = set()
-        wanted = {s.name for e in (*self.mentioned(), *(c.expr for c in self.checks)) for s in liveness.new_symbols(e, seen)}
+        wanted = {s.name for e in (*self.mentioned, *(c.expr for c in self.checks)) for s in liveness.new_symbols(e, seen)}
         return [line for t in self.inputs for line in self.bind(t, self.names[t.vid], wanted)]
 
     def bind(self, t: TracedTensor, name: str, wanted: set[str] | None = None) -> list[str]:

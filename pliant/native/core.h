@@ -64,6 +64,7 @@ int pl_entry_point_init(PyObject *module);
 int pl_hook_init(PyObject *module);
 int pl_launch_init(PyObject *module);
 int pl_arena_init(PyObject *module);
+int pl_gemm_init(PyObject *module);
 
 #ifdef __cplusplus
 }

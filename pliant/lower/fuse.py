@@ -490,7 +490,8 @@ def place(facts: Facts, p: Nest, full: bool, c: Nest, pairs: dict[int, int]) -> 
         if extra:
             return None
         if p.reduced and c.reduced:
-            if {pairs[i] for i in range(p.outer, len(p.dims))} != set(range(c.outer, len(c.dims))):
+            theirs = [pairs[i] for i in range(p.outer, len(p.dims))]
+            if set(theirs) != set(range(c.outer, len(c.dims))) or (theirs != sorted(theirs) and finds_positions(c)):
                 return None
         if not p.reduced:
             return reorder(p, [pairs[i] for i in range(len(p.dims))], c.dims, c.reduced), c
@@ -506,6 +507,20 @@ def place(facts: Facts, p: Nest, full: bool, c: Nest, pairs: dict[int, int]) -> 
         return None
     back.update(zip(extra, inner, strict=True))
     return p, reorder(c, [back[j] for j in range(len(c.dims))], p.dims, p.reduced)
+
+
+def finds_positions(nest: Nest) -> bool:
+    """Does the order of its reduction dims matter?"""
+    seen: set[int] = set()
+    stack = [p.node for p in nest.puts]
+    while stack:
+        n = stack.pop()
+        if n.op == "reduce" and n.attrs[0].startswith("arg"):
+            return True
+        if id(n) not in seen:
+            seen.add(id(n))
+            stack.extend(n.args)
+    return False
 
 
 def as_outer(nest: Nest, over: Nest) -> Nest:

@@ -72,6 +72,14 @@ class Space:
         offset = self.build.facts.size(t.offset)
         return V(Node("load", (), name, (root, self.strides(t, axes), offset, ())))
 
+    def load_at(self, t: TracedTensor, strides: Sequence[Size]) -> V:
+        """The elements of `t`, which moves by `strides` along the dims of this space."""
+        name = NAMES.get(t.dtype)
+        if name is None or t.device.type != "cpu":
+            raise Refuse
+        moves = tuple(strides[i] for i in self.axes)
+        return V(Node("load", (), name, (self.build.root(t), moves, self.build.facts.size(t.offset), ())))
+
     def window(self, t: TracedTensor, dim: int, start: Size, keep: V, drop: bool = False) -> V:
         """`t` laid at `start` along `dim`, where `keep` is true. With `drop`, `t` has no such dim."""
         axes = [d for d in range(len(self.sizes)) if not (drop and d == dim)]
@@ -134,7 +142,15 @@ class Space:
             raise Refuse
         if axes is None and not full:
             axes = range(self.n_outer - len(t.sizes), self.n_outer)
-        strides = self.strides(t, axes)
+        self.put_moves(t, value, self.strides(t, axes), full)
+
+    def put_at(self, t: Any, value: V, strides: Sequence[Size], full: bool = True) -> None:
+        """`value` is what `t` holds, which moves by `strides` along the dims of this space."""
+        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or t.device.type != "cpu":
+            raise Refuse
+        self.put_moves(t, value, tuple(strides[i] for i in self.axes), full)
+
+    def put_moves(self, t: TracedTensor, value: V, strides: tuple[Size, ...], full: bool) -> None:
         if any(type(s) is int and s == 0 for s in (strides if full else strides[: self.nest.outer])):
             raise Refuse  # several points, one element
         root, facts = self.build.root(t), self.build.facts

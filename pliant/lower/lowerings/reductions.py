@@ -129,12 +129,27 @@ def _var(b: Builder, o: Any) -> None:
 
 @lowering(aten.linalg_vector_norm.default)
 def _vector_norm(b: Builder, o: Any) -> None:
+    """Orders 2, 1, infinity and any other positive power; the sum of halves in `f32`."""
     x, order, dims, dtype = arguments(o, "self", "ord", "dim", "dtype")
-    if order != 2 or dtype is not None:
+    if dtype is not None or not isinstance(order, (int, float)) or order != order or named(x.dtype) not in FLOATS:
         raise Refuse
-    s, axes, _, _ = reducing(b, x, dims)
+    s, axes, _, gone = reducing(b, x, dims)
     v = up(s.load(x, axes))
-    put_reduced(s, o.outs[0], sqrt(reduce("sum", v * v)), axes, len(x.sizes))
+    if order == 2:
+        value = sqrt(reduce("sum", v * v))
+    elif order == 1:
+        value = reduce("sum", op("abs", v))
+    elif order == 0:
+        value = reduce("sum", cast(op("ne", v, 0.0), v.dtype))
+    elif abs(order) == math.inf:
+        if not all(b.facts.positive(b.facts.size(x.sizes[d])) for d in gone):
+            raise Refuse  # of nothing it is an error
+        value = reduce("max" if order > 0 else "min", op("abs", v))
+    elif order > 0:
+        value = op("pow", reduce("sum", op("pow", op("abs", v), float(order))), 1.0 / order)
+    else:
+        raise Refuse
+    put_reduced(s, o.outs[0], value, axes, len(x.sizes))
 
 
 @lowering(aten._softmax.default, aten._log_softmax.default)

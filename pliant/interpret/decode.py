@@ -29,6 +29,8 @@ NAMES = {
     "IMPORT_FROM", "STORE_GLOBAL", "DELETE_GLOBAL",
 }  # fmt: skip
 
+JUMPS = frozenset(name for name in dis.opmap if "JUMP" in name) | {"FOR_ITER", "SEND"}
+CACHES: list[int] = dis._inline_cache_entries  # type: ignore[attr-defined]
 HANDLERS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
@@ -81,42 +83,53 @@ def decode(code: CodeType) -> Decoded:
     return d
 
 
+def instructions(code: CodeType) -> tuple[dict[int, int], list[tuple[int, str, int | None]]]:
+    """The indexes of instructions by byte offset, and the instructions: (offset, name, operand). `dis` makes more of them, slowly."""
+    raw = code.co_code
+    index_at: dict[int, int] = {}
+    kept: list[tuple[int, str, int | None]] = []
+    at = high = 0
+    while at < len(raw):
+        number = raw[at]
+        operand = raw[at + 1] | high
+        index_at[at] = len(kept)
+        if number == dis.EXTENDED_ARG:
+            high = operand << 8
+            at += 2
+            continue
+        high = 0
+        kept.append((at, dis.opname[number], operand if number >= dis.HAVE_ARGUMENT else None))
+        at += 2 + 2 * CACHES[number]
+    return index_at, kept
+
+
 def _decode(code: CodeType) -> Decoded:
     names = code.co_names
     consts = code.co_consts
-    raw = [i for i in dis.get_instructions(code)]
-    index_at: dict[int, int] = {}
-    kept = []
-    pending: list[int] = []
-    for i in raw:
-        if i.opname == "EXTENDED_ARG":
-            pending.append(i.offset)
-            continue
-        for off in pending:
-            index_at[off] = len(kept)
-        pending.clear()
-        index_at[i.offset] = len(kept)
-        kept.append(i)
+    index_at, kept = instructions(code)
     end = len(kept)
     ins: list[tuple[Callable, Any]] = []
     loop_headers: set[int] = set()
-    for i in kept:
-        name, arg = i.opname, i.arg
+    arg: Any
+    unknown = HANDLERS["<unknown>"]
+    for offset, name, arg in kept:
         if name in NAMES:
             arg = names[arg]
         elif name in ("LOAD_CONST", "KW_NAMES"):
             arg = consts[arg]
         elif name == "LOAD_GLOBAL":
             arg = (names[arg >> 1], arg & 1)
-        elif "JUMP" in name or name in ("FOR_ITER", "SEND"):
-            arg = index_at[i.argval]
-            if "BACKWARD" in name:
+        elif name in JUMPS:
+            backward = "BACKWARD" in name
+            arg = index_at[offset + 2 + (-2 if backward else 2) * arg]
+            if backward:
                 loop_headers.add(arg)
         elif name == "BINARY_OP":
             arg = BINARY[arg]
         elif name == "COMPARE_OP":
             arg = COMPARE[arg]
-        ins.append((HANDLERS.get(name) or HANDLERS["<unknown>"], arg if name in HANDLERS else name))
+        handler = HANDLERS.get(name)
+        ins.append((unknown, name) if handler is None else (handler, arg))
     table = []
     for e in dis._parse_exception_table(code):
         start = index_at[e.start]
@@ -124,13 +137,14 @@ def _decode(code: CodeType) -> Decoded:
         table.append((start, stop, index_at[e.target], e.depth, e.lasti))
     lines = []
     line = code.co_firstlineno
-    for i in kept:
-        pos = i.positions.lineno if i.positions is not None else None
-        line = pos if pos is not None else line
+    positions = list(code.co_positions())  # one for each two bytes
+    for offset, _, _ in kept:
+        found = positions[offset // 2][0] if offset // 2 < len(positions) else None
+        line = found if found is not None else line
         lines.append(line)
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
     return Decoded(
-        code, ins, [i.opname for i in kept], [i.offset for i in kept], table, lines, n, len(code.co_freevars),
+        code, ins, [name for _, name, _ in kept], [offset for offset, _, _ in kept], table, lines, n, len(code.co_freevars),
         len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), index_at, loop_headers,
     )  # fmt: skip

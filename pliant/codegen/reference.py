@@ -98,7 +98,7 @@ class Reference:
         def evaluate(node: Node) -> torch.Tensor:
             dtype = DTYPES[node.dtype]
             if node.op == "load":
-                if node.args:
+                if node.args or any(size(st) < 0 for st in node.strides):  # `as_strided` knows no steps back
                     return gathered(node)
                 still = [n if i < outer or size(st) else 1 for i, (n, st) in enumerate(zip(dims, node.strides, strict=True))]
                 return at(node.buffer, node.strides, node.offset, still).clone()

@@ -108,6 +108,22 @@ def test_what_was_written_is_written_once():
         assert want[2] == got[2]
 
 
+def test_a_view_that_no_strides_can_show():
+    def fn(x, i, log):
+        return x.reshape(2, 2).t().contiguous().T.view(-1)
+
+    target = compiled(fn)
+    for _ in range(2):
+        assert outcome(fn, t(4), FINE) == outcome(target, t(4), FINE)
+
+    def symbolic(x, i, log):
+        return x.t().view(-1)
+
+    target = compiled(symbolic)
+    for k in (3, 4, 5):
+        assert outcome(symbolic, t(k, 2), FINE) == outcome(target, t(k, 2), FINE)
+
+
 def test_frames_below_a_break():
     def keywords(x, *rest, i, **more):
         return picks(x, i) + len(rest) + len(more)

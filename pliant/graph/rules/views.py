@@ -140,7 +140,20 @@ def view(trace: Any, x: TracedTensor, size: Any) -> Any:
     if sizes is None:
         return NotImplemented
     strides = row_major(trace, sizes) if x.dense else regrouped_strides(trace, x.sizes, x.strides, sizes)
+    if strides is None and all([type(s) is int or decidable(s.node.expr) for s in (*x.sizes, *sizes)]):
+        raise RuntimeError(NO_VIEW)  # PyTorch's Python code would raise a ValueError
     return view_of(x, sizes, strides, x.offset) if strides is not None else NotImplemented
+
+
+def decidable(e: Any) -> bool:
+    """Whether a question about this size has an answer now."""
+    return e.backed and not is_declared(e)
+
+
+NO_VIEW = (
+    "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
+    "Use .reshape(...) instead."
+)
 
 
 @rule("_reshape_alias")

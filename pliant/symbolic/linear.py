@@ -8,7 +8,7 @@ this is where strength is paid for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.expr import Expr, Mono, poly_add, poly_mul, poly_scale, same
@@ -47,7 +47,10 @@ class Linear:
         if depth == 0 or p in seen or p.const is not None:
             return False
         seen.add(p)
-        for mono, c in self._obstacles(p):
+        obstacles = self._obstacles(p)
+        if obstacles is None:
+            return False
+        for mono, c in obstacles:
             for f in self.facts_on(p, mono, c > 0):
                 if self._left <= 0:
                     return False
@@ -58,8 +61,8 @@ class Linear:
                     return True
         return False
 
-    def _obstacles(self, p: Expr) -> list[tuple[Mono, int]]:
-        """The monomials that pull p below zero, the worst first."""
+    def _obstacles(self, p: Expr) -> list[tuple[Mono, int]] | None:
+        """The monomials that pull p below zero, the worst first; None if one has no end and no fact is about it."""
         out = []
         for mono, c in p.terms:
             if mono:
@@ -69,6 +72,9 @@ class Linear:
                     out.append((low, mono, c))
         out.sort(key=lambda t: t[0])
         unbounded = [t for t in out if t[0] == -iv.INF]
+        for _, m, c in reversed(unbounded[1:]):  # the first finds out by itself
+            if next(self.facts_on(p, m, c > 0), None) is None:
+                return None
         return [(m, c) for _, m, c in (unbounded[:1] if unbounded else out[:3])]
 
     def facts_on(self, p: Expr, mono: Mono, positive: bool) -> Iterator[Expr]:
@@ -110,7 +116,10 @@ class Linear:
                 yield f
 
     def _bounds_on(self, mono: Mono, positive: bool) -> Iterator[Expr]:
-        for q in self.facts.mentions.get(mono, ()):
+        about: Sequence[Expr] = self.facts.mentions.get(mono, ())
+        if len(about) > 2 * WORK:
+            about = [*about[:WORK], *about[-WORK:]]  # no more could be tried
+        for q in about:
             if len(q.terms) == 1 or len(q.terms) > MAX_TERMS:
                 continue
             yield from self._bound_facts(q, mono, positive)

@@ -39,6 +39,8 @@ def _cancel(items: list[Item]) -> list[Item]:
         inner = child.args[0].terms
         chain, depth = child.cache["chain"]
         parent = chain[depth - 2] if depth > 1 else None
+        if d.keys().isdisjoint(child.cache["parts"]):
+            continue
         if (parent is not None and d.get((parent,)) == -c) or 2 * sum(d.get(m) == -c * k for m, k in inner) >= len(inner):
             del d[(child,)]
             for m, k in inner:
@@ -68,6 +70,7 @@ def _subtotal(ctx: Context, items: list[Item]) -> Expr:
     total = Expr(ctx, "sum", (), int)
     total.terms = tuple(sorted(items, key=term_order))
     node = ctx.memo[key] = ctx.node("subtotal", (total,), int)
+    node.cache["parts"] = {m for m, _ in items}
     ctx.subtotals = True
     for (a,), _ in items:
         if a is not parent:
@@ -110,8 +113,8 @@ def cover(a: Expr, p: Expr, of: Callable[[Expr], tuple]) -> Expr | None:
             out[m] = -1
         else:
             low = iv.endpoint_add(low, of(m[0])[0])
-    if low == -iv.INF:
-        return None
+            if low == -iv.INF:
+                return None
     out[()] = -int(low)
     return a.ctx.poly(out, fold=False)
 

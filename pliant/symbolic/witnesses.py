@@ -8,11 +8,13 @@ only ever say "do not try".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pliant.symbolic.expr import Expr, Mono, postorder, value_of
 from pliant.symbolic.facts import Facts, Memo
 from pliant.symbolic.intervals import ALL
+from pliant.symbolic.relation import direction
 from pliant.symbolic.static import declared
 
 #: How far above its lower bound a symbol lies; each symbol meets all four. In one more world everything is huge, for `s <= 2**63 - 1`.
@@ -50,11 +52,9 @@ class Witnesses:
         if n.info is not None:
             return tuple(self._symbol(n))
         memo = self._values
-        if n.op == "sum":
-            if len(n.terms) <= 4:  # the usual case, without a call for each world
-                columns = [_product(memo, m, c) for m, c in n.terms]
-                return tuple([None if None in row else sum(row) for row in zip(*columns, strict=True)])
-            return tuple([_guarded(n, lambda a, i=i: memo[a][i]) for i in range(WORLDS)])
+        if n.op == "sum":  # the usual case, without a call for each world
+            columns = [_product(memo, m, c) for m, c in n.terms]
+            return tuple([None if None in row else sum(row) for row in zip(*columns, strict=True)])
         if n.op in ("lshift", "int_pow") and not all(x is not None and x <= MAX_EXPONENT for x in memo[n.args[1]]):
             return (None,) * WORLDS  # a number with 2**66 digits
         return tuple([_guarded(n, lambda a, i=i: memo[a][i]) for i in range(WORLDS)])
@@ -77,6 +77,8 @@ class Witnesses:
         while self._pending:
             c = next(iter(self._pending))
             del self._pending[c]
+            if c.op == "ge" and (s := direction(c.args[0])[0]).info is not None and s not in self.symbols:
+                continue  # a bound of a symbol that no world has met: it will be born within
             values = self.values(c)
             wrong = [w for w in self.worlds if values[w] is not True]
             if wrong:
@@ -158,8 +160,10 @@ def _invent(s: Expr, world: int) -> Any:
     return v if info.hi is None or v <= info.hi else info.hi
 
 
-def _product(memo: dict[Expr, Values], mono: Mono, c: int) -> list[Any]:
+def _product(memo: dict[Expr, Values], mono: Mono, c: int) -> Sequence[Any]:
     """The values of one term."""
+    if c == 1 and len(mono) == 1:
+        return memo[mono[0]]
     out: list[Any] = [c] * WORLDS
     for a in mono:
         out = [None if x is None or y is None else x * y for x, y in zip(out, memo[a], strict=True)]

@@ -62,8 +62,16 @@ def check(fn: Callable, *arg_sets: tuple, tolerance: float = 1e-4) -> Any:
 # -- random programs ------------------------------------------------------------------------------------------------------
 UNARY = (torch.tanh, torch.relu, F.gelu, torch.sigmoid, lambda x: x * 0.5 + 1, lambda x: x.abs().sqrt(), torch.clone)
 BINARY = (torch.add, torch.sub, torch.mul, torch.maximum, lambda a, b: torch.where(a > b, a, b * 2))
-ROWS = (lambda x: x.softmax(-1), lambda x: F.layer_norm(x, (x.shape[-1],)), lambda x: x - x.mean(-1, keepdim=True), lambda x: x.cumsum(-1),
-        lambda x: x / (1 + x.square().sum(-1, keepdim=True)), lambda x: x + x.sum(0), lambda x: x.sort(-1)[0], lambda x: x.flip(0))  # fmt: skip
+ROWS = (
+    lambda x: x.softmax(-1),
+    lambda x: F.layer_norm(x, (x.shape[-1],)),
+    lambda x: x - x.mean(-1, keepdim=True),
+    lambda x: x.cumsum(-1),
+    lambda x: x / (1 + x.square().sum(-1, keepdim=True)),
+    lambda x: x + x.sum(0),
+    lambda x: x.sort(-1)[0],
+    lambda x: x.flip(0),
+)
 VIEWS = (lambda x: x.t().t(), lambda x: x.t().contiguous().t(), lambda x: torch.cat((x[:, 4:], x[:, :4]), 1),
          lambda x: x.view(-1, 2, 8).transpose(0, 1).reshape(-1, 16))  # fmt: skip
 

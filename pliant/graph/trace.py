@@ -26,14 +26,14 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
-        self.trace = trace
+        self.trace = trace.ref  # weak: a trace and its mode that held each other would wait for the collector
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or PyTorch wraps the method, and imports TorchDynamo to do so
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return dispatch(self.trace, func, args, kwargs or {})
+        return dispatch(self.trace(), func, args, kwargs or {})
 
 
 class Carry(torch.autograd.Function):

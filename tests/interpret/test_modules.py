@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 
 import torch
 
 import pliant
+from pliant.graph.trace import Trace
 
 
 class Picky(torch.nn.Module):
@@ -100,3 +102,17 @@ def test_the_traceback_shows_the_frames_of_the_call() -> None:
     (got, y), (expected, z) = pliant.compile(f, strict=True)(torch.ones(1, 2, 3)), f(torch.ones(1, 2, 3))
     assert got == expected
     torch.testing.assert_close(y, z)
+
+
+def test_a_capture_leaves_no_trace_to_the_collector() -> None:
+    x, i = torch.ones(4, 4), torch.tensor([0, 2])
+    for _ in range(2):  # what the first one ever loads may hold on to it
+        gc.collect()
+        gc.disable()
+        try:
+            before = sum(type(o) is Trace for o in gc.get_objects())
+            pliant.compile(lambda x, i: torch.cummax(x, 0)[0][i, i], strict=True)(x, i)  # PyTorch's own shape functions
+            left = sum(type(o) is Trace for o in gc.get_objects()) - before
+        finally:
+            gc.enable()
+    assert left == 0

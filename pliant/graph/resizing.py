@@ -1,8 +1,8 @@
 """Resizing by a factor, with sizes kept symbolic.
 
 `F.interpolate(x, scale_factor=...)` reaches overloads of `upsample_*` whose C++ code works the output size out in plain integers. They
-are tried again by PyTorch's Python code (`symbolic_resizing`), which takes symbols but differs in one thing: along a dim whose size comes out
-as it was, the kernels copy, whatever the factor is. `settled` asks for that first, and then says 1.
+are tried again by PyTorch's Python code (`symbolic_resizing`), which takes symbols but differs in one thing: along a dim whose size
+comes out as it was, the kernels copy, whatever the factor is. `settled` asks for that first, and then says 1.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def settled(args: tuple, kwargs: dict) -> dict:
 
 
 def stays(n: Any, factor: Any) -> bool:
-    """Does a dim of `n` keep its size under this factor?"""
-    if isinstance(factor, (int, float)) and not 1 < factor < 2:
+    """Does a dim of `n` keep its size under this factor? (A dim of 1 has one value, whatever is done with it.)"""
+    if isinstance(factor, (int, float)) and not 1 < factor < 1.5:
         return False
     return bool(torch.sym_int(torch.sym_float(n) * factor) == n)
 

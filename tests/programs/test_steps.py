@@ -262,7 +262,7 @@ def test_profiler_marks_do_not_break():
 
     fn = compiled(program)
     for n in (3, 4):
-        assert torch.equal(fn(t(n)), program(t(n)))
+        torch.testing.assert_close(fn(t(n)), program(t(n)))
     assert pliant.stats()["graph_breaks"] == 1
 
 

@@ -13,7 +13,9 @@ from pliant.lower.lowerings.pointwise import common, named, over_result, overloa
 from pliant.lower.lowerings.scalars import FLOATS, V, call, cast, const, exp, log, maximum, op, reduce, sigmoid, tanh, up, where
 
 aten = torch.ops.aten
-log1p, expm1, absolute = call("log1p"), call("expm1"), call("abs")
+log1p, absolute = call("log1p"), call("abs")
+SIXTH = 0.1666666716337204
+"""PyTorch's sixth is a `float`, in gradients of doubles too."""
 
 
 def elu_gradient(g: V, y: V, alpha: float, scale: float, input_scale: float, is_result: bool) -> V:
@@ -35,6 +37,10 @@ def xlogy(x: V, y: V) -> V:
     return where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * log(y)))
 
 
+def entr(x: V) -> V:
+    return where(x > 0, -x * log(x), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf)))
+
+
 def logaddexp(x: V, y: V) -> V:
     same = op("eq", x, y) & op("ge", absolute(x), math.inf)
     return where(same, x, maximum(x, y) + log1p(exp(-absolute(x - y))))
@@ -45,7 +51,7 @@ ROWS: dict[str, tuple[str, str, Callable[..., V]]] = {
     "leaky_relu_backward": ("grad_output self", "negative_slope self_is_result", lambda g, x, slope, _: where(x > 0, g, g * slope)),
     "elu_backward": ("grad_output self_or_result", "alpha scale input_scale is_result", elu_gradient),
     "softplus_backward": ("grad_output self", "beta threshold", softplus_gradient),
-    "hardsigmoid_backward": ("grad_output self", "", lambda g, x: where((x > -3.0) & (x < 3.0), g * (1 / 6), 0)),
+    "hardsigmoid_backward": ("grad_output self", "", lambda g, x: where((x > -3.0) & (x < 3.0), g * SIXTH, 0)),
     "hardswish_backward": ("grad_output self", "", lambda g, x: where(x <= -3.0, 0, where(x < 3.0, g * (x / 3.0 + 0.5), g))),
     "mish_backward": ("grad_output self", "", mish_gradient),
     "softshrink": ("self", "lambd", lambda x, a: where(x > a, x - a, where(x < -a, x + a, x * 0.0))),
@@ -56,6 +62,8 @@ ROWS: dict[str, tuple[str, str, Callable[..., V]]] = {
     "_prelu_kernel": ("self weight", "", lambda x, w: where(x > 0, x, w * x)),
     "xlogy.Tensor": ("self other", "", xlogy),
     "logaddexp": ("self other", "", logaddexp),
+    "special_xlog1py": ("self other", "", lambda x, y: where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * log1p(y)))),
+    "special_entr": ("self", "", entr),
     "frac": ("self", "", lambda x: x - op("trunc", x)),
 }
 """Operator -> (its tensors, its numbers, one element of the result)."""
@@ -151,8 +159,8 @@ def shift(direction: str) -> Callable[[Builder, Any], None]:
 
 
 for _name, _letter in (("left", "l"), ("right", "r")):
-    _forms = [f"bitwise_{_name}_shift.Tensor", f"bitwise_{_name}_shift.Tensor_Scalar", f"__{_letter}shift__.Tensor", f"__{_letter}shift__.Scalar"]
-    lowering(*overloads(*_forms))(shift(_name))
+    _long, _short = f"bitwise_{_name}_shift", f"__{_letter}shift__"
+    lowering(*overloads(f"{_long}.Tensor", f"{_long}.Tensor_Scalar", f"{_short}.Tensor", f"{_short}.Scalar"))(shift(_name))
 
 
 @lowering(*overloads("div.Tensor_mode", "div.Scalar_mode", "floor_divide"))
@@ -229,6 +237,27 @@ for _name, (_number, _loss) in LOSSES.items():
     lowering(*overloads(_name))(loss(_number, _loss))
 for _name, (_number, _loss) in LOSS_GRADIENTS.items():
     lowering(*overloads(_name))(loss_gradient(_number, _loss))
+
+
+@lowering(aten.binary_cross_entropy_with_logits.default)
+def _cross_entropy_with_logits(b: Builder, o: Any) -> None:
+    x, y, weight, positive, reduction = arguments(o, "self", "target", "weight", "pos_weight", "reduction")
+    out = o.outs[0]
+    computed = named(out.dtype)
+    if computed not in ("f32", "f64") or any(t is not None and t.dtype != out.dtype for t in (x, y, weight, positive)):
+        raise Refuse
+    s = b.space(x.sizes, len(x.sizes) if reduction else 0)
+    v, t = s.load(x), s.load(y)
+    log_sigmoid = op("minimum", v, 0.0) - log1p(exp(-absolute(v)))
+    share = log_sigmoid if positive is None else ((s.load(positive) - 1.0) * t + 1.0) * log_sigmoid
+    value = (1.0 - t) * v - share
+    if weight is not None:
+        value = value * s.load(weight)
+    if reduction:
+        total = reduce("sum", value)
+        s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
+    else:
+        s.put(out, value)
 
 
 @lowering(aten.nll_loss_backward.default)

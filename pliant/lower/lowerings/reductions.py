@@ -110,7 +110,7 @@ def moments(s: Space, x: V, n: V, correction: float | None = None) -> tuple[V, V
     return mean, d, reduce("sum", d * d)
 
 
-@lowering(aten.var.correction, aten.std.correction, aten.var_mean.correction)
+@lowering(aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction)
 def _var(b: Builder, o: Any) -> None:
     x = o.args[0]
     dims, correction = arguments(o, "dim", "correction")

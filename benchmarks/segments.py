@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import pliant
 from pliant.codegen import native
+from pliant.lower.memory import value
 
 SIZES = ((8, 48), (32, 96), (128, 256))
 KERNELS = 24
@@ -112,9 +113,14 @@ def with_segments(fn: Callable, args: tuple) -> tuple[Callable, list[Any]]:
 
 
 def bytes_planned(made: list[Any], first: tuple, args: tuple) -> int:
-    """The largest arena at the sizes of `args`. Symbols are told by their hints, the sizes of `first`, which are all different."""
+    """The arena and the results that come with it, at the sizes of `args`. Symbols are told by their hints, the sizes of `first`, which are all different."""
     now = {a: b for x, y in zip(first, args, strict=True) for a, b in zip(x.shape, y.shape, strict=True)}
-    return max((s.plan.bytes({leaf.name: now[leaf.hint] for leaf in s.leaves}) for s in made), default=0)
+
+    def bytes_of(s: Any) -> int:
+        env = {leaf.name: now[leaf.hint] for leaf in s.leaves}
+        return s.plan.bytes(env) + sum(value(size, env) for size in s.given_bytes)
+
+    return max(map(bytes_of, made), default=0)
 
 
 def main() -> None:

@@ -4,11 +4,13 @@ Each buffer lives from the step that makes it to the last step that reads it. Bu
 takes as many bytes as the largest of its buffers, and the arena is the slots one behind the other. Sizes are expressions, so the largest
 is a maximum taken at run time, left out where it is proved who is. The choice who shares rests on the hints: for other sizes the plan is
 as right, only perhaps less tight.
+
+Results that the caller gets are *given*: their memory exists from the start, so until they are written it serves whatever surely fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pliant.lower.nest import Facts, Size
@@ -42,7 +44,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """Slots of the arena in order, and the slot of each buffer."""
+    """Slots of the arena in order, and the slot of each buffer; -1 is the memory of the first given buffer, -2 of the second, and so on."""
 
     slots: list[Slot]
     place: list[int]
@@ -69,12 +71,19 @@ def hinted(size: Size) -> int:
     return UNKNOWN if hint is None else int(hint)
 
 
-def plan(intervals: list[Interval], facts: Facts) -> Plan:
-    """Places for all buffers: large ones first, each in the free slot that it fits best."""
+def plan(intervals: list[Interval], facts: Facts, given: Sequence[Interval] = ()) -> Plan:
+    """Places for all buffers: large ones first, each in the free slot that it fits best. `given` buffers have their place."""
     slots: list[Slot] = []
-    place = [-1] * len(intervals)
-    for k in sorted(range(len(intervals)), key=lambda k: (-hinted(intervals[k].size), intervals[k].first)):
+    results = [Slot([g.size], hinted(g.size), [g]) for g in given]
+    place = [0] * len(intervals)
+    # Among equals the last ones first: intervals taken in order of their ends need no more slots than live at once, and results are at the end.
+    for k in sorted(range(len(intervals)), key=lambda k: (-hinted(intervals[k].size), -intervals[k].last)):
         i, size = intervals[k], hinted(intervals[k].size)
+        lent = next((g for g, slot in enumerate(results) if slot.free(i) and surely_reaches(facts, slot.sizes[0], i.size)), -1)
+        if lent >= 0:
+            results[lent].busy.append(i)
+            place[k] = -1 - lent
+            continue
         fits = [s for s, slot in enumerate(slots) if slot.free(i)]
         best = min(fits, key=lambda s: (not same(facts, slots[s], i.size), max(size - slots[s].hint, 0), slots[s].hint), default=-1)
         if best < 0:

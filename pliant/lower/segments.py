@@ -121,8 +121,10 @@ class Segment:
     steps: list[Step]
     outer: list[TracedTensor]
     inner: list[TracedTensor]
+    given: list[TracedTensor]  # those of `outer` that are made here: their memory comes with the call
     intervals: list[Interval]
     plan: Plan
+    given_bytes: list[Size]
     leaves: list[Expr]
 
     @property
@@ -150,7 +152,10 @@ def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts) 
     inner = [t for vid, t in tensors.items() if vid in private]
     outer = [t for vid, t in tensors.items() if vid not in private]
     intervals = [Interval(bytes_of(t, facts), first[t.vid], last[t.vid]) for t in inner]
-    segment = Segment(name, steps, outer, inner, intervals, plan(intervals, facts), [])
+    fresh = {t.vid for item in items for t in item.made}
+    given = [t for t in outer if t.vid in fresh and t.dense]
+    lent = [Interval(bytes_of(t, facts), first[t.vid], len(steps)) for t in given]
+    segment = Segment(name, steps, outer, inner, given, intervals, plan(intervals, facts, lent), [g.size for g in lent], [])
     segment.leaves = leaves(segment.expressions())
     return segment if len(outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
 

@@ -139,6 +139,7 @@ def test_slots_are_shared(made: list) -> None:
     s = max(made, key=lambda s: len(s.steps))
     assert len(s.inner) >= 5
     assert len(s.plan.slots) < len(s.inner)
+    assert any(k < 0 for k in s.plan.place)  # the result's memory serves before it holds the result
     env = {leaf.name: 32 for leaf in s.leaves}
     assert s.plan.bytes(env) < sum(aligned(i.size if type(i.size) is int else i.size.evaluate(env)) for i in s.intervals)
     for i, a in zip(s.intervals, s.plan.place, strict=True):
@@ -381,6 +382,15 @@ def test_plans_of_symbolic_sizes() -> None:
     assert all(len(slot.sizes) <= 2 for slot in p.slots)
 
 
+def test_equal_sizes_take_no_more_slots_than_live_at_once() -> None:
+    scope = Scope()
+    size = scope.backed("s0", hint=10, lo=0) * 4
+    intervals = [Interval(size, i // 2, i // 2 + 1) for i in range(20)]  # the last two are alive at step 10
+    p = plan(intervals, Facts(scope), [Interval(size, 10, 11)])
+    assert len(p.slots) == 3
+    assert any(k < 0 for k in p.place)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_plans_never_overlap(seed: int) -> None:
     r = random.Random(seed)
@@ -393,7 +403,8 @@ def test_plans_never_overlap(seed: int) -> None:
             size = r.choice(symbols) * size
         first = r.randint(0, 20)
         intervals.append(Interval(size, first, first + r.randint(0, 6)))
-    p = plan(intervals, Facts(scope))
+    given = [Interval(symbols[0] * symbols[1] * 64, r.randint(0, 20), 99) for _ in range(r.randint(0, 2))]
+    p = plan(intervals, Facts(scope), given)
     env = {f"s{i}": r.choice((0, 1, 13, 999)) for i in range(3)}
     places, at = [], 0
     for slot in p.slots:
@@ -402,7 +413,11 @@ def test_plans_never_overlap(seed: int) -> None:
         at += size
     assert at == p.bytes(env)
     for i, a in zip(intervals, p.place, strict=True):
-        assert (i.size if type(i.size) is int else i.size.evaluate(env)) <= places[a][1]
+        if a < 0:
+            assert i.last < given[-1 - a].first
+            assert (i.size if type(i.size) is int else i.size.evaluate(env)) <= given[-1 - a].size.evaluate(env)
+        else:
+            assert (i.size if type(i.size) is int else i.size.evaluate(env)) <= places[a][1]
         for j, b in zip(intervals, p.place, strict=True):
             assert i is j or a != b or i.last < j.first or j.last < i.first
 

@@ -155,7 +155,8 @@ class Printer:
         self.lines.append("step0:")
         base = self.op("ptrtoint ptr %arena to i64")
         places = [self.op(f"add i64 {base}, {offset}") for offset in offsets]
-        self.addresses.update({t.vid: places[k] for t, k in zip(s.inner, s.plan.place, strict=True)})
+        for t, k in zip(s.inner, s.plan.place, strict=True):
+            self.addresses[t.vid] = places[k] if k >= 0 else self.addresses[s.given[-1 - k].vid]
         if poison:
             self.call(POISON, "void", "ptr %arena, i64 %total")
 

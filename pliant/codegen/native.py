@@ -19,7 +19,7 @@ import torch
 from pliant import native
 from pliant.codegen.aten import Executable
 from pliant.codegen.cpu import runtime
-from pliant.codegen.cpu.segment import compile_module
+from pliant.codegen.cpu.segment import compile_module, printed
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
@@ -254,20 +254,23 @@ def compile_all(launches: list[Launch], segments: list[SegmentCall] | tuple[()] 
     with _lock:
         every = [*launches, *(launch for call in segments for launch in call.segment.launches)]
         new = {launch.key: launch for launch in reversed(every) if launch.key not in _compiled}
-        if not new and not segments:
-            return
-        symbols: dict[Hashable, str] = {key: f"k{i}" for i, key in enumerate(new)}
-        known: dict[str, int] = {}
-        for call in segments:
-            for launch in call.segment.launches:
-                if launch.key not in symbols:
-                    name = symbols[launch.key] = f"x{len(known)}"
-                    known[name] = _addresses[launch.key]
-        made = compile_module([launch.kernel for launch in new.values()], [call.segment for call in segments], symbols, known)
-        for (key, launch), address in zip(new.items(), made.kernels, strict=True):
-            itemsizes = bytes(DTYPES[b.dtype].bits // 8 for b in launch.kernel.buffers)
-            _addresses[key] = address
-            _compiled[key] = native.Launcher(address, itemsizes, len(launch.sizes), launch.kernel.name)
-        for call, address in zip(segments, made.segments, strict=True):
+        texts = [printed(call.segment) for call in segments]
+        fresh = {text.key: text for text in texts if text.key not in _addresses}
+        if new or fresh:
+            symbols: dict[Hashable, str] = {key: f"k{i}" for i, key in enumerate(new)}
+            known: dict[str, int] = {}
+            for text in fresh.values():
+                for key in text.key[1]:
+                    if key not in symbols:
+                        name = symbols[key] = f"x{len(known)}"
+                        known[name] = _addresses[key]
+            made = compile_module([launch.kernel for launch in new.values()], list(fresh.values()), symbols, known)
+            for (key, launch), address in zip(new.items(), made.kernels, strict=True):
+                itemsizes = bytes(DTYPES[b.dtype].bits // 8 for b in launch.kernel.buffers)
+                _addresses[key] = address
+                _compiled[key] = native.Launcher(address, itemsizes, len(launch.sizes), launch.kernel.name)
+            _addresses.update(zip(fresh, made.segments, strict=True))
+        for call, text in zip(segments, texts, strict=True):
             s = call.segment
+            address = _addresses[text.key]
             call.launcher = native.Launcher(address, bytes(t.dtype.itemsize for t in s.outer), len(s.leaves), s.name)

@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from pliant import native
@@ -193,6 +193,30 @@ def functions() -> dict[str, int]:
 
 
 @dataclass(slots=True)
+class Printed:
+    """A segment as text, its own name and those of its kernels left open; equal ones are equal code.
+
+    `key`: the text, and the kernels in order of their first call.
+    """
+
+    key: tuple[str, tuple[Hashable, ...]]
+    declared: dict[str, str]
+
+    def named(self, name: str, symbols: Mapping[Hashable, str]) -> str:
+        """The definition; `symbols`: key of a kernel -> its function."""
+        text, called = self.key
+        names = [symbols[k] for k in called]
+        return re.sub(r"@c(\d+)\(", lambda m: f"@{names[int(m[1])]}(", text.replace("@segment(", f"@{name}(", 1))
+
+
+def printed(segment: Segment) -> Printed:
+    called: dict[Hashable, str] = {}
+    printer = Printer(segment, "segment", lambda launch: called.setdefault(launch.key, f"c{len(called)}"))
+    text = printer.text()
+    return Printed((text, tuple(called)), printer.declared)
+
+
+@dataclass(slots=True)
 class Compiled:
     """Addresses of kernels and of segments, in the order they were given."""
 
@@ -200,7 +224,7 @@ class Compiled:
     segments: list[int]
 
 
-def compile_module(new: list[Kernel], segments: list[Segment], symbols: dict[object, str], known: dict[str, int]) -> Compiled:
+def compile_module(new: list[Kernel], segments: list[Printed], symbols: Mapping[Hashable, str], known: dict[str, int]) -> Compiled:
     """Compile kernels (they become `k0`, `k1`, ...) and segments in one module.
 
     `symbols`: key of a launch -> the function that it calls: one of those, or one compiled before, whose address is in `known`.
@@ -209,11 +233,9 @@ def compile_module(new: list[Kernel], segments: list[Segment], symbols: dict[obj
     begun = time.perf_counter()
     text = kernels.module_text(new, to)
     declared = {name: f"declare i32 @{name}(ptr)" for name in known}
-    parts = []
-    for i, segment in enumerate(segments):
-        printer = Printer(segment, f"s{i}", lambda launch: symbols[launch.key])
-        parts.append(printer.text())
-        declared.update(printer.declared)
+    for segment in segments:
+        declared.update(segment.declared)
+    parts = [segment.named(f"s{i}", symbols) for i, segment in enumerate(segments)]
     there = set(re.findall(r"^declare [^@]*@([\w.]+)\(", text, re.M))
     text = "\n".join([text, *parts, *(line for name, line in declared.items() if name not in there), ""])
     kernels.times.text += time.perf_counter() - begun

@@ -242,14 +242,11 @@ class Expr:
         """The symbols and subtotals it is made of, in order of creation, subtotals not looked into: what a fact about it can be about."""
         found = self.cache.get("leaves")
         if found is None:
-            for n in postorder(self, stop="leaves", leaf="subtotal"):
-                if "leaves" not in n.cache:
-                    if n.info is not None or n.op == "subtotal":
-                        n.cache["leaves"] = (n,)
-                    else:
-                        sets = [p.cache["leaves"] for p in parts(n)]
-                        n.cache["leaves"] = sets[0] if len(sets) == 1 else tuple(sorted(set().union(*sets), key=_by_serial))
-            found = self.cache["leaves"]
+            if self.op != "subtotal" and not shallow(self, "leaves"):
+                for n in postorder(self, stop="leaves", leaf="subtotal"):
+                    if "leaves" not in n.cache:
+                        n.cache["leaves"] = _own_leaves(n)
+            found = self.cache["leaves"] = _own_leaves(self)
         return found
 
     @property
@@ -257,10 +254,11 @@ class Expr:
         """Whether every symbol is backed: only then a hint may decide, under a guard."""
         v = self.cache.get("backed")
         if v is None:
-            for n in postorder(self, stop="backed"):
-                if "backed" not in n.cache:
-                    n.cache["backed"] = n.info.backed if n.info is not None else all(p.cache["backed"] for p in parts(n))
-            v = self.cache["backed"]
+            if not shallow(self, "backed"):
+                for n in postorder(self, stop="backed"):
+                    if "backed" not in n.cache:
+                        n.cache["backed"] = _own_backed(n)
+            v = self.cache["backed"] = _own_backed(self)
         return v
 
     @property
@@ -270,9 +268,11 @@ class Expr:
             return self.const
         cache = self.cache
         if "hint" not in cache:
-            for n in postorder(self, stop="hint"):
-                if "hint" not in n.cache:
-                    n.cache["hint"] = n.info.hint if n.info is not None else value_of(n, _hint_of)
+            if not shallow(self, "hint"):
+                for n in postorder(self, stop="hint"):
+                    if "hint" not in n.cache:
+                        n.cache["hint"] = n.info.hint if n.info is not None else value_of(n, _hint_of)
+            cache["hint"] = self.info.hint if self.info is not None else value_of(self, _hint_of)
         return cache["hint"]
 
     def evaluate(self, values: dict[str, Scalar]) -> Scalar:
@@ -318,7 +318,22 @@ def value_of(e: Expr, of: Callable[[Expr], Any]) -> Any:
 
 
 def _hint_of(e: Expr) -> Any:
-    return e.const if e.const is not None else e.cache["hint"]
+    return e.const if e.const is not None else e.info.hint if e.info is not None else e.cache["hint"]
+
+
+def _own_backed(n: Expr) -> bool:
+    if n.info is not None:
+        return n.info.backed
+    return all([p.const is not None or (p.info.backed if p.info is not None else p.cache["backed"]) for p in parts(n)])
+
+
+def _own_leaves(n: Expr) -> tuple[Expr, ...]:
+    if n.info is not None or n.op == "subtotal":
+        return (n,)
+    groups = [(p,) if p.info is not None else p.cache["leaves"] for p in parts(n) if p.const is None]
+    if len(groups) < 2 or (len(groups) == 2 and same(*groups)):
+        return groups[0] if groups else ()
+    return tuple(sorted(set().union(*groups), key=_by_serial))
 
 
 def _by_serial(e: Expr) -> int:

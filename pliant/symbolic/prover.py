@@ -18,7 +18,17 @@ from pliant.symbolic.expr import TABLE, Expr, apply, poly_add, poly_mul, poly_sc
 from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
-from pliant.symbolic.relation import direction, is_int_comparison, mono_common, mono_without, negated, normal, relation, shift, whole_quotient
+from pliant.symbolic.relation import (
+    direction,
+    is_int_comparison,
+    mono_common,
+    mono_without,
+    negated,
+    normal,
+    relation,
+    shift,
+    whole_quotient,
+)
 from pliant.symbolic.subtotals import flat, overlapping
 from pliant.symbolic.witnesses import Witnesses
 
@@ -84,15 +94,25 @@ class Prover:
 
     def _substituted(self, n: Expr) -> Expr:
         """The normal relation n under the equalities."""
-        simplify = self.equalities.simplify
-        if n.op in ("ge", "eq", "ne") and n.args[1].const == 0:
-            for m, _ in n.args[0].terms:
-                if m and (len(m) > 1 or m[0].info is None or simplify(m[0]) is not m[0]):
-                    break
-            else:
-                return n  # nothing to put in; what ranges say of the whole is asked next
-        s = simplify(n)
+        if n.op in ("ge", "eq", "ne") and n.args[1].const == 0 and self._stands(n.args[0]):
+            return n  # nothing to put in; what ranges say of the whole is asked next
+        s = self.equalities.simplify(n)
         return n if s is n else normal(s)
+
+    def _stands(self, p: Expr) -> bool:
+        """Whether it is plain that each atom of p stands for itself: a symbol that equals nothing else, or a quotient of such."""
+        for m, _ in p.terms:
+            for x in m:
+                if x.info is not None:
+                    if self.equalities.simplify(x) is not x:
+                        return False
+                elif x.op != "floordiv" or x.args[1].const is None or x in self.facts.equal or not self._stands(x.args[0]):
+                    return False
+                else:
+                    lo, hi = self.ranges.of(x)
+                    if lo == hi:
+                        return False
+        return True
 
     def _structure(self, c: Expr, strength: int) -> bool | None:
         match c.op:

@@ -178,6 +178,9 @@ def direction(p: Expr) -> tuple[Expr, int, int]:
     if d is None:
         terms = p.terms
         c = constant_of(p)
+        if len(terms) == (2 if c else 1) and len(terms[0][0]) == 1 and abs(terms[0][1]) == 1:
+            d = p.cache["direction"] = (terms[0][0][0], terms[0][1], c)  # an atom against a number
+            return d
         lin = terms[:-1] if c else terms
         k = math.gcd(*[x for _, x in lin])
         if lin and lin[0][1] < 0:

@@ -155,7 +155,7 @@ class Scope:
             return bool(c)
         v = self._prove(c, FULL)
         if v is None:
-            c_bool = apply("to_bool", c)
+            c_bool = c if c.kind is bool else apply("to_bool", c)
             if not c_bool.backed:
                 raise DataDependent(c_bool, site)
             v = bool(c_bool.hint)
@@ -240,7 +240,7 @@ class Scope:
         v = self._ask(c, FULL)
         if v is not None:
             return v
-        asked: Expr = apply("to_bool", c)
+        asked: Expr = c if c.kind is bool else apply("to_bool", c)  # type: ignore[union-attr, assignment]
         if asked.backed and not asked.hint:
             return self.decide(asked, site)
         self._asserts.append(Assert(asked, site, message, error))

@@ -41,6 +41,9 @@ THEOREMS = {
     "cancel a common factor": (["u * a == v * a"], "u == v", "u == 0"),
     "excluded end": (["u != 0"], "u >= 1", "u >= 2"),
     "excluded ends": (["u != 0", "u != 1"], "u >= 2", "u >= 3"),
+    "quotient of a smaller one": (["u <= v"], "u // 8 <= v", "u // 8 < v"),
+    "product of a bounded quotient": (["u >= 16"], "(u // 8) * a >= 4", "(u // 8) * a >= 5"),
+    "quotients apart": (["u >= 16", "v <= 7"], "u // 8 > v // 4", "u // 8 > v // 4 + 1"),
     "squeezed": (["u >= 5", "u <= 5"], "u * v == 5 * v", "u == v"),
     "min is below": ([], "min(u, v) <= u", "min(u, v) < u"),
     "max is above": ([], "max(u, v) >= v", "max(u, v) > v"),
@@ -90,6 +93,7 @@ def test_strengths() -> None:
     assert not scope.known_true(u <= v + 3, LOOKUP) and scope.known_true(u <= v + 3, CHEAP)
     assert not scope.known_true(u <= w, CHEAP) and scope.known_true(u <= w, FULL)
     assert scope.known_true(u <= w, LOOKUP)
+    assert scope.known_false(u > v, LOOKUP) and scope.known_false(u - v >= 1, LOOKUP)  # the opposite of a fact
 
 
 def test_unbacked_decisions() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from pliant.symbolic import Expr, Scope, expr, ops, subtotals
+from pliant.symbolic.linear import Linear
 from pliant.symbolic.static import static_range
 
 
@@ -99,3 +100,35 @@ def test_random_sums(monkeypatch) -> None:
             if truth and rng.random() < 0.2:
                 scope.assume(c)
             pool.append((e, v))
+
+
+def narrowed(n: int, monkeypatch) -> tuple[Scope, int]:
+    """What `narrow(0, start, length)` asks for n lengths of which only the sum is known; and how many steps of search that takes."""
+    steps = 0
+    search = Linear._search
+
+    def counted(*args):
+        nonlocal steps
+        steps += 1
+        return search(*args)
+
+    scope = Scope(record=False)
+    s = scope.backed("s0", hint=3 * n, size_like=True)
+    lengths = [scope.unbacked(f"u{i}") for i in range(n)]
+    scope.assume(ops.sum_(lengths) == s)
+    start: Expr = scope.const(0)
+    with monkeypatch.context() as m:
+        m.setattr(Linear, "_search", counted)
+        for u in lengths:
+            scope.assume(u >= 0)
+            scope.assume(start <= s - u)
+            assert scope.known_true(start >= 0) and scope.known_true(start + u <= s)
+            start = start + u
+    return scope, steps
+
+
+def test_searches_for_narrow_grow_linearly(monkeypatch) -> None:
+    scope, few = narrowed(60, monkeypatch)
+    _, many = narrowed(240, monkeypatch)
+    assert many < 6 * few
+    assert 60 < len(scope.asserts) <= 121  # the lengths to come may be negative: each slice's end is news

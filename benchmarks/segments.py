@@ -113,7 +113,10 @@ def with_segments(fn: Callable, args: tuple) -> tuple[Callable, list[Any]]:
 
 
 def bytes_planned(made: list[Any], first: tuple, args: tuple) -> int:
-    """The arena and the results that come with it, at the sizes of `args`. Symbols are told by their hints, the sizes of `first`, which are all different."""
+    """The arena and the results that come with it, at the sizes of `args`.
+
+    Symbols are told by their hints, which are the sizes of `first`, all of them different.
+    """
     now = {a: b for x, y in zip(first, args, strict=True) for a, b in zip(x.shape, y.shape, strict=True)}
 
     def bytes_of(s: Any) -> int:

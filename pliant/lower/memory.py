@@ -76,7 +76,7 @@ def plan(intervals: list[Interval], facts: Facts, given: Sequence[Interval] = ()
     slots: list[Slot] = []
     results = [Slot([g.size], hinted(g.size), [g]) for g in given]
     place = [0] * len(intervals)
-    # Among equals the last ones first: intervals taken in order of their ends need no more slots than live at once, and results are at the end.
+    # Among equals the last ones first: taken in order of their ends they need no more slots than live at once, and results come last.
     for k in sorted(range(len(intervals)), key=lambda k: (-hinted(intervals[k].size), -intervals[k].last)):
         i, size = intervals[k], hinted(intervals[k].size)
         lent = next((g for g, slot in enumerate(results) if slot.free(i) and surely_reaches(facts, slot.sizes[0], i.size)), -1)

@@ -165,7 +165,7 @@ def same(got: list, want: list, where: str, gradients: bool = False) -> None:
         if gradients:
             tolerance *= 30
         top = w.detach().abs().nan_to_num(0, 0, 0).max().item() if tolerance and w.numel() else 0
-        atol = tolerance * 0.1 * (max(top, 1.0) if gradients else min(top, 1.0))
+        atol = tolerance * (0.6 if w.element_size() == 2 else 0.1) * (max(top, 1.0) if gradients else min(top, 1.0))
         torch.testing.assert_close(g.detach(), w.detach(), rtol=tolerance, atol=atol, equal_nan=True, msg=lambda m: f"{where}\n{m}")
 
 

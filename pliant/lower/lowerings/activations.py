@@ -165,10 +165,10 @@ for _name, _letter in (("left", "l"), ("right", "r")):
 
 @lowering(*overloads("div.Tensor_mode", "div.Scalar_mode", "floor_divide"))
 def _rounded_division(b: Builder, o: Any) -> None:
-    """Of floats; integers may divide by zero, which is an error."""
+    """Of floats; integers may divide by zero, which is an error. Of halves eager rounds the quotient first."""
     mode = "floor" if "floor_divide" in o.target._schema.name else arguments(o, "rounding_mode")[0]
     s, out, computed = over_result(b, o)
-    if computed not in FLOATS or up_name(common(*o.args[:2])) not in (computed, *(("i64",) if mode is None else ())):
+    if computed not in FLOATS or mode is not None and (common(*o.args[:2]) != computed or named(out.dtype) != computed):
         raise Refuse
     x, y = (s.value(v, computed) for v in o.args[:2])
     s.put(out, x / y if mode is None else op("floordiv" if mode == "floor" else "truncdiv", x, y))
@@ -206,15 +206,13 @@ def loss(number: str, fn: Callable[[V, V, float], V]) -> Callable[[Builder, Any]
         x, y, reduction, parameter = arguments(o, "self", "target", "reduction", number)
         out = o.outs[0]
         computed = up_name(named(out.dtype))
-        if computed not in FLOATS or x.dtype != y.dtype or len(x.sizes) != len(y.sizes):
-            raise Refuse
+        if computed not in FLOATS or named(out.dtype) != computed or x.dtype != y.dtype or len(x.sizes) != len(y.sizes):
+            raise Refuse  # of halves eager rounds each step
         s = b.space(x.sizes if reduction else out.sizes, len(x.sizes) if reduction else 0)
         value = fn(s.value(x, computed), s.value(y, computed), float(parameter))
         if not reduction:
             s.put(out, value)
             return
-        if up_name(named(out.dtype)) != named(out.dtype):
-            raise Refuse  # eager rounds each summand
         total = reduce("sum", value)
         s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
 

@@ -1,0 +1,108 @@
+"""Single operations as kernels, on the inputs that operator samples leave out: NaN, ties, infinities, rows of one, other layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.codegen.test_native_opinfo import compiled, gradients, kernels, same  # noqa: F401 (a fixture)
+
+NAN, INF = float("nan"), float("inf")
+SPECIAL = torch.tensor([NAN, INF, -INF, -0.0, 0.0, 1e-40, 3.0, -3.0, 0.5, -0.5, 1.0, -1.0, 88.0, -104.0, 6.0, -6.0])
+TIES = torch.tensor([[1.0, 3.0, 3.0, -1.0], [NAN, 1.0, NAN, 5.0], [-INF, -INF, -INF, -INF], [0.0, -0.0, 0.0, -0.0]])
+aten = torch.ops.aten
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+FORWARD: dict[str, tuple[Callable, tuple]] = {
+    "argmax": (lambda x: (x.argmax(1), x.argmax(0), x.argmax(), x.argmin(1), x.argmin()), (TIES,)),
+    "argmax of integers": (lambda x: (x.argmax(1), x.argmin(0, keepdim=True)), (torch.tensor([[2, 7, 7], [5, 5, -9]]),)),
+    "max and where it is": (lambda x: (*x.max(1), *x.min(0, keepdim=True)), (TIES,)),
+    "argmax of another order": (lambda x: (x.t().argmax(), x.t().argmax(1)), (normal(37, 53),)),
+    "argmax between": (lambda x: torch.where((x * 2).argmax(-1, keepdim=True) == 3, x, 0.0) + 1, (normal(9, 40),)),
+    "aminmax": (lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=1)), (TIES,)),
+    "norms": (lambda x: tuple(torch.linalg.vector_norm(x, p, -1) for p in (0, 1, 2, 3, 0.5, INF, -INF)), (normal(7, 33),)),
+    "norms of special values": (lambda x: tuple(torch.linalg.vector_norm(x, p) for p in (1, 2, INF, -INF)), (SPECIAL[1:],)),
+    "flip": (lambda x: (x.flip(0), x.flip(1) + 1, x.flip(0, -1) * x), (normal(17, 33),)),
+    "flip of a view": (lambda x: x[:, 2:].t().flip(0) * 2, (normal(17, 33),)),
+    "roll": (lambda x: (x.roll(3, 0), x.roll(-1, 1) + 1, x.roll(100, 1), x.roll(0, 0)), (normal(17, 33),)),
+    "repeat": (lambda x: (x.repeat(2, 3), x.repeat(2, 1, 1) * 2, (x + 1).repeat(1, 2)), (normal(5, 7),)),
+    "shifts": (
+        lambda x, n: (x << n, x >> n, x.to(torch.int32) << n.to(torch.int32), x.to(torch.uint8) >> n.to(torch.uint8)),
+        (torch.tensor([1, -1, 5, -70, 255, 3, -8, 9]), torch.tensor([0, 63, 2, 64, 8, 100, 1, 31])),
+    ),
+    "rounded division": (
+        lambda x, y: (torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc"), x // y),
+        (SPECIAL[:, None], SPECIAL[None, :]),
+    ),
+    "activations": (
+        lambda x: (F.hardtanh(x), F.softshrink(x), F.hardshrink(x), F.threshold(x, 0.1, -5.0), F.mish(x), F.logsigmoid(x)),
+        (SPECIAL,),
+    ),
+    "more activations": (
+        lambda x: (F.elu(x), F.celu(x, 0.5), F.selu(x), F.softplus(x), F.hardsigmoid(x), F.hardswish(x), F.leaky_relu(x), x.frac()),
+        (SPECIAL,),
+    ),
+    "infinities": (lambda x: (x.nan_to_num(), x.nan_to_num(1.0, 2.0, 3.0), x.isposinf(), x.isneginf()), (SPECIAL,)),
+    "two operands": (
+        lambda x, y: (torch.logaddexp(x, y), torch.xlogy(x, y.abs()), torch.special.entr(x), torch.fmax(x, y), torch.fmin(x, y)),
+        (SPECIAL[:, None], SPECIAL[None, :]),
+    ),
+    "fmax of integers": (lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)), (torch.arange(9), torch.arange(9).flip(0))),
+    "clamp between tensors": (lambda x, y: x.clamp(y - 1, y + 1), (SPECIAL[:, None], SPECIAL[None, 1:])),
+    "views of complex numbers": (lambda x: (torch.view_as_real(x) * 2, x.real + x.imag), (torch.complex(normal(5, 3), normal(3, 5).t()),)),
+    "negated views": (lambda x: (torch._neg_view(x) * 2, x.conj().imag + 1 if x.is_complex() else x + 1), (normal(5, 3),)),
+    "other dtypes of one memory": (lambda x: (x.view(torch.int32) + 1, x * 2), (normal(5, 3),)),
+    "statistics of halves": (lambda x: aten.native_layer_norm(x, [8], None, None, 1e-5), (normal(5, 8).bfloat16(),)),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward(name: str, symbolic: bool, kernels: list) -> None:  # noqa: F811
+    fn, args = FORWARD[name]
+    run = compiled(lambda args, kwargs: fn(*args), args, {}, symbolic)
+    want = fn(*args)
+    same(list(run()[0]), list(want) if isinstance(want, tuple) else [want], name)
+    assert bool(kernels) == (name != "views of complex numbers")
+
+
+LABELS = torch.tensor([0, 3, -100, 2, 1, 3, 0])
+TRAINED: dict[str, tuple[Callable, tuple]] = {
+    "group norm": (lambda x, w, b: F.group_norm(x, 3, w, b), (normal(4, 6, 5, 5), normal(6), normal(6))),
+    "group norm of vectors": (lambda x: F.group_norm(x, 2) * 2, (normal(4, 6),)),
+    "batch norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), (normal(4, 6, 5, 3), normal(6), normal(6))),
+    "batch norm of vectors": (lambda x, w: F.batch_norm(x, None, None, w, None, training=True) + 1, (normal(9, 6), normal(6))),
+    "layer norm of all": (lambda x, w: F.layer_norm(x, (5, 6), w), (normal(5, 6), normal(5, 6))),
+    "cross entropy": (lambda x, y: F.cross_entropy(x * 2, y), (normal(7, 4), LABELS)),
+    "weighted cross entropy": (lambda x, w, y: F.cross_entropy(x, y, w.double().float(), reduction="sum"), (normal(7, 4), torch.arange(1, 5), LABELS)),
+    "cross entropy of each": (lambda x, y: F.cross_entropy(x, y, reduction="none"), (normal(7, 4), LABELS)),
+    "with logits": (
+        lambda x, y, w: F.binary_cross_entropy_with_logits(x, y.detach().sigmoid(), pos_weight=w.detach().abs()),
+        (normal(7, 4), normal(4, 7).t().contiguous(), normal(4)),
+    ),
+    "smooth l1": (lambda x, y: F.smooth_l1_loss(x, y) + F.huber_loss(x, y, reduction="sum"), (normal(7, 4), normal(4, 7).t())),
+    "activations": (
+        lambda x: F.hardtanh(x) + F.elu(x) + F.softplus(x) + F.hardswish(x) + F.mish(x) + F.logsigmoid(x) + F.leaky_relu(x),
+        (normal(9, 31) * 4,),
+    ),
+    "moved": (lambda x: x.roll(2, 1) * x.flip(0) + x.repeat(2, 1)[: x.shape[0]], (normal(6, 5),)),
+    "extremes": (lambda x: x.max(1).values + x.min(1).values * x.amax(1), (normal(6, 5),)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients(name: str, kernels: list) -> None:  # noqa: F811
+    fn, args = TRAINED[name]
+    ours, theirs = ([t.detach().clone().requires_grad_(t.is_floating_point()) for t in args] for _ in range(2))
+    run = compiled(lambda args, kwargs: fn(*args), tuple(ours), {}, not name.startswith("group"))  # channels are split in static groups
+    got, want = list(run()[0]), [fn(*theirs)]
+    same(got, want, name)
+    same(*(gradients(out, [t for t in v if t.requires_grad]) for out, v in ((got, ours), (want, theirs))), name, gradients=True)
+    assert kernels

@@ -55,6 +55,8 @@ class Congruence:
         self._memo = facts.residue
 
     def of(self, e: Expr) -> Residue:
+        if e.info is not None and not self.facts.residues:
+            return NOTHING
         memo = self._memo
         r = memo.get(e)
         if r is None:

@@ -69,7 +69,7 @@ class Equalities:
             self._conditional = facts.version
         r = memo.get(e)
         if r is None:
-            for n in postorder(e, done=memo, leaf="" if self.opened else "subtotal"):
+            for n in (e,) if e.info is not None else postorder(e, done=memo, leaf="" if self.opened else "subtotal"):
                 r = self._rewrite(n)
                 memo.keep(n, r, r if r is not n else None)
             r = memo[e]

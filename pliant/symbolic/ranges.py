@@ -26,7 +26,7 @@ class Ranges:
         if r is e:
             if not e.ctx.subtotals and self.facts.bounded.isdisjoint(e.leaves()):
                 return static_range(e)
-            for n in postorder(e, done=memo, leaf="subtotal"):
+            for n in (e,) if e.info is not None else postorder(e, done=memo, leaf="subtotal"):
                 memo.keep(n, self._compute(n))
                 if n.ctx.subtotals and any(s.op == "subtotal" for s in n.leaves()):
                     self.facts.long.append(n)

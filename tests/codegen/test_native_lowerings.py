@@ -81,7 +81,10 @@ TRAINED: dict[str, tuple[Callable, tuple]] = {
     "batch norm of vectors": (lambda x, w: F.batch_norm(x, None, None, w, None, training=True) + 1, (normal(9, 6), normal(6))),
     "layer norm of all": (lambda x, w: F.layer_norm(x, (5, 6), w), (normal(5, 6), normal(5, 6))),
     "cross entropy": (lambda x, y: F.cross_entropy(x * 2, y), (normal(7, 4), LABELS)),
-    "weighted cross entropy": (lambda x, w, y: F.cross_entropy(x, y, w.double().float(), reduction="sum"), (normal(7, 4), torch.arange(1, 5), LABELS)),
+    "weighted cross entropy": (
+        lambda x, w, y: F.cross_entropy(x, y, w.double().float(), reduction="sum"),
+        (normal(7, 4), torch.arange(1, 5), LABELS),
+    ),
     "cross entropy of each": (lambda x, y: F.cross_entropy(x, y, reduction="none"), (normal(7, 4), LABELS)),
     "with logits": (
         lambda x, y, w: F.binary_cross_entropy_with_logits(x, y.detach().sigmoid(), pos_weight=w.detach().abs()),

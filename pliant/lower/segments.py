@@ -15,6 +15,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.fuse import Fuser, Order
 from pliant.lower.gemm import Gemm
+from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
 from pliant.lower.memory import Interval, Plan, plan
 from pliant.lower.nest import Facts, Size
@@ -126,6 +127,7 @@ class Segment:
     plan: Plan
     given_bytes: list[Size]
     leaves: list[Expr]
+    shared: dict[int, int]  # operand -> the result (by vid) that a kernel writes over it
 
     @property
     def launches(self) -> list[Launch]:
@@ -148,16 +150,38 @@ def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts) 
             tensors.setdefault(t.vid, t)
             first.setdefault(t.vid, i)
             last[t.vid] = i
-    private = {t.vid for item in items for t in item.made} - outside
-    inner = [t for vid, t in tensors.items() if vid in private]
-    outer = [t for vid, t in tensors.items() if vid not in private]
-    intervals = [Interval(bytes_of(t, facts), first[t.vid], last[t.vid]) for t in inner]
     fresh = {t.vid for item in items for t in item.made}
+    private = fresh - outside
+    size = {vid: bytes_of(tensors[vid], facts) for vid in fresh}
+    shared: dict[int, int] = {}
+    for i, step in enumerate(steps):
+        if isinstance(step, Launch):
+            dying = [t.vid for t in step.buffers if t.vid in private and first[t.vid] < i == last[t.vid]]
+            begun = [t.vid for t in step.buffers if t.vid in fresh and first[t.vid] == i]
+            steps[i] = in_place(step, dying, begun, size, facts, shared)
+    for a, b in shared.items():  # in the order of the steps: what is written over was begun when the first of them was
+        first[b] = min(first[a], first[b])
+    inner = [t for vid, t in tensors.items() if vid in private and vid not in shared]
+    outer = [t for vid, t in tensors.items() if vid not in private]
+    intervals = [Interval(size[t.vid], first[t.vid], last[t.vid]) for t in inner]
     given = [t for t in outer if t.vid in fresh and t.dense]
-    lent = [Interval(bytes_of(t, facts), first[t.vid], len(steps)) for t in given]
-    segment = Segment(name, steps, outer, inner, given, intervals, plan(intervals, facts, lent), [g.size for g in lent], [])
+    lent = [Interval(size[t.vid], first[t.vid], len(steps)) for t in given]
+    segment = Segment(name, steps, outer, inner, given, intervals, plan(intervals, facts, lent), [g.size for g in lent], [], shared)
     segment.leaves = leaves(segment.expressions())
     return segment if len(outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
+
+
+def in_place(launch: Launch, dying: list[int], made: list[int], size: dict[int, Size], facts: Facts, shared: dict[int, int]) -> Launch:
+    """The launch, writing over operands that die where it can: noted in `shared`."""
+    for result in made:
+        for operand in dying:
+            at = {t.vid: k for k, t in enumerate(launch.buffers)}
+            if operand in at and facts.equal(size[operand], size[result]):
+                new = over(launch, at[operand], at[result])
+                if new is not None:
+                    launch, shared[operand] = new, result
+                    break
+    return launch
 
 
 def bytes_of(t: TracedTensor, facts: Facts) -> Size:

@@ -16,6 +16,9 @@ import pliant
 from pliant import native as core
 from pliant.codegen import native
 from pliant.codegen.cpu import runtime, segment
+from pliant.lower.inplace import over
+from pliant.lower.kernels import Launch
+from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.lower.memory import Interval, aligned, plan
 from pliant.lower.nest import Facts
 from pliant.lower.segments import is_native, leaves
@@ -145,6 +148,42 @@ def test_slots_are_shared(made: list) -> None:
     for i, a in zip(s.intervals, s.plan.place, strict=True):
         for j, b in zip(s.intervals, s.plan.place, strict=True):
             assert i is j or a != b or i.last < j.first or j.last < i.first
+
+
+def test_results_are_written_over_operands(made: list) -> None:
+    weight = normal(16, 16)
+
+    def steps(x: torch.Tensor) -> tuple:
+        y = F.gelu(x @ weight) * 2
+        z = torch.tanh(y @ weight)
+        both = z @ weight
+        return both.exp().sum(0), torch.relu(z.t().contiguous() + 1).sum(0), (both + z).softmax(-1)
+
+    check(steps, *((normal(n, 16),) for n in (5, 33, 1, 0)))
+    assert made[0].shared
+    assert all(len(s.plan.slots) < len(s.inner) + len(s.shared) for s in made if s.shared)
+
+
+def point(place: tuple, offset: Any = 0, reduced: int = 0, dtype: str = "f32") -> Launch:
+    """A kernel of (n, m) that reads one buffer by `place` and writes another one row by row."""
+    node = Node("neg", (Node("load", (), "f32", (0, place, offset, ())),), "f32")
+    node = Node("reduce", (node,), "f32", ("sum",)) if reduced else node
+    buffers = [Buffer("f32", False), Buffer(dtype, True)]
+    store = Store(1, ("n1",) if reduced else ("n1", 1), 0, node if dtype == "f32" else Node("cast", (node,), dtype))
+    return Launch(Kernel("k", ("n0", "n1"), reduced, buffers, [store], ("n0", "n1")), place, ["a", "b"], [1], [3, 4])
+
+
+def test_what_may_be_written_over() -> None:
+    new = over(point(("n1", 1)), 0, 1)
+    assert new is not None
+    assert (new.buffers, new.made, len(new.kernel.buffers)) == (["b"], [0], 1)
+    assert new.key != point(("n1", 1)).key
+    assert all(n.buffer == 0 for n in new.kernel.nodes() if n.op == "load")
+    assert over(point((1, "n0")), 0, 1) is None  # turned
+    assert over(point(("n1", 1), offset=1), 0, 1) is None
+    assert over(point((0, 1)), 0, 1) is None  # one row for all
+    assert over(point(("n1", 1), reduced=1), 0, 1) is None
+    assert over(point(("n1", 1), dtype="bf16"), 0, 1) is None
 
 
 def test_training_through_segments(made: list) -> None:

@@ -83,6 +83,8 @@ class Printer:
         self.read_arguments()
         if s.inner:
             self.take()
+        for operand, result in reversed(s.shared.items()):  # a result may be written over in its turn
+            self.addresses[operand] = self.addresses[result]
         failures = []
         if any(type(step) is Gemm for step in s.steps):
             self.call(THREADS, "i32", "")  # a thread learns of the number of threads by asking

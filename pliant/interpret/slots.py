@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import concrete as specialize
-from pliant.interpret.attributes import lookup
 from pliant.interpret import indexing
+from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator

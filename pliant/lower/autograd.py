@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from pliant.graph import layout
-from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
@@ -162,7 +161,7 @@ class Plan:
         marked = [op for op in self.forward_ops if op.again]
         if not marked:
             return []
-        dirty = {t.storage_id for op in self.program for t in liveness.written(op)}
+        dirty = liveness.dirty_memory(self.program)
         heads = {h.vid for h in self.heads} | self.slot_vids
         pure = [op for op in marked if not (op.binds or liveness.has_effect(op) or liveness.mutable(op.target))]
         makers = {t.vid: op for op in pure for t in liveness.op_outputs(op)}

@@ -99,6 +99,18 @@ def written(op: Any) -> list[TracedTensor]:
     return out
 
 
+def dirty_memory(ops: list[Any]) -> set[int]:
+    """The storages that these operations write. If one is from outside, all that are from outside: they may share memory."""
+    made: set[int] = set()
+    outside: set[int] = set()
+    dirty: set[int] = set()
+    for op in ops:
+        outside.update(t.storage_id for t in op_inputs(op) if t.storage_id not in made)
+        made.update(t.storage_id for t in op_outputs(op) if t.storage_id not in outside)
+        dirty.update(t.storage_id for t in written(op))
+    return dirty if dirty.isdisjoint(outside) else dirty | outside
+
+
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
     return not op.outs or effectful(op.target)

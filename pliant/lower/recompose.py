@@ -28,7 +28,7 @@ class Matcher:
         self.makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
         self.uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
         self.readers: dict[int, Any] = {t.vid: op for op in ops for t in liveness.op_inputs(op)}
-        self.dirty = {t.storage_id for op in ops for t in liveness.written(op)}
+        self.dirty = liveness.dirty_memory(ops)
         self.gone: set[int] = set()  # ids of operations that are part of another now
 
     def same(self, a: Any, b: Any) -> bool:

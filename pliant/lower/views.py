@@ -131,7 +131,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     outputs = list(liveness.tensors(list(outputs)))
     seen = {t.vid for t in outputs}
     ops = without_detached_factories(ops, seen)
-    dirty = {t.storage_id for op in ops for t in liveness.written(op)}
+    dirty = liveness.dirty_memory(ops)
     exposed = {t.storage_id for t in outputs} | dirty
     table: dict[tuple, Any] = {}
     out: list[Any] = []

@@ -66,6 +66,13 @@ def same_tensor_twice(x, y):
     return x * y, x is y
 
 
+@program(*[(lambda a: (a, a.view(-1)))(t(n)) for n in (3, 4)], (t(3), t(3)), (t(4), t(4)))
+def read_again_after_a_write_elsewhere(x, y):
+    before = y + 1
+    x.zero_()
+    return before, y + 1
+
+
 @program(*[(lambda a: (a, a[1:]))(t(n)) for n in (3, 4)], (t(3), t(2)), (t(4), t(3)))
 def overlapping_arguments(x, y):
     x.add_(1)

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from pliant.lower.loops import Buffer, Kernel, Node, Store
+from pliant.lower.loops import Buffer, Kernel, Node, Store, operands_first
 from pliant.lower.lowerings.scalars import NAMES
 from pliant.lower.nest import Dims, Facts, Nest, Put, Size, is_zero
 
@@ -36,7 +36,7 @@ class Finisher:
         self.tensors = tensors
         self.puts = puts
         self.name = name
-        self.loads = Nest(nest.dims, nest.reduced, puts, nest.ops).loads()
+        self.needed = Nest(nest.dims, nest.reduced, puts, nest.ops).nodes()
         self.dims: Dims = nest.dims
         self.outer = nest.outer
         self.order = self.loop_order(nest)
@@ -56,8 +56,8 @@ class Finisher:
         """Groups of dims, outermost group first; the dims of a group are walked as one. Reduction dims stay in their order."""
         lead = max(self.puts, key=lambda p: (p.full, p.fresh))
         outer = sorted(range(self.outer), key=lambda d: -self.hint(lead.strides[d]))
-        accesses = [n.attrs[1] for n in self.loads] + [p.strides for p in self.puts]
-        indexed = {n.attrs[0] for n in self.index_nodes()}
+        accesses = [n.attrs[1] for n in self.needed if n.op == "load"] + [p.strides for p in self.puts]
+        indexed = {n.attrs[0] for n in self.needed if n.op == "index"}
         groups: list[list[int]] = []
         for part in (outer, list(range(self.outer, len(self.dims)))):
             for k, d in enumerate(part):
@@ -74,19 +74,6 @@ class Finisher:
         if is_zero(strides[a]) and is_zero(strides[b]):
             return True
         return self.facts.equal(strides[a], self.facts.product((self.dims[b], strides[b])))
-
-    def index_nodes(self) -> list[Node]:
-        seen: set[int] = set()
-        stack = [p.node for p in self.puts]
-        found = []
-        while stack:
-            n = stack.pop()
-            if id(n) not in seen:
-                seen.add(id(n))
-                stack.extend(n.args)
-                if n.op == "index":
-                    found.append(n)
-        return found
 
     # -- canonical names ---------------------------------------------------------------------------------------
     def size(self, value: Size) -> Size:
@@ -112,17 +99,7 @@ class Finisher:
     def node(self, n: Node) -> Node:
         """The node with canonical names; equal nodes are one."""
         done: dict[int, Node] = {}
-        stack = [n]
-        while stack:
-            x = stack[-1]
-            if id(x) in done:
-                stack.pop()
-                continue
-            waiting = [a for a in x.args if id(a) not in done]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
+        for x in operands_first([n]):
             args = tuple(done[id(a)] for a in x.args)
             attrs: tuple = x.attrs
             if x.op == "load":

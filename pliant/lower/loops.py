@@ -15,7 +15,7 @@ The bounds-checked build takes, after the sizes, the first and the last valid el
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -207,10 +207,7 @@ class Kernel:
 
     def nodes(self) -> list[Node]:
         """Every node that the stores need, operands first."""
-        seen: dict[int, Node] = {}
-        for root in self.roots():
-            visit(root, seen)
-        return list(seen.values())
+        return operands_first(self.roots())
 
     def roots(self) -> Iterator[Node]:
         for s in self.stores:
@@ -218,6 +215,14 @@ class Kernel:
             if s.predicate is not None:
                 yield s.predicate
             yield s.node
+
+
+def operands_first(roots: Iterable[Node]) -> list[Node]:
+    """Every node that the roots are made of, once each, behind everything it uses."""
+    seen: dict[int, Node] = {}
+    for root in roots:
+        visit(root, seen)
+    return list(seen.values())
 
 
 def visit(node: Node, seen: dict[int, Node]) -> None:

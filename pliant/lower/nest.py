@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant.lower.loops import Node
+from pliant.lower.loops import Node, operands_first
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -50,15 +50,12 @@ class Nest:
     def outer(self) -> int:
         return len(self.dims) - self.reduced
 
+    def nodes(self) -> list[Node]:
+        """Every node that the puts need, operands first."""
+        return operands_first(p.node for p in self.puts)
+
     def loads(self) -> list[Node]:
-        seen: dict[int, Node] = {}
-        stack = [p.node for p in self.puts]
-        while stack:
-            n = stack.pop()
-            if id(n) not in seen:
-                seen[id(n)] = n
-                stack.extend(n.args)
-        return [n for n in seen.values() if n.op == "load"]
+        return [n for n in self.nodes() if n.op == "load"]
 
 
 class Facts:
@@ -157,21 +154,12 @@ def is_zero(stride: Size) -> bool:
 # -- rewriting nodes --------------------------------------------------------------------------------------------------
 def rewrite(node: Node, leaf: Callable[[Node], Node], memo: dict[int, Node]) -> Node:
     """The DAG with every "load" and "index" replaced by what `leaf` gives. `memo` is kept per rewriting, so sharing stays sharing."""
-    stack = [node]
-    while stack:
-        n = stack[-1]
-        if id(n) in memo:
-            stack.pop()
-            continue
-        waiting = [a for a in n.args if id(a) not in memo]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        args = tuple(memo[id(a)] for a in n.args)
-        same = all(a is b for a, b in zip(args, n.args, strict=True))
-        new = n if same else Node(n.op, args, n.dtype, n.attrs)
-        memo[id(n)] = leaf(new) if new.op in ("load", "index") else new
+    for n in operands_first([node]):
+        if id(n) not in memo:
+            args = tuple(memo[id(a)] for a in n.args)
+            same = all(a is b for a, b in zip(args, n.args, strict=True))
+            new = n if same else Node(n.op, args, n.dtype, n.attrs)
+            memo[id(n)] = leaf(new) if new.op in ("load", "index") else new
     return memo[id(node)]
 
 

@@ -256,15 +256,8 @@ def unreduced(node: Node) -> Node:
 
 def cost(nest: Nest) -> int:
     """Vector instructions at each point, roughly."""
-    seen: set[int] = set()
     total = 0
-    stack = [p.node for p in nest.puts]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        stack.extend(n.args)
+    for n in nest.nodes():
         row = SCALARS.get(n.op)
         total += row.cost if row is not None else 1 if n.op == "reduce" else 0
     return total

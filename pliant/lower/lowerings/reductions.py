@@ -190,24 +190,21 @@ def _mse_loss(b: Builder, o: Any) -> None:
     s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
 
 
-@lowering(aten._softmax_backward_data.default)
-def _softmax_backward(b: Builder, o: Any) -> None:
-    g, y, dim, dtype = o.args
-    if not len(y.sizes) or g.dtype != y.dtype:
-        raise Refuse
-    s, axes, _, _ = reducing(b, y, dim)
-    gv, yv = up(s.load(g, axes)), up(s.load(y, axes))
-    s.put(o.outs[0], (gv - reduce("sum", gv * yv)) * yv, axes)
+def row_gradient(formula: Callable[[V, V], V]) -> Callable[[Builder, Any], None]:
+    """The gradient of a softmax from that of its result and the result."""
+
+    def rule(b: Builder, o: Any) -> None:
+        g, y, dim, _ = o.args
+        if not len(y.sizes) or g.dtype != y.dtype:
+            raise Refuse
+        s, axes, _, _ = reducing(b, y, dim)
+        s.put(o.outs[0], formula(up(s.load(g, axes)), up(s.load(y, axes))), axes)
+
+    return rule
 
 
-@lowering(aten._log_softmax_backward_data.default)
-def _log_softmax_backward(b: Builder, o: Any) -> None:
-    g, y, dim, dtype = o.args
-    if not len(y.sizes) or g.dtype != y.dtype:
-        raise Refuse
-    s, axes, _, _ = reducing(b, y, dim)
-    gv, yv = up(s.load(g, axes)), up(s.load(y, axes))
-    s.put(o.outs[0], gv - exp(yv) * reduce("sum", gv), axes)
+lowering(aten._softmax_backward_data.default)(row_gradient(lambda g, y: (g - reduce("sum", g * y)) * y))
+lowering(aten._log_softmax_backward_data.default)(row_gradient(lambda g, y: g - exp(y) * reduce("sum", g)))
 
 
 @lowering(aten.logsumexp.default)

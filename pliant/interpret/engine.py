@@ -105,7 +105,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
         if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
             # what was asked of sizes that only the run knows was no short cut but a check
             raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
-        if not isinstance(e, (DataDependent, Untraceable, PliantError)) and handled_somewhere():
+        if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
         raise
@@ -121,17 +121,6 @@ def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
         e, vm.pending = vm.pending, None
         raise e
     return out
-
-
-def handled_somewhere() -> bool:
-    """Whether an exception raised now meets a handler of the program."""
-    f = vm.frame
-    while f is not None:
-        i = f.pc - 1
-        if any(start <= i < stop for start, stop, _, _, _ in f.decoded.table):
-            return True
-        f = f.parent
-    return False
 
 
 def globals_source(g: dict) -> S.Source:

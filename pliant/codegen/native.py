@@ -80,9 +80,9 @@ class Program:
         return u.nest is not None and (u.fused or len(u.ops) > 1 or self.fuser.ops[u.ops[0]].target in ALONE)
 
     def may_join(self, u: Unit) -> bool:
-        """Is it an ATen call that may be a kernel, where that makes a segment longer? Gathers are PyTorch's."""
+        """Is it an ATen call that may be a kernel, where that makes a segment longer? Concatenations are PyTorch's."""
         alone = u.nest is not None and len(u.ops) == 1 and self.shares[u.ops[0]] == 1
-        return use_segments and alone and not any(n.args for n in u.nest.loads())  # type: ignore[union-attr]
+        return use_segments and alone and not any(n.predicated for n in u.nest.loads())  # type: ignore[union-attr]
 
     def needs(self) -> list[tuple[Unit, list[Any]]]:
         """The groups that must run, each with the puts that somebody else reads (none for an ATen call)."""
@@ -93,7 +93,7 @@ class Program:
             kernel = self.is_kernel(u)
             if kernel or self.may_join(u):
                 assert u.nest is not None
-                puts = [p for p in u.nest.puts if not p.fresh or p.root in wanted]
+                puts = u.nest.checking([p for p in u.nest.puts if not p.fresh or p.root in wanted])
                 if not puts:
                     continue
                 kept.append((u, puts))
@@ -105,7 +105,7 @@ class Program:
                 (position,) = u.ops
                 op = f.ops[position]
                 made = liveness.op_outputs(op)
-                if u.nest is not None and not liveness.written(op) and not any(f.roots.get(t.vid, t.vid) in wanted for t in made):
+                if u.nest is not None and not liveness.written(op) and not liveness.has_effect(op) and not any(f.roots.get(t.vid, t.vid) in wanted for t in made):
                     continue
                 kept.append((u, []))
                 wanted |= {f.roots.get(t.vid, t.vid) for t in liveness.op_inputs(op)}
@@ -137,7 +137,7 @@ class Program:
         """The new list of operations."""
         f = self.fuser
         items = self.items()
-        parts = runs(arrange(items, f)) if use_segments else [[item] for item in items]
+        parts = runs(arrange(items, f), f) if use_segments else [[item] for item in items]
         readers = self.readers(parts)
         for k, part in enumerate(parts):
             segment = self.segment(part, {root for root, who in readers.items() if who != {k}})

@@ -145,7 +145,7 @@ class Fuser:
                 continue
             written = {self.storage(t) for t in liveness.written(op)}
             effect = liveness.has_effect(op)
-            nests = None if effect else self.builder.lower(op)
+            nests = None if effect and not liveness.only_checks(op.target) else self.builder.lower(op)
             if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
                 nests = None
             for nest in nests or [None]:
@@ -338,8 +338,10 @@ class Fuser:
         memory = {self.storage_of(r) for r in roots}
         puts = [q for q in nest.puts if self.storage_of(q.root) in memory]
         loads = [node for node in nest.loads() if self.storage_of(node.attrs[0]) in memory]
-        if nest.reduced and loads:
+        if nest.reduced and loads or any(node.args and not node.predicated for node in loads):
             return False
+        if any(node.op == "bounded" for node in nest.nodes()):
+            return False  # it may stop half-way
         accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:

@@ -104,9 +104,10 @@ class Finisher:
             attrs: tuple = x.attrs
             if x.op == "load":
                 root, strides, offset, *rest = x.attrs
-                attrs = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset), *rest)
-            elif x.op == "size":
-                attrs = (self.size(x.attrs[0]),)
+                steps, *rest = rest
+                attrs = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset), tuple(map(self.size, steps)), *rest)
+            elif x.op in ("size", "bounded"):
+                attrs = (self.size(x.attrs[0]), *x.attrs[1:])
             elif x.op == "index":
                 attrs = (next(i for i, g in enumerate(self.order) if x.attrs[0] in g),)
             key = (x.op, tuple(self.serial[id(a)] for a in args), x.dtype, tuple(map(exact, attrs)))

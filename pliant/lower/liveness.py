@@ -126,6 +126,12 @@ def effectful(target: Any) -> bool:
     return "assert" in schema.name or "sym_constrain" in schema.name
 
 
+@cache
+def only_checks(target: Any) -> bool:
+    """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
+    return target._schema.name in DATA_CHECKED and RANDOM not in target.tags
+
+
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:
     """The operations needed for `outputs` (traced tensors, symbolic numbers) and for the effects, in order.
 

@@ -123,6 +123,9 @@ SCALARS: dict[str, Scalar] = {
     "where": Scalar(3, "fiub", 1, "second"),
 }
 
+# Codes of failures of "bounded": what eager raises (native/launch.cpp has the words).
+OUT_OF_SELF, OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_CLASSES = range(0x40000001, 0x40000005)
+
 # What a reduction starts from and how partial results meet. sum: floats cascade (pairwise over blocks), f32 sums of bf16 are the
 # lowering's casts. max/min give NaN if there is one. argmax/argmin give i64, the first position (row-major in the reduction dims).
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
@@ -137,6 +140,8 @@ class Node:
     - "const": `attrs` = (value,); "size": `attrs` = (Size,), i64; "index": `attrs` = (dim,), i64, the loop counter;
     - "cast": to `dtype` (float to int truncates; anything to bool is `!= 0`; f32 to bf16 rounds to nearest even);
     - "bitcast";
+    - "bounded": `args` = (an i64 node, then maybe a bool node), `attrs` = (Size, does -1 mean the last, code of the failure): the index as
+      a position in [0, Size). Another index, where the bool node is true, ends the kernel with that code;
     - "reduce": `attrs` = (kind,): over all reduction dims; its value has one value per outer point;
     - a row of `SCALARS`.
     """
@@ -261,8 +266,8 @@ def sizes_of(kernel: Kernel) -> tuple[Hashable, ...]:
     for n in kernel.nodes():
         if n.op == "load":
             add((*n.strides, n.offset, *n.attrs[3]))
-        elif n.op == "size":
-            add(n.attrs)
+        elif n.op in ("size", "bounded"):
+            add(n.attrs[:1])
     for s in kernel.stores:
         add((*s.strides, s.offset, *s.index_strides))
     return tuple(out)

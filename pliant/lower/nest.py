@@ -57,6 +57,17 @@ class Nest:
     def loads(self) -> list[Node]:
         return [n for n in self.nodes() if n.op == "load"]
 
+    def checking(self, puts: list[Put]) -> list[Put]:
+        """`puts`, and those of the others without which an index would go unchecked."""
+        out = list(puts)
+        done = {id(n) for n in operands_first(p.node for p in puts)}
+        for p in self.puts:
+            below = [n for n in operands_first([p.node]) if id(n) not in done]
+            if any(n.op == "bounded" for n in below):
+                out.append(p)
+                done |= {id(n) for n in below}
+        return out
+
 
 class Facts:
     """What the scope knows of sizes. Nothing is guarded."""

@@ -49,6 +49,11 @@ class Item:
     def native(self) -> bool:
         return bool(self.steps)
 
+    @property
+    def has_effect(self) -> bool:
+        """Of kernels: they check indices."""
+        return any(map(liveness.has_effect, self.ops))
+
 
 def item_of_steps(steps: list[Step], ops: list[Any], op: Any = None) -> Item:
     """Kernels and products, made from `ops`."""
@@ -72,8 +77,7 @@ def arrange(items: list[Item], f: Fuser) -> list[Item]:
         item.index = i
         for t in item.reads:
             order.read(item, f.storage(t))
-        effect = not item.native and liveness.has_effect(item.op)
-        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, effect)
+        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, item.has_effect)
         for op in item.ops:
             order.symbols(item, op)
         item.deps.discard(i)
@@ -103,14 +107,23 @@ def arrange(items: list[Item], f: Fuser) -> list[Item]:
     return out
 
 
-def runs(items: list[Item]) -> list[list[Item]]:
-    """The items cut where native ones begin and end."""
+def runs(items: list[Item], f: Fuser) -> list[list[Item]]:
+    """The items cut where native ones begin and end, and where memory from before is written after an index was checked.
+
+    So what fails in a check has, as a rule, not done anything yet, and the frame may run again.
+    """
     out: list[list[Item]] = []
+    made: set[int] = set()
+    checks = False
     for item in items:
-        if out and out[-1][-1].native == item.native:
+        lasts = any(f.storage(t) not in made for t in item.written)
+        if out and out[-1][-1].native == item.native and not (checks and lasts):
             out[-1].append(item)
         else:
             out.append([item])
+            checks = False
+        checks = checks or item.native and item.has_effect
+        made |= {f.storage(t) for t in item.made}
     return out
 
 

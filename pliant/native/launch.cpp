@@ -6,7 +6,7 @@
 namespace pliant {
 
 constexpr Py_ssize_t kMaxArgs = 1024; // on the stack: only what is used is touched
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
+constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kFirstIndex = 0x40000001;
 
 struct Launcher {
     PyObject_HEAD
@@ -16,6 +16,18 @@ struct Launcher {
     PyObject *itemsizes; // bytes: one for each buffer
     PyObject *owner;     // keeps the code alive
 };
+
+// What eager raises for an index that is none: the codes of lower/loops.py, from `OUT_OF_SELF` on.
+static PyObject *raise(int32_t status) {
+    if (status == kOutOfMemory) return PyErr_Format(PyExc_RuntimeError, "there is not enough memory for intermediate results");
+    switch (status - kFirstIndex) {
+    case 0: return PyErr_Format(PyExc_IndexError, "index out of range in self");
+    case 1: return PyErr_Format(PyExc_IndexError, "an index is out of bounds for the dimension that it selects from");
+    case 2: return PyErr_Format(PyExc_RuntimeError, "an index is out of bounds for the dimension that it selects from");
+    case 3: return PyErr_Format(PyExc_IndexError, "Target is out of bounds.");
+    default: return PyErr_Format(PyExc_RuntimeError, "a kernel stopped at check %d", static_cast<int>(status));
+    }
+}
 
 static bool address_of(PyObject *t, int64_t itemsize, int64_t &out) {
     if (layout.ok) {
@@ -49,8 +61,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
     Py_BEGIN_ALLOW_THREADS;
     status = k->kernel(ctx);
     Py_END_ALLOW_THREADS;
-    if (status == kOutOfMemory) return PyErr_Format(PyExc_RuntimeError, "there is not enough memory for intermediate results");
-    if (status) return PyErr_Format(PyExc_RuntimeError, "a kernel stopped at check %d", static_cast<int>(status));
+    if (status) return raise(status);
     Py_RETURN_NONE;
 }
 

@@ -163,6 +163,11 @@ class Reference:
             return convert(args[0], n.args[0].dtype, n.dtype)
         if n.op == "bitcast":
             return np.ascontiguousarray(args[0]).view(NUMPY[n.dtype])
+        if n.op == "bounded":
+            at = np.where(args[0] < 0, args[0] + self.size(n.attrs[0]), args[0]) if n.attrs[1] else args[0]
+            if (((at < 0) | (at >= self.size(n.attrs[0]))) & (args[1] if len(args) > 1 else True)).any():
+                raise IndexError(n.attrs[2])
+            return at
         if n.op == "reduce":
             return self.reduce(n, args[0])
         if n.op == "where":

@@ -461,11 +461,26 @@ class Body:
             return self.index(n.attrs[0], frame)
         if n.op == "cast":
             return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype, self.target)
+        if n.op == "bounded":
+            return self.bounded(n, frame)
         if n.op == "bitcast":
             v = frame.values[id(n.args[0])]
             return b.bitcast(v, constant(0, n.dtype).ty)
         assert n.op != "reduce", "a reduction is a result of its sweep"
         return scalar(self.m, n.op, n.dtype, [(frame.values[id(a)], a.dtype) for a in n.args])
+
+    def bounded(self, n: Node, frame: Frame) -> Value:
+        """An index as a position, where it is one; else the kernel ends."""
+        b, (size, wraps, code) = self.b, n.attrs
+        v, end = frame.values[id(n.args[0])], self.size(size)
+        if wraps:
+            v = b.add(v, b.select(b.compare("slt", v, ZERO), end, ZERO))
+        bad = b.compare("uge", v, end)
+        for on in (frame.mask if v.lanes > 1 else None, frame.values[id(n.args[1])] if len(n.args) > 1 else None):
+            if on is not None:
+                bad = b.binary("and", bad, on)
+        self.fail(b.reduce_bits("or", bad) if bad.lanes > 1 else bad, code)
+        return v
 
     def index(self, d: int, frame: Frame) -> Value:
         counter = frame.counters.get(d, ZERO)

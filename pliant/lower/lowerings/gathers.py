@@ -1,0 +1,101 @@
+"""Loads at computed positions: rows of tables, elements by index. Indices are checked, and counted from the end, where eager does so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_SELF, Node
+from pliant.lower.lowerings.builder import Builder, Refuse, Space, lowering
+from pliant.lower.lowerings.pointwise import named
+from pliant.lower.lowerings.scalars import V, cast
+from pliant.lower.nest import Size
+
+aten = torch.ops.aten
+INDICES = ("i64", "i32")
+
+
+def position(s: Space, index: TracedTensor, axes: Any, size: Any, code: int, wraps: bool = False, among: V | None = None) -> V:
+    """The elements of `index` as positions in a dim of `size`; the kernel fails with `code` where they are none (and `among` is true)."""
+    if named(index.dtype) not in INDICES:
+        raise Refuse
+    at = cast(s.load(index, axes), "i64")
+    args = (at.node,) if among is None else (at.node, among.node)
+    return V(Node("bounded", args, "i64", (s.build.facts.size(size), wraps, code)))
+
+
+def load_through(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V]) -> V:
+    """The element of `t` whose dim `d` is at the counter of `axes[d]`, or at `positions[d]`."""
+    facts = s.build.facts
+    moves: list[Size] = [0] * len(s.axes)
+    for d, axis in axes.items():
+        if axis in s.position:
+            moves[s.position[axis]] = facts.size(t.strides[d])
+    steps = tuple(facts.size(t.strides[d]) for d in positions)
+    nodes = tuple(p.node for p in positions.values())
+    if t.device.type != "cpu" or t.layout is not torch.strided:
+        raise Refuse
+    return V(Node("load", nodes, named(t.dtype), (s.build.root(t), tuple(moves), facts.size(t.offset), steps)))
+
+
+@lowering(aten.embedding.default)
+def _embedding(b: Builder, o: Any) -> None:
+    table, index = o.args[:2]
+    out, rank = o.outs[0], len(index.sizes)
+    s = b.space(out.sizes)
+    row = position(s, index, range(rank), table.sizes[0], OUT_OF_SELF)
+    s.put(out, load_through(s, table, {1: rank}, {0: row}))
+
+
+@lowering(aten.index_select.default)
+def _index_select(b: Builder, o: Any) -> None:
+    x, dim, index = o.args
+    out, rank = o.outs[0], len(x.sizes)
+    if not rank or len(index.sizes) > 1:
+        raise Refuse
+    dim %= rank
+    s = b.space(out.sizes)
+    at = position(s, index, [dim] if index.sizes else [], x.sizes[dim], OUT_OF_SELF)
+    s.put(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
+
+
+@lowering(aten.gather.default)
+def _gather(b: Builder, o: Any) -> None:
+    x, dim, index = o.args[:3]
+    out, rank = o.outs[0], len(x.sizes)
+    if not rank or len(index.sizes) != rank:
+        raise Refuse
+    dim %= rank
+    s = b.space(out.sizes)
+    at = position(s, index, range(rank), x.sizes[dim], OUT_OF_GATHER)
+    s.put(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
+
+
+class Indexed:
+    """`x[indices]`: which dims of the result are those of the index tensors, laid over each other, and which those of `x`."""
+
+    def __init__(self, x: TracedTensor, indices: Any) -> None:
+        self.given = {d: t for d, t in enumerate(indices) if t is not None}
+        if not self.given or any(named(t.dtype) not in INDICES for t in self.given.values()):
+            raise Refuse  # masks are for `nonzero`
+        where = list(self.given)
+        self.rank = max(len(t.sizes) for t in self.given.values())
+        self.start = where[0] if where[-1] - where[0] == len(where) - 1 else 0  # apart: in front
+        free = [d for d in range(len(x.sizes)) if d not in self.given]
+        self.axes = {d: k if k < self.start else k + self.rank for k, d in enumerate(free)}
+
+    def positions(self, s: Space, x: TracedTensor) -> dict[int, V]:
+        end = self.start + self.rank
+        return {
+            d: position(s, t, range(end - len(t.sizes), end), x.sizes[d], OUT_OF_BOUNDS, wraps=True) for d, t in self.given.items()
+        }  # fmt: skip
+
+
+@lowering(aten.index.Tensor)
+def _index(b: Builder, o: Any) -> None:
+    x, indices = o.args
+    where = Indexed(x, indices)
+    s = b.space(o.outs[0].sizes)
+    s.put(o.outs[0], load_through(s, x, where.axes, where.positions(s, x)))

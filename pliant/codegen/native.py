@@ -105,7 +105,8 @@ class Program:
                 (position,) = u.ops
                 op = f.ops[position]
                 made = liveness.op_outputs(op)
-                if u.nest is not None and not liveness.written(op) and not liveness.has_effect(op) and not any(f.roots.get(t.vid, t.vid) in wanted for t in made):
+                unread = not any(f.roots.get(t.vid, t.vid) in wanted for t in made)
+                if u.nest is not None and unread and not liveness.written(op) and not liveness.has_effect(op):
                     continue
                 kept.append((u, []))
                 wanted |= {f.roots.get(t.vid, t.vid) for t in liveness.op_inputs(op)}

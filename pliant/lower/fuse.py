@@ -56,6 +56,7 @@ class Order:
         self.readers: dict[int, set[int]] = {}
         self.last_effect = -1
         self.writes: set[int] = set()  # units since then that wrote memory from before
+        self.checking: set[int] = set()  # units since then that may raise
         self.own: set[int] = set()  # storages made here
         self.binders: dict[str, int] = {}  # symbol -> the unit that makes it known
 
@@ -67,8 +68,11 @@ class Order:
         self.readers.setdefault(storage, set()).add(u.index)
         return w
 
-    def write(self, u: Unit, written: set[int], made: set[int], effect: bool) -> None:
-        """Writers come after earlier readers; effects (and whatever may raise) after each other and after writes that remain."""
+    def write(self, u: Unit, written: set[int], made: set[int], effect: bool, checks: bool = False) -> None:
+        """Writers come after earlier readers; effects after each other and after writes that remain.
+
+        What does nothing but check data (`checks`) stays between the effects and writes that it was between, in any order.
+        """
         for s in written:
             u.deps |= self.readers.get(s, set()) - {u.index}
             if self.last_write.get(s, -1) >= 0:
@@ -78,9 +82,14 @@ class Order:
         lasting = bool(written - self.own)
         if (effect or lasting) and self.last_effect >= 0:
             u.deps.add(self.last_effect)
+        if (effect or lasting) and not checks:
+            u.deps |= self.checking
         if effect:
             u.deps |= self.writes
-            self.last_effect, self.writes = u.index, set()
+        if checks:
+            self.checking.add(u.index)
+        elif effect:
+            self.last_effect, self.writes, self.checking = u.index, set(), set()
         elif lasting:
             self.writes.add(u.index)
         for s in written | made:
@@ -144,8 +153,8 @@ class Fuser:
             if id(op) in self.view_ops:
                 continue
             written = {self.storage(t) for t in liveness.written(op)}
-            effect = liveness.has_effect(op)
-            nests = None if effect and not liveness.only_checks(op.target) else self.builder.lower(op)
+            effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
+            nests = None if effect and not checks else self.builder.lower(op)
             if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
                 nests = None
             for nest in nests or [None]:
@@ -156,7 +165,7 @@ class Fuser:
                     w = order.read(u, self.storage(t))
                     u.reads[self.roots.get(t.vid, t.vid)] = w
                 made = {self.storage(t) for t in self.made(op, nest)}
-                order.write(u, written, made, effect)
+                order.write(u, written, made, effect, checks)
                 order.symbols(u, op)
                 for s in written | made:
                     self.writers.setdefault(s, []).append(u.index)

@@ -105,7 +105,8 @@ class Finisher:
             if x.op == "load":
                 root, strides, offset, *rest = x.attrs
                 steps, *rest = rest
-                attrs = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset), tuple(map(self.size, steps)), *rest)
+                place = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset))
+                attrs = (*place, tuple(map(self.size, steps)), *rest)
             elif x.op in ("size", "bounded"):
                 attrs = (self.size(x.attrs[0]), *x.attrs[1:])
             elif x.op == "index":

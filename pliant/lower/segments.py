@@ -50,6 +50,11 @@ class Item:
         return bool(self.steps)
 
     @property
+    def only_checks(self) -> bool:
+        effects = [op for op in self.ops if liveness.has_effect(op)]
+        return bool(effects) and all(op.outs and liveness.only_checks(op.target) for op in effects)
+
+    @property
     def has_effect(self) -> bool:
         """Of kernels: they check indices."""
         return any(map(liveness.has_effect, self.ops))
@@ -77,7 +82,7 @@ def arrange(items: list[Item], f: Fuser) -> list[Item]:
         item.index = i
         for t in item.reads:
             order.read(item, f.storage(t))
-        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, item.has_effect)
+        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, item.has_effect, item.only_checks)
         for op in item.ops:
             order.symbols(item, op)
         item.deps.discard(i)

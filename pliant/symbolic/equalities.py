@@ -2,6 +2,14 @@
 
 Learning `p == 0` solves for an atom and replaces it everywhere from then on (a union-find whose representatives are
 expressions). Simplification also uses ranges and residues: what has one value is that value.
+
+Rewriting ends, since every rule leads to something smaller:
+
+- `symbol -> e`: e has only symbols that stand for themselves, so of two replaced symbols the one that was replaced first
+  never comes back. The order in which symbols go is that of the program's facts.
+- `operator(...) -> e`: only between expressions whose symbols all stand for themselves (when one of them is replaced, such a rule is
+  dropped, and learned anew from its fact in the simpler form); e is smaller by `size`: the newest symbols first, then age.
+- `operator(...) -> constant` leads nowhere.
 """
 
 from __future__ import annotations
@@ -23,6 +31,14 @@ def _at(e: Expr, constants: dict[Expr, Expr]) -> Expr:
     for n in postorder(e):
         done[n] = constants[n].const if n.info is not None else value_of(n, done.__getitem__)
     return e.ctx.lift(done[e])
+
+
+Size = tuple[tuple[int, ...], int]
+
+
+def size(e: Expr) -> Size:
+    """A well-founded order: by the set of symbols, compared from the newest on, then by age. No part of e is larger than e."""
+    return tuple([s.serial for s in reversed(e.symbols())]), e.serial
 
 
 def _later(s: Expr, x: Expr) -> bool:
@@ -80,6 +96,8 @@ class Equalities:
             return e
         target = self.facts.equal.get(e)
         if target is not None:
+            while target.info is not None and (further := self.facts.equal.get(target)) is not None:
+                target = further  # 500 equal lengths are a long chain
             return target if target.const is not None else self.simplify(target)
         if e.op == "sym":
             return self._value(e)
@@ -91,8 +109,21 @@ class Equalities:
         args = tuple([memo[a] for a in e.args])
         r = e if same(args, e.args) else apply(e.op, *args)
         if r is not e:
-            return r if r.const is not None else self._value(self.facts.equal.get(r, r))
+            return r if r.const is not None else self._value(self._further(e, r))
         return self._value(self._local(e))
+
+    def _further(self, e: Expr, r: Expr) -> Expr:
+        """What r equals, where e has become r: simplified if that leads downwards, as it stands if that is not plain to see."""
+        target = self.facts.equal.get(r)
+        if target is None:
+            return r
+        if target.const is not None or not (self._replaced(e) or size(r) < size(e)):
+            return target
+        return self.simplify(target)
+
+    def _replaced(self, e: Expr) -> bool:
+        """Whether a symbol of e stands for something else."""
+        return not self.facts.equal.keys().isdisjoint(e.symbols())
 
     def _sum(self, e: Expr) -> Expr:
         memo = self._memo
@@ -148,29 +179,37 @@ class Equalities:
         return e
 
     def solve(self, p: Expr) -> tuple[Expr, Expr] | None:
-        """(x, e) with x == e from p == 0, x an atom that e does not contain; None if no atom is worth it."""
+        """(x, e) with x == e from p == 0, such that `x -> e` may be a rule; None if no atom is worth it. p is simplified."""
         if len(p.terms) > MAX_TERMS + 1:
             return None
         best: tuple[tuple, Expr, int] | None = None
-        for mono, c in p.terms:
-            if len(mono) != 1 or abs(c) != 1:
-                continue
-            x = mono[0]
-            if x.op == "subtotal" or ("member" in x.cache and any(a.op == "subtotal" for m, _ in p.terms for a in m)):
-                continue
-            if any(x is b for m, _ in p.terms if m is not mono for a in m for b in postorder(a, leaf="subtotal")):
-                continue
+        atoms = [(m[0], c) for m, c in p.terms if len(m) == 1 and abs(c) == 1]
+        long = any(a.op == "subtotal" for m, _ in p.terms for a in m)
+        for x, c in atoms:
             info = x.info
-            constant = sum(1 for m, _ in p.terms if m) == 1
-            if info is None and not constant and any(a.info is not None for m, _ in p.terms for a in m):
-                continue  # keep what is known of the operator; a symbol goes instead, or nothing
-            if info is not None and any(_later(s, x) for m, _ in p.terms if m is not mono for a in m for s in a.symbols()):
+            if info is None or (long and "member" in x.cache):
                 continue
-            rank = (info is not None, info is not None and not info.backed, x.serial)
+            others = {s for m, _ in p.terms if not (len(m) == 1 and m[0] is x) for a in m for s in a.symbols()}
+            if x in others or any(_later(s, x) for s in others) or not self.facts.equal.keys().isdisjoint(others):
+                continue
+            rank = (not info.backed, x.serial)
             if best is None or rank > best[0]:
                 best = (rank, x, c)
         if best is None:
-            return None
+            found = self._largest(p, atoms)
+            if found is None:
+                return None
+            best = ((), *found)
         _, x, c = best
         rest = poly_add(p, p.ctx.poly({(x,): c}), -1)
         return x, rest if c == -1 else -rest
+
+    def _largest(self, p: Expr, atoms: list[tuple[Expr, int]]) -> tuple[Expr, int] | None:
+        """The operator's node among the atoms of p that is larger than all else in it."""
+        all_atoms = {a for m, _ in p.terms for a in m}
+        if len(all_atoms) > 1 and (any(a.info is not None for a in all_atoms) or self._replaced(p)):
+            return None  # keep what is known of the operator; a symbol goes instead, or nothing
+        largest = max(all_atoms, key=size)
+        if largest.op == "subtotal" or sum(a is largest for m, _ in p.terms for a in m) > 1:
+            return None
+        return next(((x, c) for x, c in atoms if x is largest), None)

@@ -55,7 +55,8 @@ class Facts:
     - `chains[a]`: the directions with bounds that contain the subtotal a;
     - `residues[q]`: (m, r): q is r modulo m;
     - `excluded[q]`: values that q does not take;
-    - `equal[x]`: the expression that the atom x equals, free of earlier keys: the substitution of `simplify`;
+    - `equal[x]`: the expression that the atom x equals, free of other keys: the substitution of `simplify`;
+    - `resting[s]`: the keys of `equal` whose rules speak of the symbol s (but for s itself as a key);
     - `about[s]`: the relations learned that depend on symbol s, `alternatives[s]` those that are an "or";
     - `true[n]`: the truth of the normal relation n.
     """
@@ -66,6 +67,7 @@ class Facts:
         self.residues: dict[Expr, tuple[int, int]] = {}
         self.excluded: dict[Expr, frozenset[int]] = {}
         self.equal: dict[Expr, Expr] = {}
+        self.resting: dict[Expr, list[Expr]] = {}
         self.chains: dict[Expr, list[Expr]] = {}
         self.about: dict[Expr, list[Expr]] = {}
         self.alternatives: dict[Expr, list[Expr]] = {}
@@ -95,6 +97,11 @@ class Facts:
             for e in self.long:
                 self.ranges.pop(e, None)
             self.long.clear()
+
+    def drop(self, table: dict, key: Any) -> None:
+        """Forget what `table` says of the key. (What was worked out with it stays true.)"""
+        self._trail.append((table, key, table.pop(key)))
+        self.version += 1
 
     def add(self, table: dict, key: Any, item: Any) -> None:
         """One more in the list at `key`."""

@@ -304,9 +304,30 @@ class Prover:
         """x is that constant from here on."""
         facts = self.facts
         if x not in facts.equal and x.const is None and x.op != "sum":
-            self.equalities.opened |= "member" in x.cache
-            facts.set(facts.equal, x, value)
+            self._replace(x, value)
             self._revisit(x)
+
+    def _replace(self, x: Expr, e: Expr) -> None:
+        """`x -> e` is a rule from here on, and the other rules follow: see equalities.py for why rewriting ends."""
+        facts, equal = self.facts, self.facts.equal
+        self.equalities.opened |= "member" in x.cache
+        facts.set(equal, x, e)
+        if x.info is not None:
+            for k in facts.resting.get(x, ()):
+                target = equal.get(k)
+                if target is None or target.const is not None:
+                    continue
+                if k.info is None:
+                    facts.drop(equal, k)  # its fact is one about x: `_revisit` learns it anew
+                elif target.info is None and (simpler := self.equalities.simplify(target)) is not target:
+                    facts.set(equal, k, simpler)
+                    self._rests(k, simpler)
+        if e.const is None:
+            self._rests(x, e)
+
+    def _rests(self, x: Expr, e: Expr) -> None:
+        for s in {*e.symbols(), *(x.symbols() if x.info is None else ())}:
+            self.facts.add(self.facts.resting, s, x)
 
     def _revisit(self, x: Expr) -> None:
         """The facts about x say something about what replaces it."""
@@ -355,9 +376,8 @@ class Prover:
             x, e = solved
             facts = self.facts
             if x not in facts.equal:
-                self.equalities.opened |= "member" in x.cache
                 bounds, residue = self.ranges.of(x), self.congruence.of(x)
-                facts.set(facts.equal, x, e)
+                self._replace(x, e)
                 self._inherit(e, bounds, residue)
                 self._revisit(x)
         common = list(p.terms[0][0])

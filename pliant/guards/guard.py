@@ -43,7 +43,7 @@ class TensorSpec:
 
 @dataclass(slots=True, eq=False)  # not frozen, since that makes it four times as slow to make, and a capture makes thousands
 class Guard:
-    """`kind` is a row of `KINDS`; the guard holds when the value read at `source` satisfies it. Nobody changes it."""
+    """`kind` is a row of `KINDS`; the guard holds when the value read at `source` satisfies it. Nobody changes it once a capture is done."""
 
     source: Source
     kind: str
@@ -59,6 +59,7 @@ KINDS = {
     "EMPTY": "type(x) is value, a container, and it has no items",
     "DICT_KEYS": "list(x) == value, same order, keys compared by identity or type and ==",
     "DICT_CONTAINS": "(key in x) == flag, value = (key, flag)",
+    "DICT_LACKS": "value is {name: None or a type}: for each, the name is not in x; or x holds a dict of that very type there, and it is empty",
     "SET_EQUALS": "x == value, an exact set/frozenset of constants",
     "TENSOR_MATCH": "value is a TensorSpec",
     "INT": "type(x) is int and fits in 64 bits; binds the symbol of this source, value = None",

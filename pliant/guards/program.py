@@ -336,6 +336,7 @@ SIMPLE: dict[str, tuple[int, Any]] = {
     "EQ_MATCH": (OP["EQ"], None),
     "DICT_KEYS": (OP["KEYS"], tuple),
     "DICT_CONTAINS": (OP["CONTAINS"], tuple),
+    "DICT_LACKS": (OP["LACKS"], None),
     "SET_EQUALS": (OP["SET_EQ"], None),
     "FUNCTION": (OP["FUNCTION"], tuple),
 }
@@ -402,6 +403,8 @@ class Describe:
         source, kind, value = self.labels[index], self.kinds[index], self.expected[index]
         if kind in MESSAGES:
             return index, None, f"{kind} failed: {MESSAGES[kind]}"
+        if kind == "DICT_LACKS":
+            return index, None, f"{name_of(source)}: {too_much(value, seen)}"
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
         return index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
@@ -436,6 +439,8 @@ def expectation(guard: Guard) -> Any:
         return f"the object at {v.name}"
     if kind == "EMPTY":
         return f"an empty {v.__name__}"
+    if kind == "DICT_LACKS":
+        return {k: None if t is None else t.__name__ for k, t in v.items()}
     if kind == "TYPE_ATTRS":
         return f"the same class attributes {', '.join(v)}"
     return FIXED[kind] if kind in FIXED else clip(repr_of(v))
@@ -448,6 +453,18 @@ def text_of(kind: str, value: Any) -> str:
         t = value()
         return type_text(t) if t is not None else "a class that is gone"
     return value if type(value) is str else clip(repr(value))
+
+
+def too_much(lacking: dict[str, str | None], seen: Any) -> str:
+    """What a dict holds that a DICT_LACKS did not expect."""
+    if not isinstance(seen, dict):
+        return f"a dict was expected, saw {type_text(type(seen))}"
+    for name, kind in lacking.items():
+        if kind is None and name in seen:
+            return f"DICT_LACKS expected no {name!r}, saw {clip(repr_of(seen[name]))}"
+        if kind is not None and (name not in seen or type(seen[name]).__name__ != kind or len(seen[name])):
+            return f"DICT_LACKS expected an empty {kind} as {name!r}, saw {clip(repr_of(seen[name])) if name in seen else 'nothing'}"
+    return "DICT_LACKS failed"
 
 
 MESSAGES = {

@@ -59,7 +59,9 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
                 continue
             theirs = o.owner if o.owner is not None else o.orig
             others.append(world.sources[id(theirs)])
-        others += [source for o, source in world.glimpsed.values() if type(o) is type(h.orig) and o is not h.orig]
+        others += [
+            above.source.key(k) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
+        ]
         if others:
             world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
 

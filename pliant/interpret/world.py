@@ -89,7 +89,7 @@ class StrideIs:
 class Shadow:
     """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
 
-    __slots__ = ("all", "copy", "keys_known", "located", "orig", "owner", "source")
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "located", "orig", "owner", "source")
 
     def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
         self.orig = orig
@@ -99,6 +99,8 @@ class Shadow:
         self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
         self.all = False
         self.keys_known = False
+        self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
+        self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 
 
 class World:
@@ -118,7 +120,7 @@ class World:
         self.module_holders: dict[Source, bool] = {}
         self.shadows: dict[int, Shadow] = {}
         self.by_copy: dict[int, Shadow] = {}
-        self.glimpsed: dict[tuple, tuple[Any, Source]] = {}  # (id of a shadow, key) -> an empty dict that needs no shadow of its own
+        self.glimpsed: dict[tuple, tuple[Any, Shadow]] = {}  # (id, key) of a shadow -> an empty dict that needs none
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
         self.guards: dict[tuple, Guard] = {}
@@ -462,7 +464,23 @@ class World:
     def absent(self, h: Shadow, k: Any) -> None:
         """The program relied on `k` not being in this dict."""
         if not dict.__contains__(h.orig, k):
-            self.guard(h.source, "DICT_CONTAINS", (k, False), k)
+            if type(k) is str:
+                self.lacking(h, k, None)
+            else:
+                self.guard(h.source, "DICT_CONTAINS", (k, False), k)
+
+    def lacking(self, h: Shadow, name: str, kind: type | None) -> None:
+        """The program relied on `name` not being in this dict, or on an empty dict of this kind there: one guard an instruction tells all."""
+        if name in h.lacks:
+            return
+        h.lacks[name] = kind
+        f = vm.frame
+        site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
+        g = h.lacks_here
+        if g is not None and g.site is site:
+            g.value[name] = kind
+        else:
+            g = h.lacks_here = self.guards[h.source, "DICT_LACKS", name] = Guard(h.source, "DICT_LACKS", {name: kind}, site)
 
     def is_empty(self, h: Shadow, k: Any) -> bool:
         """Whether the dict under `k` is empty and was not touched yet. Then its guard says enough, and it needs no shadow."""
@@ -473,9 +491,8 @@ class World:
         if seen is None:
             if type(v) not in DICTS or id(v) in self.by_copy:
                 return False
-            source = h.source.key(k)
-            self.guard(source, "EMPTY", type(v))
-            seen = self.glimpsed[id(h), k] = (v, source)
+            self.lacking(h, k, type(v))
+            seen = self.glimpsed[id(h), k] = (v, h)
         return seen[0] is v
 
     def present(self, h: Shadow, k: Any) -> None:

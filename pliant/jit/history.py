@@ -34,7 +34,7 @@ from pliant.jit.resume import origin_of
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
 SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may each want a graph, and then there is peace
 OTHERS = 3  # str, objects compared by identity, …
-STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS"}
+STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
 BREAKABLE = set(ACTIONS) - {"FOR_ITER"}
 TO_LOOP = {

@@ -93,6 +93,23 @@ bool parse_operand(Op op, PyObject *arg, Operand &x) {
         x.hash = PyObject_Hash(key);
         return x.hash != -1;
     }
+    case Op::LACKS: { // {name: None or the type of the empty dict under it}, as (name, type, name, type, ...)
+        if (!(x.object = PyTuple_New(2 * PyDict_GET_SIZE(arg)))) return false;
+        PyObject *k, *v;
+        Py_ssize_t pos = 0;
+        for (Py_ssize_t i = 0; PyDict_Next(arg, &pos, &k, &v); i += 2) {
+            if (!PyUnicode_CheckExact(k)) {
+                PyErr_SetString(PyExc_TypeError, "DICT_LACKS takes names");
+                return false;
+            }
+            PyObject *name = Py_NewRef(k);
+            PyUnicode_InternInPlace(&name);
+            PyTuple_SET_ITEM(x.object, i, name);
+            PyTuple_SET_ITEM(x.object, i + 1, Py_NewRef(v));
+            if (PyObject_Hash(name) == -1) return false; // from here on the string knows it
+        }
+        return true;
+    }
     case Op::CONST:
     case Op::IS_TYPE:
     case Op::IS_OBJECT: x.held.~Held(); new (&x.held) Held(arg); return true;

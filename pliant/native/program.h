@@ -16,8 +16,8 @@ namespace pliant {
     /* V[dst] = an integer of R[src] */                                                                                        \
     X(SIZE) X(STRIDE) X(OFFSET) X(BIND_INT)                                                                                    \
     /* checks of R[src] */                                                                                                     \
-    X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS) X(DISTINCT)       \
-    X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \
+    X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(LACKS) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS)          \
+    X(DISTINCT) X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \
     /* checks of the state, of variables */                                                                                    \
     X(STATE) X(VAR_EQ) X(VAR_SAME) X(RELATION) X(END)                                                                          \
     /* only in a snapshot: constants, the same root, the same dicts, the same class of a known object, known tensors */        \
@@ -51,7 +51,7 @@ struct TypeAttrs { // the class's version tag when all names were last looked up
 
 struct Operand { // whatever the instruction needs beside its numbers; owned by the program
     Held held;                           // CONST, IS_TYPE, IS_OBJECT
-    PyObject *object = nullptr;          // key, attribute name, EQ value, state, slow tensor spec
+    PyObject *object = nullptr;          // key, attribute name, EQ value, LACKS pairs, state, slow tensor spec
     Py_hash_t hash = 0;                  // of `object` as a dict key
     bool flag = false;                   // CONTAINS
     std::vector<Held> keys;              // KEYS; FUNCTION: code, defaults, kwdefaults

@@ -219,6 +219,7 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             } else ok = false;
             break;
         }
+        case Op::LACKS: ok = lacks(R[I->src], I->operand->object); break;
         case Op::SET_EQ: ok = set_equals(R[I->src], I->operand->object); break;
         case Op::TENSOR: ok = tensor_matches(R[I->src], *I->operand->tensor); break;
         case Op::TENSOR_SLOW:

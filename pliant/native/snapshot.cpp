@@ -156,6 +156,14 @@ class Builder {
         case Op::CONTAINS:
             if (!tie(i.src)) again(i);
             return;
+        case Op::LACKS: // the empty dicts hang on their own versions
+            if (!tie(i.src)) return again(i);
+            for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(i.operand->object); k += 2) {
+                PyObject *name = PyTuple_GET_ITEM(i.operand->object, k);
+                if (PyTuple_GET_ITEM(i.operand->object, k + 1) != Py_None)
+                    same_dict(nullptr, dict_get(R_[i.src], name, PyObject_Hash(name)), index_);
+            }
+            return;
         case Op::ALIAS:
             if (stable_[i.src] && stable_[i.number]) return;
             need(static_cast<int>(i.number));

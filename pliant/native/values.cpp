@@ -183,6 +183,17 @@ PyObject *dict_get(PyObject *dict, PyObject *key, Py_hash_t hash) {
     return v;
 }
 
+bool lacks(PyObject *dict, PyObject *pairs) {
+    if (!PyDict_Check(dict)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i += 2) {
+        PyObject *name = PyTuple_GET_ITEM(pairs, i), *type = PyTuple_GET_ITEM(pairs, i + 1);
+        PyObject *v = dict_get(dict, name, str_hash(name));
+        const bool so = type == Py_None ? !v : v && reinterpret_cast<PyObject *>(Py_TYPE(v)) == type && PyDict_GET_SIZE(v) == 0;
+        if (!so) return false;
+    }
+    return true;
+}
+
 PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     *searched = nullptr;
     PyTypeObject *t = Py_TYPE(o);

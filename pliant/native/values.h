@@ -47,6 +47,8 @@ PyObject **dict_slot(PyObject *o);
 // The dict of a class, module or instance (borrowed), NULL if there is none.
 PyObject *dict_of(PyObject *o);
 PyObject *dict_get(PyObject *dict, PyObject *key, Py_hash_t hash); // borrowed, NULL without exception
+// `pairs`: names, each with None (not in the dict) or a type (under it is a dict of just that type, without items)
+bool lacks(PyObject *dict, PyObject *pairs);
 Py_ssize_t raw_length(PyObject *o);                                // -1 when it is no container of the standard ones
 bool keys_match(PyObject *dict, const std::vector<Held> &keys);
 bool is_ordered_dict(PyObject *o);

@@ -47,6 +47,7 @@ VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "EMPTY": lambda v: f"an empty {v.__name__}",
     "DICT_KEYS": lambda v: f"keys {list(v)!r}",
     "DICT_CONTAINS": lambda v: f"{v[0]!r} {'in' if v[1] else 'not in'} it",
+    "DICT_LACKS": lambda v: ", ".join(f"no {k!r}" if t is None else f"an empty {t.__name__} as {k!r}" for k, t in v.items()),
     "SET_EQUALS": lambda v: f"== {v!r}",
     "TENSOR_MATCH": tensor_text,
     "INT": lambda v: "any int",

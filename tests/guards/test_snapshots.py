@@ -49,6 +49,7 @@ def guards_of(m):
     lin = here.key("_modules").key("lin")
     weight, bias = (lin.dict().key("_parameters").key(k) for k in ("weight", "bias"))
     buf = here.key("_buffers").key("buf")
+    hooks = collections.OrderedDict
     return [
         Guard(X, "TYPE_MATCH", Layer),
         Guard(here.key("scale"), "EQ_MATCH", m.scale),
@@ -61,6 +62,7 @@ def guards_of(m):
         Guard(X.attr("kind"), "EQ_MATCH", "layer"),
         Guard(lin.attr("__constants__"), "ID_MATCH", torch.nn.Linear.__constants__),
         Guard(here, "DICT_CONTAINS", ("forward", False)),
+        Guard(lin.dict(), "DICT_LACKS", {"forward": None, "_backward_hooks": hooks, "_forward_pre_hooks": hooks}),
         Guard(lin, "TYPE_MATCH", torch.nn.Linear),
         Guard(lin.dict().key("_forward_hooks"), "LENGTH", 0),
         Guard(lin.dict().key("_parameters"), "DICT_KEYS", ["weight", "bias"]),
@@ -109,6 +111,10 @@ BREAKS = {
     "another submodule class": lambda m: setattr(m, "lin", SubLinear(3, 3)),
     "submodule __class__": lambda m: setattr(m.lin, "__class__", SubLinear),
     "hook": lambda m: m.lin.register_forward_hook(lambda *a: None),
+    "hook in a dict known to be empty": lambda m: m.lin.register_forward_pre_hook(lambda *a: None),
+    "a dict known to be empty is gone": lambda m: delattr(m.lin, "_backward_hooks"),
+    "a dict known to be empty is another, and filled": lambda m: setattr(m.lin, "_forward_pre_hooks", {1: 1}),
+    "the submodule's own forward": lambda m: setattr(m.lin, "forward", lambda x: x),
     "parameter shape": lambda m: setattr(m.lin, "weight", torch.nn.Parameter(torch.zeros(4, 3))),
     "parameter dtype, in place": lambda m: m.double(),
     "parameter grad": lambda m: m.lin.weight.requires_grad_(False),
@@ -131,6 +137,7 @@ KEEPS = {
     "to the same": lambda m: m.to("cpu").float().train(),
     "copied dict": lambda m: setattr(m, "__dict__", dict(m.__dict__)),
     "new submodule of the class": lambda m: setattr(m, "lin", torch.nn.Linear(3, 3)),
+    "another empty dict": lambda m: setattr(m.lin, "_backward_hooks", type(m.lin._backward_hooks)()),
     "data": lambda m: setattr(m.lin.weight, "data", torch.zeros(3, 3)),
 }
 

@@ -1,138 +1,114 @@
-"""Single kernels: time, bytes a second over the machine's copy bandwidth, and the ratio to eager PyTorch.
+"""The kernel suite: every fusion of `fusions.py` under eager, torch.compile (Inductor, `dynamic=True`) and pliant's native backend.
 
-    python -m benchmarks.kernels [--threads 1] [--only softmax,sum] [--small]
+    python -m benchmarks.kernels [--quick] [--threads 1,2] [--dtypes f32,bf16] [--only softmax,gelu] [--json FILE] [--no-inductor]
 
-Each row is one kernel in loop IR with the eager program that it stands for; each is checked against eager before it is timed. Times are
-medians of interleaved runs on buffers that stay the same, so that page faults don't count.
+One fresh process with empty caches for each number of threads. Each answer is checked against eager's before it is timed. Times are
+medians of interleaved rounds in one process. Two figures for each system: of the *call* (guards, allocation, launch and all) and of the
+*kernels* alone, called again with the tensors of the last call, where nothing but kernels runs. Bytes are those of arguments and results,
+and their rate is compared with the machine's copy of as many bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import gc
+import importlib
+import json
+import math
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
+import pliant
+from benchmarks.fusions import FUSIONS, Args, Fusion
+from pliant import native
 from pliant.codegen.cpu import compile as cpu
-from pliant.lower.loops import Buffer, Kernel, Node, Store, sizes_of
 
-TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64, "i64": torch.int64, "bool": torch.bool}
-SMALL, LARGE = ((12, 40), (100, 300)), ((12, 40), (100, 300), (1000, 1000), (3000, 3000))
-
-
-class Row(NamedTuple):
-    """A kernel over an (m, n) nest. `shapes` of its buffers, as functions of (m, n); the last is the output."""
-
-    name: str
-    kernel: Kernel
-    shapes: tuple[Callable[[int, int], tuple[int, ...]], ...]
-    eager: Callable[..., torch.Tensor]
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+FIRST = (96, 160)  # the shape that is compiled
+QUICK = ((8, 16), (256, 384), (1000, 1000))
+SHAPES = ((8, 16), (32, 96), (256, 384), (1000, 1000), (2500, 4000))
+ROUNDS = 7
+FREE = ("aten::empty", "aten::as_strided", "aten::view", "aten::reshape", "aten::t", "aten::transpose", "aten::detach", "aten::resize_")
+Run = Callable[[], object]
 
 
-def load(k: int, strides: tuple, dtype: str) -> Node:
-    """In f32, whatever is kept in memory."""
-    n = Node("load", (), dtype, (k, strides, 0, ()))
-    return Node("cast", (n,), "f32") if dtype == "bf16" else n
+# -- the kernels of a compiled program, to call them alone --
 
 
-def op(name: str, *args: Node | float) -> Node:
-    return Node(name, tuple(a if isinstance(a, Node) else Node("const", (), "f32", (a,)) for a in args), "f32")
+class Recorder:
+    """Stands in for a kernel for one call, and keeps what it was called with."""
+
+    def __init__(self, kernel: Callable, calls: list[tuple[Callable, tuple]]) -> None:
+        self.kernel, self.calls = kernel, calls
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls.append((self.kernel, args))
+        return self.kernel(*args)
 
 
-def reduce(kind: str, n: Node, dtype: str = "f32") -> Node:
-    return Node("reduce", (n,), dtype, (kind,))
+def kernels_of_pliant() -> list[tuple[dict, str]]:
+    """The names in compiled functions that launchers are called by."""
+    spaces = [d for d in gc.get_objects() if type(d) is dict and "__builtins__" in d]
+    return [(d, k) for d in spaces for k, v in list(d.items()) if type(v) is native.Launcher]
 
 
-def kernel(name: str, dims: tuple, reduced: int, dtypes: list[str], strides: tuple, out: Node) -> Kernel:
-    buffers = [*(Buffer(d, False) for d in dtypes[:-1]), Buffer(dtypes[-1], True)]
-    node = Node("cast", (out,), dtypes[-1]) if out.dtype != dtypes[-1] else out
-    made = Kernel(name, dims, reduced, buffers, [Store(len(buffers) - 1, strides, 0, node)])
-    made.sizes = sizes_of(made)
-    return made
+def kernels_of_inductor() -> list[tuple[dict, str]]:
+    """The same for the modules that Inductor wrote."""
+    modules = importlib.import_module("torch._inductor.codecache").PyCodeCache.modules
+    return [(vars(m), k) for m in modules for k, v in list(vars(m).items()) if k.startswith("cpp_") and callable(v)]
 
 
-def full(m: int, n: int) -> tuple[int, ...]:
-    return (m, n)
+def alone(names: list[tuple[dict, str]], call: Run) -> Run | None:
+    """Runs just the kernels of a call; None where ATen computes part of it."""
+    with torch.autograd.profiler.profile(use_kineto=False) as seen:
+        call()
+    if any(e.name.startswith("aten::") and not e.name.startswith(FREE) for e in seen.function_events):
+        return None
+    calls: list[tuple[Callable, tuple]] = []
+    kept = [(space, name, space[name]) for space, name in names]
+    for space, name, kernel in kept:
+        space[name] = Recorder(kernel, calls)
+    try:
+        call()
+    finally:
+        for space, name, kernel in kept:
+            space[name] = kernel
+    if not calls:
+        return None
+    if len(calls) == 1:
+        kernel, args = calls[0]
+        return lambda: kernel(*args)
+
+    def run() -> None:
+        for kernel, args in calls:
+            kernel(*args)
+
+    return run
 
 
-def gelu(x: Node) -> Node:
-    return op("mul", op("mul", x, 0.5), op("add", op("erf", op("mul", x, 0.5**0.5)), 1.0))
+# -- time --
 
 
-def rows(dtype: str) -> Iterator[Row]:
-    """The suite for one dtype of memory."""
-    flat, row, column, every = ("n", 1), (0, 1), (1, 0), (0, 0)
-    x, y, z, w = (load(k, flat, dtype) for k in range(4))
-    same = torch.nn.functional
-
-    def pointwise(name: str, out: Node, count: int, eager: Callable[..., torch.Tensor], strides: tuple = flat) -> Row:
-        return Row(name, kernel(name, ("m", "n"), 0, [dtype] * (count + 1), strides, out), (full,) * (count + 1), eager)
-
-    yield pointwise("add", op("add", x, y), 2, lambda a, b: a + b)
-    yield pointwise("relu(2x+1)", op("maximum", op("add", op("mul", x, 2.0), 1.0), 0.0), 1, lambda a: torch.relu(2 * a + 1))
-    gated = op("mul", gelu(op("add", op("mul", x, y), z)), op("sigmoid", w))
-    yield pointwise("gelu(ab+c)*sigmoid(d)", gated, 4, lambda a, b, c, d: same.gelu(a * b + c) * torch.sigmoid(d))
-    yield pointwise("tanh", op("tanh", x), 1, torch.tanh)
-    yield pointwise("transpose", op("add", load(0, (1, "m"), dtype), 1.0), 1, lambda a: (a.reshape(a.shape[::-1]).t() + 1).contiguous())
-    biased = op("add", op("mul", x, load(1, row, dtype)), load(2, column, dtype))
-    shapes = (full, lambda m, n: (n,), lambda m, n: (m,), full)
-    yield Row("x*row+column", kernel("broadcast", ("m", "n"), 0, [dtype] * 4, flat, biased), shapes, lambda a, b, c: a * b + c[:, None])
-
-    def reduced(name: str, out: Node, count: int, eager: Callable[..., torch.Tensor]) -> Row:
-        return Row(name, kernel(name, ("m", "n"), 1, [dtype] * (count + 1), flat, out), (full,) * (count + 1), eager)
-
-    masked = op("add", x, y)
-    e = op("exp", op("sub", masked, reduce("max", masked)))
-    yield reduced("softmax(x+mask)", op("div", e, reduce("sum", e)), 2, lambda a, b: (a + b).softmax(-1))
-    count = Node("cast", (Node("size", (), "i64", ("n",)),), "f32")
-    d = op("sub", masked, op("div", reduce("sum", masked), count))
-    scale = op("rsqrt", op("add", op("div", reduce("sum", op("mul", d, d)), count), 1e-5))
-    yield reduced("layer_norm(x+residual)", op("mul", d, scale), 2, lambda a, b: same.layer_norm(a + b, a.shape[1:]))
-    shapes = (full, lambda m, n: (m,))
-    yield Row("sum(1)", kernel("sum1", ("m", "n"), 1, [dtype] * 2, (1,), reduce("sum", x)), shapes, lambda a: a.sum(1))
-    yield Row("max(1)", kernel("max1", ("m", "n"), 1, [dtype] * 2, (1,), reduce("max", x)), shapes, lambda a: a.amax(1))
-    places = kernel("argmax1", ("m", "n"), 1, [dtype, "i64"], (1,), reduce("argmax", x, "i64"))
-    yield Row("argmax(1)", places, shapes, lambda a: a.argmax(1))
-    down = load(0, (1, "n"), dtype)
-    columns = kernel("sum0", ("n", "m"), 1, [dtype] * 2, (1,), reduce("sum", down))
-    yield Row("sum(0)", columns, (full, lambda m, n: (n,)), lambda a: a.sum(0))
-    whole = kernel("sum", ("m", "n"), 2, [dtype] * 2, every, reduce("sum", x))
-    whole.stores[0].strides = ()
-    yield Row("sum", whole, (full, lambda m, n: ()), lambda a: a.sum())
-
-
-class Timed:
-    """A compiled kernel on its buffers."""
-
-    def __init__(self, row: Row, code: cpu.Code, index: int, m: int, n: int) -> None:
-        maker = torch.Generator().manual_seed(0)
-        self.code = code
-        dtypes = [TORCH[b.dtype] for b in row.kernel.buffers]
-        self.buffers = [torch.randn(s(m, n), generator=maker).to(d) for s, d in zip(row.shapes, dtypes)]
-        slots = [t.data_ptr() for t in self.buffers] + [{"m": m, "n": n}[k] for k in row.kernel.sizes]
-        self.context = (ctypes.c_int64 * len(slots))(*slots)
-        self.function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(code.addresses[index])
-        self.bytes = sum(t.numel() * t.element_size() for t in self.buffers)
-
-    def __call__(self) -> None:
-        assert self.function(ctypes.addressof(self.context)) == 0
-
-
-def seconds(runs: list[Callable[[], object]], budget: float = 0.12) -> list[float]:
+def seconds(runs: list[Run], budget: float) -> list[float]:
     """Median seconds of each, interleaved so that noise hits all alike."""
     counts = []
     for run in runs:
         run()
         begun = time.perf_counter()
         run()
-        counts.append(max(1, int(budget / 9 / max(time.perf_counter() - begun, 1e-7))))
+        counts.append(max(1, int(budget / ROUNDS / max(time.perf_counter() - begun, 1e-7))))
     samples: list[list[float]] = [[] for _ in runs]
-    for _ in range(9):
-        for run, count, into in zip(runs, counts, samples):
+    for _ in range(ROUNDS):
+        for run, count, into in zip(runs, counts, samples, strict=True):
             begun = time.perf_counter()
             for _ in range(count):
                 run()
@@ -140,36 +116,213 @@ def seconds(runs: list[Callable[[], object]], budget: float = 0.12) -> list[floa
     return [statistics.median(s) for s in samples]
 
 
-def copy_bandwidth(elements: int) -> float:
-    """Bytes a second, read and written, of copying that many floats into a buffer that is already there."""
-    a, b = torch.ones(elements), torch.ones(elements)
-    return 8 * elements / seconds([lambda: b.copy_(a)])[0]
+def copy_seconds(total: int, memo: dict[int, float]) -> float:
+    """Of a copy that moves `total` bytes, read and written, into a buffer that is already there."""
+    count = max(total // 8, 1)
+    if count not in memo:
+        a, b = torch.ones(count), torch.ones(count)
+        memo[count] = seconds([lambda: b.copy_(a)], 0.05)[0]
+    return memo[count]
+
+
+def bytes_of(values: Any) -> int:
+    """Of distinct memory: a broadcast argument counts once."""
+    flat = values if isinstance(values, (tuple, list)) else (values,)
+    return sum(t.numel() * t.element_size() for t in flat)
+
+
+def fresh(fn: Callable) -> Callable:
+    """The function with code of its own: compiled versions belong to code."""
+    assert isinstance(fn, types.FunctionType)
+    return types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+
+
+# -- one process --
+
+
+def caller(fn: Callable, args: list[torch.Tensor]) -> Run:
+    return lambda: fn(*args)
+
+
+def rows(fusion: Fusion, dtype: str, chosen: argparse.Namespace, memo: dict[int, float]) -> list[dict]:
+    """Every shape of one fusion, compiled once for all of them."""
+
+    def made(m: int, n: int) -> list[torch.Tensor]:
+        maker = Args(m, n, DTYPES[dtype])
+        return [getattr(maker, name)() for name in fusion.args]
+
+    compiled: dict[str, Callable] = {"eager": fusion.fn}
+    compile_s, kernels = {}, {}
+    native_before, kernels_before = cpu.times.total(), cpu.times.kernels
+    finders: dict[str, Callable[[], list[tuple[dict, str]]]] = {"pliant": kernels_of_pliant, "inductor": kernels_of_inductor}
+    for system in ("pliant", "inductor") if not chosen.no_inductor else ("pliant",):
+        before = {(id(space), name) for space, name in finders[system]()}
+        if system == "pliant":
+            compiled[system] = pliant.compile(fresh(fusion.fn), backend="native", strict=True, dynamic=True, fullgraph=True)
+        else:
+            compiled[system] = torch.compile(fresh(fusion.fn), dynamic=True, fullgraph=True)
+        first = made(*FIRST)
+        begun = time.perf_counter()
+        compiled[system](*first)
+        compile_s[system] = time.perf_counter() - begun
+        kernels[system] = [x for x in finders[system]() if (id(x[0]), x[1]) not in before]
+    codegen = cpu.times.total() - native_before
+    count = cpu.times.kernels - kernels_before
+    out = []
+    for m, n in QUICK if chosen.quick else SHAPES:
+        args = made(m, n)
+        want = fusion.fn(*args)
+        runs: dict[str, Run] = {}
+        for system, fn in compiled.items():
+            wrong = ""
+            try:
+                loose = 3e-2 if dtype == "bf16" else 2e-4
+                torch.testing.assert_close(fn(*args), want, rtol=loose, atol=loose)
+            except AssertionError as e:
+                wrong = str(e).splitlines()[0]
+            if wrong and system == "pliant":
+                raise AssertionError(f"{fusion.name} {dtype} {m}x{n}: {wrong}")
+            runs[system] = caller(fn, args)
+        for system in list(kernels):
+            only = alone(kernels[system], runs[system])
+            if only is not None:
+                runs[system + " kernel"] = only
+        moved = bytes_of(args) + bytes_of(want)
+        times = dict(zip(runs, seconds(list(runs.values()), chosen.budget), strict=True))
+        times["copy"] = copy_seconds(moved, memo)
+        out.append({
+            "name": fusion.name, "dtype": dtype, "shape": [m, n], "threads": torch.get_num_threads(), "bytes": moved, "seconds": times,
+            "compile_s": compile_s, "codegen_s": codegen, "kernels": count,
+        })  # fmt: skip
+    return out
+
+
+def work(chosen: argparse.Namespace) -> None:
+    """The rows of one process, as lines of JSON."""
+    torch.set_num_threads(int(chosen.threads))
+    memo: dict[int, float] = {}
+    suite = [f for f in FUSIONS if not chosen.only or any(part in f.name for part in chosen.only.split(","))]
+    with torch.no_grad():
+        for fusion in suite:
+            for dtype in chosen.dtypes.split(","):
+                try:
+                    for row in rows(fusion, dtype, chosen, memo):
+                        print(json.dumps(row), flush=True)
+                except Exception as e:  # one program that fails leaves the others their figures
+                    print(json.dumps({"name": fusion.name, "dtype": dtype, "error": f"{type(e).__name__}: {e}"[:400]}), flush=True)
+
+
+# -- the report --
+
+
+def better(row: dict, over: str, kind: str = "") -> float | None:
+    """Seconds of `over` for each second of pliant: above 1 pliant is faster. `kind`: "" for calls, " kernel" for kernels alone."""
+    t = row["seconds"]
+    one, two = t.get(over + kind), t.get("pliant" + kind)
+    return one / two if one and two else None
+
+
+def mean(values: list[float | None]) -> float:
+    kept = [math.log(v) for v in values if v]
+    return math.exp(sum(kept) / len(kept)) if kept else math.nan
+
+
+WIDTHS = {
+    "fusion": -24, "dtype": -6, "shape": -11, "thr": 4, "call us": 10, "kernel": 9, "of copy": 8, "x eager": 9, "x ind.": 8, "kernel x": 9,
+}  # fmt: skip
+
+
+def table_row(cells: Iterable[str]) -> str:
+    return "".join(f"{c:<{-w}}" if w < 0 else f"{c:>{w}}" for c, w in zip(cells, WIDTHS.values(), strict=True))
+
+
+def of_copy(row: dict) -> float:
+    t = row["seconds"]
+    return t["copy"] / (t.get("pliant kernel") or t["pliant"])
+
+
+def line(row: dict) -> str:
+    t = row["seconds"]
+    ratio = [better(row, "eager"), better(row, "inductor"), better(row, "inductor", " kernel")]
+    kernel = t.get("pliant kernel", math.nan) * 1e6
+    cells = [row["name"], row["dtype"], "x".join(map(str, row["shape"])), str(row["threads"]), f"{t['pliant'] * 1e6:.2f}", f"{kernel:.2f}"]
+    cells += [f"{of_copy(row):.2f}", *(f"{r:.2f}" if r else "-" for r in ratio)]
+    return table_row(cells) + (" *" if min((r for r in ratio[1:] if r), default=1) < 0.95 else "")
+
+
+def summary(found: list[dict]) -> str:
+    """Geometric means, and how many fall short, for each number of threads."""
+    out = []
+    for threads in sorted({r["threads"] for r in found}):
+        mine = [r for r in found if r["threads"] == threads]
+        calls, kernels = [better(r, "inductor") for r in mine], [better(r, "inductor", " kernel") for r in mine]
+        short = [sum(1 for v in values if v and v < 0.95) for values in (calls, kernels)]
+        counted = [sum(1 for v in values if v) for values in (calls, kernels)]
+        per = {(r["name"], r["dtype"]): r for r in mine}.values()
+        codegen = [r["codegen_s"] / r["kernels"] * 1e3 for r in per if r["kernels"]]
+        compiled = mean([r["compile_s"]["inductor"] / r["compile_s"]["pliant"] for r in per if "inductor" in r["compile_s"]])
+        out.append(
+            f"{threads} thread(s), geometric means: x eager {mean([better(r, 'eager') for r in mine]):.2f}, "
+            f"x Inductor {mean(calls):.2f} (call; {short[0]} of {counted[0]} below 0.95), "
+            f"{mean(kernels):.2f} (kernel; {short[1]} of {counted[1]} below 0.95); "
+            f"of copy bandwidth {mean([of_copy(r) for r in mine]):.2f}; "
+            f"code generation {statistics.median(codegen) if codegen else math.nan:.1f} ms a kernel (median), "
+            f"{max(codegen, default=math.nan):.1f} at most; first call {compiled:.0f}x sooner than Inductor's"
+        )
+        for dtype in sorted({r["dtype"] for r in mine}):
+            for shape in sorted({tuple(r["shape"]) for r in mine}):
+                here = [r for r in mine if r["dtype"] == dtype and tuple(r["shape"]) == shape]
+                ratios = [mean([better(r, *k) for r in here]) for k in (("eager",), ("inductor",), ("inductor", " kernel"))]
+                label = f"  {dtype} {shape[0]}x{shape[1]}"
+                out.append(f"{label:<18} x eager {ratios[0]:.2f}, x Inductor {ratios[1]:.2f} (call), {ratios[2]:.2f} (kernel)")
+    return "\n".join(out)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="parts of names, comma-separated")
-    parser.add_argument("--small", action="store_true", help="leave out what takes long")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", default="1", help="numbers, separated by commas (1)")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="three shapes, up to a million elements")
+    parser.add_argument("--budget", type=float, default=0.05, help="seconds for each measured figure")
+    parser.add_argument("--no-inductor", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    print(f"{'kernel':<24}{'dtype':<6}{'shape':<14}{'us':>10}{'GB/s':>8}{'of copy':>9}{'x eager':>9}")
-    for dtype in ("f32", "bf16"):
-        suite = [r for r in rows(dtype) if not chosen.only or any(part in r.name for part in chosen.only.split(","))]
-        code = cpu.load([r.kernel for r in suite])
-        for index, row in enumerate(suite):
-            for m, n in SMALL if chosen.small else LARGE:
-                timed = Timed(row, code, index, m, n)
-                timed()
-                tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == "bf16" else {"rtol": 1e-4, "atol": 1e-4}
-                *inputs, out = timed.buffers
-                want = row.eager(*inputs)
-                torch.testing.assert_close(out.reshape(want.shape), want, **tolerance)
-                ours, theirs = seconds([timed, lambda row=row, inputs=inputs: row.eager(*inputs)])
-                rate = timed.bytes / ours
-                copied = copy_bandwidth(max(timed.bytes // 8, 1))
-                figures = f"{ours * 1e6:>10.2f}{rate / 1e9:>8.1f}{rate / copied:>9.2f}{theirs / ours:>9.2f}"
-                print(f"{row.name:<24}{dtype:<6}{f'{m}x{n}':<14}{figures}", flush=True)
+    if chosen.worker:
+        work(chosen)
+        return
+    found, failed = [], []
+    print(table_row(WIDTHS))
+    for threads in chosen.threads.split(","):
+        with tempfile.TemporaryDirectory() as empty:
+            env = {
+                **os.environ, "PLIANT_CACHE_DIR": f"{empty}/pliant", "TORCHINDUCTOR_CACHE_DIR": f"{empty}/inductor",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": threads,
+            }  # fmt: skip
+            words = [w for w in sys.argv[1:] if w != "--worker"]
+            command = [sys.executable, "-m", "benchmarks.kernels", *words, "--worker", "--threads", threads]
+            noise = tempfile.TemporaryFile(mode="w+")  # the profiler's and compilers' chatter: shown if the process fails
+            with noise, subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=noise, text=True) as child:
+                assert child.stdout is not None
+                for text in child.stdout:
+                    if not text.startswith("{"):
+                        continue
+                    row = json.loads(text)
+                    if "error" in row:
+                        failed.append(row)
+                        print(f"{row['name']:<24}{row['dtype']:<6}{row['error']}", flush=True)
+                    else:
+                        found.append(row)
+                        print(line(row), flush=True)
+                if child.wait():
+                    noise.seek(0)
+                    raise SystemExit(noise.read()[-2000:] + f"the process for {threads} thread(s) ended with {child.returncode}")
+    if found:
+        print(summary(found))
+    if chosen.json:
+        with open(chosen.json, "w") as file:
+            json.dump({"torch": torch.__version__, "rows": found, "failed": failed}, file, indent=1)
 
 
 if __name__ == "__main__":

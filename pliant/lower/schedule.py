@@ -142,14 +142,14 @@ class Costs:
 
     def node(self, n: Node) -> float:
         if n.op == "load":
-            return self.access(n.strides, n.args, n.dtype, not n.predicated) + (2 if n.dtype in ("bf16", "f16") else 0)
+            return self.access(n.strides, n.args, n.dtype, not n.predicated) + (1 if n.dtype in ("bf16", "f16") else 0)
         if n.op in ("const", "size"):
             return 0
         if n.op in SCALARS:
             wide = 2 if n.dtype in ("f64", "i64") else 1
             return SCALARS[n.op].cost * wide * (3 if n.dtype == "f64" and SCALARS[n.op].cost > 10 else 1)
         if n.op == "cast":
-            return 5 if n.dtype in ("bf16", "f16") else 1
+            return 4 if n.dtype in ("bf16", "f16") else n.args[0].dtype != "bf16"
         return 1 if n.op != "reduce" else 2
 
     def tree(self, n: Node, memo: dict[int, float]) -> float:

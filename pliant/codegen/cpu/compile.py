@@ -37,6 +37,9 @@ class Times:
     kernels: int = 0
     from_disk: int = 0
 
+    def total(self) -> float:
+        return self.text + self.parse + self.emit + self.link
+
 
 times = Times()
 

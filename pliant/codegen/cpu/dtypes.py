@@ -1,7 +1,8 @@
 """How the dtypes of the loop IR look in LLVM: in memory, in registers, and every conversion.
 
-In registers f32 and f64 are themselves, integers are themselves (signedness is the operator's business), bool is i1, and bf16 and f16
-are their 16 bits, for nothing computes in them. Rounding is to nearest even, denormals are kept, NaN stays NaN.
+In registers f32 and f64 are themselves, integers are themselves (signedness is the operator's business), bool is i1, f16 is its 16 bits,
+for nothing computes in it, and bf16 is the f32 of the same value: what eager rounds between two operators is then rounded in place, and
+never narrowed and widened again. Rounding is to nearest even, denormals are kept, NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ import struct
 
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
-from pliant.lower.loops import DTYPES
+from pliant.lower.loops import DTYPES, Node
 
-# dtype -> type of a value; bool is i8 in memory.
+# dtype -> type of a value; bool is i8 in memory, bf16 its 16 bits.
 REGISTER = {
-    "f32": "float", "f64": "double", "bf16": "i16", "f16": "i16", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8",
+    "f32": "float", "f64": "double", "bf16": "float", "f16": "i16", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8",
     "bool": "i1",
 }  # fmt: skip
-MEMORY = {**REGISTER, "bool": "i8"}
+MEMORY = {**REGISTER, "bool": "i8", "bf16": "i16"}
 BYTES = {name: d.bits // 8 for name, d in DTYPES.items()}
 
 
 def constant(value: float | int | bool, dtype: str) -> Value:
     """A constant of a dtype, rounded as a conversion would."""
-    if dtype in ("bf16", "f16"):
+    if dtype == "bf16":
+        return const(as_bf16(float(value)), "float")
+    if dtype == "f16":
         return const(half_bits(float(value), dtype), "i16")
     return const(value, REGISTER[dtype])
+
+
+def as_bf16(value: float) -> float:
+    """The nearest number that bf16 has."""
+    return struct.unpack("f", struct.pack("I", half_bits(value, "bf16") << 16))[0]
 
 
 def half_bits(value: float, dtype: str) -> int:
@@ -47,11 +55,57 @@ def half_bits(value: float, dtype: str) -> int:
 
 
 def from_memory(b: Text, v: Value, dtype: str) -> Value:
+    if dtype == "bf16":
+        return b.bitcast(b.binary("shl", b.convert("zext", v, "i32"), const(16, "i32")), "float")
     return b.compare("ne", v, const(0, "i8")) if dtype == "bool" else v
 
 
 def to_memory(b: Text, v: Value, dtype: str) -> Value:
+    if dtype == "bf16":
+        return b.convert("trunc", b.binary("lshr", b.bitcast(v, "i32"), const(16, "i32")), "i16")
     return b.convert("zext", v, "i8") if dtype == "bool" else v
+
+
+def reinterpret(b: Text, v: Value, source: str, to: str) -> Value:
+    """The same bits in memory as a number of another dtype."""
+    return from_memory(b, b.bitcast(to_memory(b, v, source), MEMORY[to]), to)
+
+
+# What has no more bits than its operands have.
+EXACT = frozenset(("neg", "abs", "maximum", "minimum", "fmax", "fmin"))
+
+
+def fit_bf16(nodes: list[Node]) -> set[int]:
+    """ids of the nodes, given operands first, whose f32 values bf16 surely has, so that there is nothing to round."""
+    out: set[int] = set()
+    for n in nodes:
+        if n.op == "cast":
+            fits = n.args[0].dtype in ("bf16", "bool", "u8", "i8")
+        elif n.op == "const":
+            fits = isinstance(n.attrs[0], (int, float)) and as_bf16(float(n.attrs[0])) == n.attrs[0]
+        else:
+            fits = n.op == "where" or n.op in EXACT
+            fits = fits and all(id(a) in out for a in (n.args[1:] if n.op == "where" else n.args))
+        if fits:
+            out.add(id(n))
+    return out
+
+
+FOREIGN = frozenset(("fmod", "remainder", "floordiv", "bitcast"))
+"""Operators whose NaNs come from elsewhere: the C library, or any bits."""
+
+
+def plain_nans(nodes: list[Node]) -> set[int]:
+    """ids of the nodes, given operands first, whose NaNs are surely the processor's own or bf16's: the lower 16 bits of the f32 are 0."""
+    out: set[int] = set()
+    for n in nodes:
+        if n.op == "load":
+            plain = n.dtype not in ("f32", "f64")
+        else:
+            plain = n.op not in FOREIGN and all(id(a) in out for a in n.args)
+        if plain:
+            out.add(id(n))
+    return out
 
 
 def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
@@ -60,11 +114,11 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
         return v
     s, d = DTYPES[source], DTYPES[to]
     if source == "bf16":
-        return cast(b, widen_bf16(b, v), "f32", to, target)
+        return cast(b, v, "f32", to, target)
     if source == "f16":
         return cast(b, widen_f16(b, v, target), "f32", to, target)
     if to == "bf16":
-        return narrow_bf16(b, cast(b, v, source, "f32", target), target)
+        return round_bf16(b, cast(b, v, source, "f32", target))
     if to == "f16":
         return narrow_f16(b, cast(b, v, source, "f32", target), target)
     if to == "bool":
@@ -83,26 +137,13 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
     return v if d.bits == s.bits else b.convert("trunc", v, ty)
 
 
-def widen_bf16(b: Text, v: Value) -> Value:
-    return b.bitcast(b.binary("shl", b.convert("zext", v, "i32"), const(16, "i32")), "float")
-
-
-def narrow_bf16(b: Text, v: Value, target: Target) -> Value:
-    """The instruction of AVX-512 flushes denormals, which eager keeps: where there are any, by integer arithmetic."""
-    if not target.bf16 or v.lanes != 16:
-        return round_bf16(b, v)
-    fast = b.bitcast(b.convert("fptrunc", v, "bfloat"), "i16")
-    denormal = b.call("llvm.x86.avx512.fpclass.ps.512", "i1", 16, [v, "i32 32"], "")
-    return b.when(b.reduce_bits("or", denormal), lambda: [round_bf16(b, v)], [fast])[0]
-
-
-def round_bf16(b: Text, v: Value) -> Value:
+def round_bf16(b: Text, v: Value, plain: bool = False) -> Value:
+    """In integers: the instruction of AVX-512 flushes denormals, which eager keeps. `plain`: NaNs have no bits that are lost."""
     bits = b.bitcast(v, "i32")
-    high = b.binary("lshr", bits, const(16, "i32"))
-    odd = b.binary("and", high, const(1, "i32"))
-    rounded = b.binary("lshr", b.add(b.add(bits, const(0x7FFF, "i32")), odd), const(16, "i32"))
-    rounded = b.select(b.compare("uno", v, v), b.binary("or", high, const(0x40, "i32")), rounded)
-    return b.convert("trunc", rounded, "i16")
+    odd = b.binary("and", b.binary("lshr", bits, const(16, "i32")), const(1, "i32"))
+    up = b.add(b.add(bits, const(0x7FFF, "i32")), odd)
+    rounded = b.bitcast(b.binary("and", up, const(-0x10000, "i32")), "float")
+    return rounded if plain else b.select(b.compare("uno", v, v), const(math.nan, "float"), rounded)
 
 
 def widen_f16(b: Text, v: Value, target: Target) -> Value:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Hashable
 
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
-from pliant.codegen.cpu.dtypes import BYTES, cast, constant, from_memory
+from pliant.codegen.cpu.dtypes import BYTES, cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.scalars import scalar
 from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO, Sweeper
@@ -49,6 +49,7 @@ class Body:
         self.tiles: dict[int, Tile] = {}
         self.vector_bit = 0 if s.vector is None else 1 << s.vector
         self.homes = self.find_homes()
+        self.narrow, self.plain = fit_bf16(s.nodes), plain_nans(s.nodes)
         self.loads: dict[int, Access] = {}
         self.saved: dict[int, Access] = {}
         self.store_accesses: dict[int, Access] = {}
@@ -460,12 +461,15 @@ class Body:
         if n.op == "index":
             return self.index(n.attrs[0], frame)
         if n.op == "cast":
+            if n.dtype == "bf16" and id(n.args[0]) in self.narrow:
+                return frame.values[id(n.args[0])]
+            if n.dtype == "bf16" and n.args[0].dtype == "f32":
+                return round_bf16(b, frame.values[id(n.args[0])], id(n.args[0]) in self.plain)
             return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype, self.target)
         if n.op == "bounded":
             return self.bounded(n, frame)
         if n.op == "bitcast":
-            v = frame.values[id(n.args[0])]
-            return b.bitcast(v, constant(0, n.dtype).ty)
+            return reinterpret(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype)
         assert n.op != "reduce", "a reduction is a result of its sweep"
         return scalar(self.m, n.op, n.dtype, [(frame.values[id(a)], a.dtype) for a in n.args])
 

@@ -21,6 +21,7 @@ LN2 = math.log(2.0)
 LN2_HEAD32, LN2_TAIL32 = 0.693359375, -2.12194440054690583e-4
 LN2_HEAD64, LN2_TAIL64 = 0.6931471803691238, 1.9082149292705877e-10
 PIO2_HEAD, PIO2_TAIL = 1.5707963267948966, 6.123233995736766e-17
+PIO2_32 = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 # exp(r) = 1 + r + r^2 P(r), |r| <= ln(2)/2
 EXP32 = (0.4999999403953552, 0.1666652113199234, 0.04166826233267784, 0.00836867094039917, 0.0013820999301970005)
 EXPM1_32 = (0.5, 0.1666666567325592, 0.04166649281978607, 0.008333546109497547, 0.0013932321453467011, 0.00019761724979616702)
@@ -361,10 +362,24 @@ class Math:
         return self.log_ends(x, self.fma(self.log_of(m - 1.0, e * 0.0), 1 / LN2, e))
 
     def log1p(self, x: X) -> X:
-        wide = x.to("double")
-        e, m = self.mantissa(wide + 1.0)
-        f = self.where(e.compare("oeq", 0.0), wide, m - 1.0)  # x itself: 1 + x has lost bits
-        out = self.log_of(f, e).to("float")
+        """log(u) for u = 1 + x, and what that sum has lost."""
+        b = self.b
+        u = x + 1.0
+        t = u - x
+        lost = (x - (u - t)) + (1.0 - t)  # u + lost is 1 + x
+        moved = b.sub(b.bitcast(u.v, "i32"), const(0x3F3504F3, "i32"))  # as in `mantissa`; u is no denormal
+        whole = b.binary("ashr", moved, const(23, "i32"))
+        m = X(self, b.bitcast(b.sub(b.bitcast(u.v, "i32"), b.binary("shl", whole, const(23, "i32"))), "float"))
+        near = b.compare("eq", whole, const(0, "i32"))
+        f = self.where(near, x, m - 1.0)  # x itself: the sum has lost bits
+        e = X(self, b.convert("sitofp", whole, "float"))
+        down = b.sub(const(127, "i32"), b.intrinsic("smin", whole, b.splat(const(60, "i32"), whole.lanes)))  # 2**-e
+        d = lost * X(self, b.bitcast(b.binary("shl", down, const(23, "i32")), "float"))
+        d = self.where(near, 0.0, self.fma(-d, f, d))  # d / (1 + f), nearly
+        z = f * f
+        y = self.fma(e, LN2_TAIL32, self.poly(f, LOG32) * f * z)
+        y = self.fma(z, -0.5, y) + d
+        out = self.fma(e, LN2_HEAD32, f + y)
         out = self.where(x.compare("oeq", math.inf), math.inf, out)
         out = self.where(x.compare("oeq", -1.0), -math.inf, out)
         out = self.where(x.compare("oeq", 0.0), x, out)
@@ -396,20 +411,36 @@ class Math:
         r = self.exact_fma(n, -PIO2_TAIL, self.exact_fma(n, -PIO2_HEAD, x))
         return r, self.b.convert("fptosi", n.v, "i64")
 
-    def circular(self, x: X, name: str, near: Callable[[X], X]) -> X:
-        """`near` for |x| < 2**48; where a lane is beyond (or not finite), libm."""
+    def quadrant32(self, x: X) -> tuple[X, Value]:
+        """The same in f32, for |x| < 2**18. The first difference is exact: a multiple of 2**-23 below 1, or x itself."""
+        n = (x * (2 / math.pi)).rint()
+        r = x
+        for part in PIO2_32:
+            r = self.exact_fma(n, -part, r)
+        return r, self.b.convert("fptosi", n.v, "i32")
+
+    def circular(self, x: X, name: str, near: Callable[[X], X], limit: float = 2.0**48) -> X:
+        """`near` for |x| below the limit; where a lane is beyond (or not finite), libm."""
         b = self.b
-        inside = x.abs().compare("olt", 2.0**48)
+        inside = x.abs().compare("olt", limit)
         out = near(self.where(inside, x, 0.0))
         far = b.invert(b.reduce_bits("and", inside))
         slow = b.when(far, lambda: [self.libm(name, x).v], [out.v])
         return X(self, slow[0])
 
+    @property
+    def sine_limit(self) -> float:
+        return 2.0**18 if self.target.fma else 2.0**48
+
     def sine(self, x: X, turn: int) -> X:
         """sin(x + turn pi/2)."""
         b = self.b
-        r64, q64 = self.quadrant(x.to("double"))
-        r, q = r64.to("float"), b.add(b.convert("trunc", q64, "i32"), const(turn, "i32"))
+        if self.target.fma:
+            r, q = self.quadrant32(x)
+        else:
+            r64, q64 = self.quadrant(x.to("double"))
+            r, q = r64.to("float"), b.convert("trunc", q64, "i32")
+        q = b.add(q, const(turn, "i32")) if turn else q
         z = r * r
         sine = self.fma(r * z, self.poly(z, SIN32), r)
         cosine = self.fma(z * z, self.poly(z, COS32), self.fma(z, -0.5, 1.0))
@@ -419,11 +450,11 @@ class Math:
         return X(self, b.bitcast(b.binary("xor", b.bitcast(out.v, "i32"), sign), "float"))
 
     def sin(self, x: X) -> X:
-        out = self.circular(x, "sin", lambda x: self.sine(x, 0))
+        out = self.circular(x, "sin", lambda x: self.sine(x, 0), self.sine_limit)
         return self.where(x.compare("oeq", 0.0), x, out)
 
     def cos(self, x: X) -> X:
-        return self.circular(x, "cos", lambda x: self.sine(x, 1))
+        return self.circular(x, "cos", lambda x: self.sine(x, 1), self.sine_limit)
 
     def tan_near(self, x: X) -> X:
         b = self.b

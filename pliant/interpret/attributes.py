@@ -56,9 +56,30 @@ def lookup(cls: type, name: str) -> Any:
         return None
     world.lookups[key] = r
     # plain data on a class is guarded by value where it is read (`class_value`)
-    if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions and (r is UNSET or hasattr(type(r), "__get__")):
-        world.type_attr(cls, name, r)
+    if r is UNSET or hasattr(type(r), "__get__"):
+        if id(cls) in world.own_functions:
+            guard_bases(cls, name)
+        elif cls.__flags__ & HEAPTYPE:
+            world.type_attr(cls, name, r)
     return r
+
+
+def guard_bases(cls: type, name: str) -> None:
+    """What a class that the program made inherits: for each class of the outside, up to where `name` is found, what it gives."""
+    for b in cls.__mro__:
+        if id(b) not in vm.world.own_functions:
+            lookup(b, name)
+        if name in b.__dict__:
+            return
+
+
+def forget_lookups(name: str | None) -> None:
+    """A class that the program made has changed: attribute `name` (None: any) of it and its subclasses is looked up anew."""
+    world = vm.world
+    for c in world.own_classes:
+        for key in [name] if name is not None else [n for k, n in world.lookups if k is c]:
+            world.lookups.pop((c, key), None)
+            world.reads.pop((id(c), key), None)
 
 
 def dict_of(obj: Any, outside: bool) -> dict | None:
@@ -88,7 +109,8 @@ def missing(d: dict | None, name: str) -> None:
 def class_value(raw: Any, cls: type, name: str) -> Any:
     """A plain object found on a class: it belongs to the outside."""
     if id(cls) in vm.world.own_functions:
-        return raw
+        owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
+        return raw if id(owner) in vm.world.own_functions else class_value(raw, owner, name)
     return vm.world.locate(raw, S.const(cls).attr(name))
 
 
@@ -341,7 +363,7 @@ def super_getattr(sup: Any, name: str) -> Any:
         if name not in b.__dict__:
             continue
         raw = b.__dict__[name]
-        if b.__flags__ & HEAPTYPE:
+        if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
             vm.world.type_attr(b, name, raw)
         tr = type(raw)
         if tr is FunctionType:
@@ -357,7 +379,7 @@ def super_getattr(sup: Any, name: str) -> Any:
             if type(g) is FunctionType:
                 return vm.interp(g, (raw, obj, cls), {})
             return raw.__get__(None if obj is cls else obj, cls)
-        return vm.world.locate(raw, S.const(b).attr(name))
+        return class_value(raw, b, name)
     return getattr(sup, name)
 
 
@@ -436,6 +458,9 @@ TENSOR_LOOKUP: dict[str, Any] = {}
 OWN_TENSOR_SLOTS = {"vid", "trace", "pytype", "source", "sizes", "strides", "offset", "storage_id"}
 
 
+NAMES_OF_FUNCTIONS = ("__name__", "__qualname__")  # taken not to change
+
+
 def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     """`setattr(obj, name, value)`; `generic=True` is `object.__setattr__`."""
     t = type(obj)
@@ -456,14 +481,18 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if id(obj) in world.own_functions:
             setattr(obj, name, value)
             return
+        if name in NAMES_OF_FUNCTIONS and getattr(obj, name) == value:
+            return
         raise Break("PL0006", f"attribute {name!r} of function {obj.__qualname__}", clean=True)
     if isinstance(obj, type):
         if id(obj) in world.own_functions:
-            setattr(obj, name, value)
+            set_class_attribute(obj, name, value, generic)
             return
         raise Break("PL0006", f"attribute {name!r} of class {obj.__qualname__}", clean=True)
     if t is Opaque:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}", clean=True)
+    if isinstance(obj, enum.Enum) and obj.__dict__.get("_name_") is not None and id(t) in world.own_functions:
+        raise Break("PL0006", f"attribute {name!r} of a member of an enumeration made here", clean=True)
     if not generic:
         sa = lookup(t, "__setattr__")
         if type(sa) is FunctionType:
@@ -500,12 +529,27 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         object.__setattr__(obj, name, value)
 
 
+def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
+    """An attribute of a class that the program made; its metaclass may have a word in it."""
+    if not generic:
+        hook = lookup(type(cls), "__setattr__")
+        if type(hook) is FunctionType:
+            vm.interp(hook, (cls, name, value), {})
+            return
+    type.__setattr__(cls, name, value)
+    forget_lookups(name)
+
+
 def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     """`delattr(obj, name)`."""
     t = type(obj)
     world = vm.world
     if t is vm.traced_type:
         raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+    if isinstance(obj, type) and id(obj) in world.own_functions:
+        type.__delattr__(obj, name)
+        forget_lookups(name)
+        return
     if isinstance(obj, (ModuleType, type)) or (t is FunctionType and id(obj) not in world.own_functions):
         raise Break("PL0006", f"deleting attribute {name!r} of {obj!r}", clean=True)
     if not generic:

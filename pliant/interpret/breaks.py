@@ -126,7 +126,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0013": BreakInfo(
         "Class made while running",
-        "A `class` statement, or `type(name, bases, dict)`, runs a body of its own and makes an object that lives on.",
+        "A `class` statement is captured like other code, and the class is made anew in each call. Not so where the metaclass, the bases or"
+        " a decorator run code that is not interpreted, or where the class cannot be made again behind the graph.",
         ("Define the class at module level.",),
     ),
     "PL0014": BreakInfo(

@@ -466,6 +466,8 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     """`cls(*args, **kwargs)`."""
     meta = type(cls)
+    if issubclass(cls, type) and cls is not type:
+        return vm.make_class(cls, args, kwargs)
     if meta is not type:
         m = lookup(meta, "__call__")
         if type(m) is FunctionType and policy.python_kind(m) == "inline":
@@ -475,7 +477,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         new = new.__func__
     init = lookup(cls, "__init__")
     python_new, python_init = type(new) is FunctionType, type(init) is FunctionType
-    kind = policy.class_kind(cls)
+    kind = policy.class_kind(cls, id(cls) not in vm.world.own_functions)
     if kind == "skip":
         code, reason = policy.break_of(cls)
         raise Break(code, reason, clean=True)

@@ -21,6 +21,7 @@ from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
 from pliant.interpret import (  # noqa: F401  (they register themselves)
     checks,
+    classes,
     contextvars_,
     copies,
     datafield,

@@ -70,15 +70,6 @@ def type_of(o: Any) -> type:
     return str if t is LateText else t
 
 
-@lookaside(type)
-def l_type(args: tuple, kw: dict) -> Any:
-    if len(args) == 1 and not kw:
-        if type(args[0]).__name__ == "Opaque":
-            raise Break("PL0017", f"the type of {args[0].source.name}")
-        return type_of(args[0])
-    raise Break("PL0013", "a class made by type(name, bases, dict)", clean=True)
-
-
 def is_instance(o: Any, cls: Any) -> bool:
     """`isinstance` as the program sees it."""
     if isinstance(cls, tuple):
@@ -355,6 +346,8 @@ def l_locals(args: tuple, kw: dict) -> dict:
 
 def locals_of(f: Any) -> dict:
     """The names that `locals()` shows in frame `f`."""
+    if f.names is not None:
+        return f.names
     c = f.code
     names = [*c.co_varnames, *[x for x in c.co_cellvars if x not in c.co_varnames], *c.co_freevars]
     out = {}

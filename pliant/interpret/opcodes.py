@@ -158,7 +158,7 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     return got[1]
 
 
-@op("LOAD_DEREF", "LOAD_CLASSDEREF")
+@op("LOAD_DEREF")
 def load_deref(f: Any, i: int) -> None:
     f.stack.append(read_cell(f.fast[i], f, i))
 
@@ -224,11 +224,6 @@ def load_global(f: Any, a: tuple) -> None:
     if a[1]:
         f.stack.append(NULL)
     f.stack.append(v)
-
-
-@op("LOAD_NAME")
-def load_name(f: Any, name: str) -> None:
-    f.stack.append(global_value(f.globals, name))
 
 
 @op("STORE_GLOBAL")

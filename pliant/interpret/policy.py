@@ -259,12 +259,14 @@ def _builtin_policy(fn: Any) -> Policy:
 
 
 # -- classes -------------------------------------------------------------------------------------------------
-def class_policy(cls: type) -> Policy | None:
-    """How to construct `cls`; None where nothing is known of a C type."""
+def class_policy(cls: type, lasting: bool = True) -> Policy | None:
+    """How to construct `cls`; None where nothing is known of a C type. A class that is not `lasting` is not kept alive."""
     if _by_user:
         policy = _user(cls)
         if policy is not None:
             return policy
+    if not lasting:
+        return _class_policy(cls)
     try:
         return _classes[cls]
     except KeyError:
@@ -294,8 +296,11 @@ def _class_policy(cls: type) -> Policy | None:
 
 
 def _looks_like_c(cls: type) -> bool:
-    """A heap type of a C extension: none of its own attributes is Python code."""
-    return cls.__module__.startswith("torch._C") or not any(isinstance(v, types.FunctionType) for v in cls.__dict__.values())
+    """A heap type of a C extension: nothing of it, nor of the heap types that it comes from, is Python's."""
+    if cls.__module__.startswith("torch._C"):
+        return True
+    attributes = [(k, v) for c in cls.__mro__ if c.__flags__ & HEAPTYPE for k, v in c.__dict__.items()]
+    return not any(k == "__dict__" or isinstance(v, types.FunctionType) for k, v in attributes)
 
 
 def _python_class_policy(cls: type) -> Policy | None:
@@ -313,9 +318,9 @@ def _python_class_policy(cls: type) -> Policy | None:
     return INLINE
 
 
-def class_kind(cls: type) -> str | None:
+def class_kind(cls: type, lasting: bool = True) -> str | None:
     """The kind of constructing `cls`: None where nothing is known of a C type."""
-    policy = class_policy(cls)
+    policy = class_policy(cls, lasting)
     return policy.kind if policy is not None else None
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import operator
 import sys
+import types
+import typing
+from _abc import _abc_init
 from typing import Any
 
 
@@ -74,3 +78,101 @@ def globals_of(fn: Any) -> dict:
 def evaluate(fn: Any, source: Any, frame_function: Any, names: dict) -> Any:
     """`eval(source)` or `exec(source)` with the names of the frame that the program wrote it in."""
     return fn(source, frame_function.__globals__, names)
+
+
+# -- classes ------------------------------------------------------------------------------------------------------
+
+
+class _Quiet:
+    """A first base whose `__init_subclass__` does nothing; one for each layout that the real bases may have."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        pass
+
+
+class _QuietSlots:
+    __slots__ = ()
+    __init_subclass__ = _Quiet.__dict__["__init_subclass__"]
+
+
+class _QuietGeneric(typing.Generic[typing.TypeVar("_T")]):
+    __init_subclass__ = _Quiet.__dict__["__init_subclass__"]
+
+
+class _QuietABC(abc.ABC):  # noqa: B024
+    __init_subclass__ = _Quiet.__dict__["__init_subclass__"]
+
+
+QUIET = (_QuietSlots, _Quiet, _QuietGeneric, _QuietABC)
+
+
+def bare_class(meta: type, name: str, bases: tuple, ns: dict) -> Any:
+    """A class, made without `__set_name__`, `__init_subclass__` and the metaclass's own code having run. None if that cannot be done."""
+    late = {k: v for k, v in ns.items() if hasattr(type(v), "__set_name__")}
+    ns = {k: None if k in late else v for k, v in ns.items()}
+    cls = type.__new__(meta, name, bases, ns) if quiet(bases) else without_init_subclass(meta, name, bases, ns)
+    if cls is not None:
+        if issubclass(meta, abc.ABCMeta):
+            _abc_init(cls)
+        for k, v in late.items():
+            type.__setattr__(cls, k, v)
+    return cls
+
+
+def quiet(bases: tuple) -> bool:
+    """Whether making a subclass runs nobody's code."""
+    for b in bases:
+        for c in b.__mro__:
+            if "__init_subclass__" in c.__dict__:
+                if c is not object:
+                    return False
+                break
+    return True
+
+
+def without_init_subclass(meta: type, name: str, bases: tuple, ns: dict) -> Any:
+    classcell = ns.get("__classcell__")
+    for shim in QUIET:
+        try:
+            cls = type.__new__(meta, name, (shim, *bases), dict(ns))
+            cls.__bases__ = bases
+        except TypeError:
+            if type(classcell) is types.CellType:
+                classcell.__init__()  # type: ignore[misc]
+            continue
+        return cls
+    return None
+
+
+def make_enum(meta: Any, name: str, bases: tuple, pairs: tuple, kw: dict) -> type:
+    ns = meta.__prepare__(name, bases, **kw)
+    for k, v in pairs:
+        ns[k] = v
+    return meta(name, bases, ns, **kw)
+
+
+OWN = ("__dict__", "__weakref__", "_abc_impl")  # made with the class
+
+
+def class_content(cls: type) -> dict[str, Any]:
+    """The attributes of a class that it was given, in order."""
+    return {
+        k: v for k, v in vars(cls).items()
+        if k not in OWN and not (type(v) is types.MemberDescriptorType and v.__objclass__ is cls)
+    }  # fmt: skip
+
+
+def shell(meta: type, name: str, qualname: str, bases: tuple, names: tuple[str, ...], given: dict[str, Any]) -> type:
+    """A class with all its attributes in order, the values of most yet to come (`fill_class`)."""
+    cls = bare_class(meta, name, bases, {**dict.fromkeys(names), **given, "__qualname__": qualname})
+    return cls
+
+
+def fill_class(cls: type, content: dict[str, Any]) -> None:
+    for k, v in content.items():
+        type.__setattr__(cls, k, v)
+
+
+def set_slot(obj: Any, cls: type, name: str, value: Any) -> None:
+    """A slot of an instance, whatever its class says about attributes."""
+    cls.__dict__[name].__set__(obj, value)

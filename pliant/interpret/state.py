@@ -104,6 +104,7 @@ class VM:
     hashable: Callable
     type_of: Callable
     isinstance: Callable
+    make_class: Callable  # (metaclass, args, kwargs) -> class
     needed: Callable
 
     def __init__(self) -> None:

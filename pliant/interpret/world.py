@@ -132,7 +132,9 @@ class World:
         self.cells: dict[int, Source] = {}
         self.cell_values: dict[int, tuple] = {}
         self.cell_writes: dict[int, Any] = {}
-        self.own_functions: dict[int, Any] = {}
+        self.own_functions: dict[int, Any] = {}  # functions and classes that the program made
+        self.own_classes: list[type] = []
+        self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)

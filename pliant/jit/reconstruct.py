@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pliant.guards.source import Source
+from pliant.interpret import runtime
 from pliant.jit import support
 
 MAX_TEXT = 200  # longer literals are held as constants
@@ -281,7 +282,10 @@ class Builder:
                     held = member.__get__(value)
                 except AttributeError:
                     continue
-                self.emit(f"{self.constant(member, f'set_{attr}')}.__set__({name}, {self.ref(held)})")
+                if id(cls) in self.world.own_functions:
+                    self.emit(f"{self.constant(runtime.set_slot)}({name}, {self.ref(cls)}, {mangled!r}, {self.ref(held)})")
+                else:
+                    self.emit(f"{self.constant(member, f'set_{attr}')}.__set__({name}, {self.ref(held)})")
 
 
 def identifier(name: str) -> bool:

@@ -21,6 +21,7 @@ from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compile_guards
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
+from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import vm
 from pliant.jit import dims, modes, resume
 from pliant.jit.below import Below
@@ -142,6 +143,9 @@ class Region:
                     raise
                 return self.fall_back(code, record)
             except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
+                if isinstance(e, CannotReconstruct) and vm.world.own_classes and REFUSED not in record.refused:
+                    record.refused.add(REFUSED)  # perhaps because of a class that the capture made
+                    return RETRY
                 if self.config.strict:
                     raise InternalError(f"{where(code)}: {e}") from e
                 return self.fall_back(code, record, e)
@@ -159,7 +163,7 @@ class Region:
         """
 
         def hear(actual: BaseException | None) -> None:
-            if type(actual) is type(expected):
+            if type(actual) is type(expected) or made_anew(type(actual), type(expected)):
                 events.count("user_errors")
                 record.user_errors += 1
                 record.skip = (1 << min(record.user_errors, MOST_SKIPPED)) - 2
@@ -290,6 +294,11 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> 
         events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
     emitted.outputs = []  # they hold the whole trace
     events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
+
+
+def made_anew(a: type, b: type) -> bool:
+    """Whether two classes come from the same statement inside a function."""
+    return "<locals>" in a.__qualname__ and (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
 
 
 def where(code: CodeType) -> str:

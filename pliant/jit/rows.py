@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import tracebacks
+from pliant.interpret import runtime, tracebacks
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
@@ -176,6 +176,11 @@ def partial_literal(b: Builder, p: functools.partial) -> str:
     return f"{make}({b.refs((p.func, *p.args))}{kw})"
 
 
+def cached_property_after(b: Builder, p: functools.cached_property, name: str) -> None:
+    if p.attrname is not None:
+        b.emit(f"{name}.attrname = {p.attrname!r}")
+
+
 def bound_c_row(b: Builder, m: Any) -> Row:
     """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
     owner = m.__self__
@@ -298,6 +303,9 @@ ROWS: dict[type, Row] = {
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),
     property: call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)),
     staticmethod: call_row("staticmethod", lambda v: (v.__func__,)),
+    functools.cached_property: Row(
+        lambda b, p: f"{b.constant(functools.cached_property)}({b.ref(p.func)})", after=cached_property_after
+    ),
     classmethod: call_row("classmethod", lambda v: (v.__func__,)),
     **dict.fromkeys(map(type, (_d.keys(), _d.values(), _d.items())), Row()),
     **dict.fromkeys(ITERATORS, Row(reduced)),
@@ -339,13 +347,9 @@ def row_of(b: Builder, value: Any) -> Row:
     if choose is not None:
         return choose(b, value)
     if isinstance(value, type):
-        if id(value) in b.world.own_functions:
-            raise CannotReconstruct(f"the class {value.__qualname__}, which the program makes")
-        return CONSTANT
+        return OWN_CLASS if id(value) in b.world.own_functions else CONSTANT
     if isinstance(value, Enum):
-        return CONSTANT
-    if id(t) in b.world.own_functions:
-        raise CannotReconstruct(f"an instance of {t.__qualname__}, a class that the program makes")
+        return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT
     if isinstance(value, BaseException):
         return EXCEPTION
     for base, row in SUBCLASSES.items():
@@ -365,8 +369,44 @@ def plain_new(t: type) -> bool:
     return bool(t.__flags__ & HEAPTYPE)
 
 
+SHAPING = ("__slots__", "__module__", "__doc__", "__abstractmethods__")  # what a class must be made with
+
+
+def class_shell(b: Builder, cls: type) -> str:
+    made = b.world.remade.get(id(cls))
+    if made is not None:
+        fn, args, kw, _ = made
+        return f"{b.constant(fn)}({b.refs(args)}{f', **{{{b.pairs(kw)}}}' if kw else ''})"
+    content = runtime.class_content(cls)
+    given = {k: v for k, v in content.items() if k in SHAPING and k != "__abstractmethods__"}
+    bases = b.tuple(cls.__bases__)
+    parts = [class_of(b, cls), repr(cls.__name__), repr(cls.__qualname__), bases, repr(tuple(content)), f"{{{b.pairs(given)}}}"]
+    return f"{b.constant(runtime.shell, 'new_class')}({', '.join(parts)})"
+
+
+def class_fill(b: Builder, cls: type, name: str) -> None:
+    content = {k: v for k, v in runtime.class_content(cls).items() if k not in ("__slots__", "__module__", "__doc__")}
+    made = b.world.remade.get(id(cls))
+    if made is not None:
+        content = {k: v for k, v in content.items() if v is not made[3].get(k, made)}
+        for k in made[3].keys() - vars(cls).keys():
+            b.emit(f"{b.constant(type.__delattr__, 'delattr')}({name}, {k!r})")
+    if content:
+        b.emit(f"{b.constant(runtime.fill_class)}({name}, {{{b.pairs(content)}}})")
+
+
+OWN_MEMBER = Row(lambda b, v: f"{class_of(b, v)}({b.ref(v._value_)})")
+OWN_CLASS = Row(None, class_shell, class_fill)
+
+
+def class_of(b: Builder, v: Any) -> str:
+    """The class of a value: a constant, unless the program made it."""
+    t = type(v)
+    return b.ref(t) if id(t) in b.world.own_functions else b.constant(t)
+
+
 def instance_empty(b: Builder, v: Any) -> str:
-    return f"{b.constant(object.__new__, 'new')}({b.constant(type(v))})"
+    return f"{b.constant(object.__new__, 'new')}({class_of(b, v)})"
 
 
 INSTANCE = Row(None, instance_empty, Builder.attributes)
@@ -379,7 +419,7 @@ def subclass_row(base: type, fill: Callable[[Builder, Any, str], None]) -> Row:
         fill(b, v, name)
         b.attributes(v, name)
 
-    return Row(None, lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({b.constant(type(v))})", both)
+    return Row(None, lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)})", both)
 
 
 def defaultdict_fill(b: Builder, v: Any, name: str) -> None:
@@ -391,15 +431,15 @@ def tuple_literal(b: Builder, v: tuple) -> str:
     t = type(v)
     make = b.constant(t) if hasattr(t, "n_sequence_fields") else f"{b.constant(tuple.__new__, 'new_tuple')}"
     items = f"[{b.refs(tuple.__iter__(v))}]"
-    return f"{make}({items})" if hasattr(t, "n_sequence_fields") else f"{make}({b.constant(t)}, {items})"
+    return f"{make}({items})" if hasattr(t, "n_sequence_fields") else f"{make}({class_of(b, v)}, {items})"
 
 
 def value_literal(base: type) -> Callable[[Builder, Any], str]:
-    return lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({b.constant(type(v))}, {b.ref(base(v))})"
+    return lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)}, {b.ref(base(v))})"
 
 
 def deque_empty(b: Builder, v: Any) -> str:
-    return f"{b.constant(support.new_deque)}({b.constant(type(v))}, {b.ref(v.maxlen)})"
+    return f"{b.constant(support.new_deque)}({class_of(b, v)}, {b.ref(v.maxlen)})"
 
 
 def deque_fill(b: Builder, v: Any, name: str) -> None:
@@ -423,7 +463,7 @@ SUBCLASSES: dict[type, Row] = {
 def exception_empty(b: Builder, e: BaseException) -> str:
     base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
     given = base.__reduce__(e)[1]  # what OSError hides from `args`
-    return f"{b.constant(support.new_exception)}({b.constant(type(e))}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
+    return f"{b.constant(support.new_exception)}({class_of(b, e)}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
 
 
 def exception_fill(b: Builder, e: BaseException, name: str) -> None:

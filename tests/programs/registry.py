@@ -47,7 +47,6 @@ def program(*arg_sets: Any, world: bool = False, **options: Any) -> Callable:
 # Programs that still differ from eager, or from what was hoped for, and why.
 KNOWN = {
     "module_containers": "one graph break where none is needed, after certain other programs only",
-    "exceptions_as_objects": "a class statement inside a function is run by CPython: a graph break",
 }
 
 

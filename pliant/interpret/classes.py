@@ -1,0 +1,392 @@
+"""Classes that the program makes: `class` statements, `type(name, bases, dict)`, dataclasses.
+
+The body is interpreted over its namespace, then the class is made for real, out of stand-ins, and belongs to the capture as a list
+that the program builds does; what hooks it has (`__set_name__`, `__init_subclass__`, a metaclass written in Python) is interpreted.
+Where it outlives the frame, the emitted code makes a new one each time, from what the capture's one has become, without its hooks
+(`runtime.bare_class`): these have run. Enumerations and named tuples are made by their own makers, again each time. Other metaclasses
+that the interpreter does not follow are left to CPython: the graph breaks at the statement.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from typing import Any
+
+from pliant.guards import source as S
+from pliant.interpret import policy, runtime
+from pliant.interpret.attributes import forget_lookups, getattr_, lookup
+from pliant.interpret.binding import bind, make_frame, raise_binding_error
+from pliant.interpret.calls import call, native
+from pliant.interpret.capture import UNSET
+from pliant.interpret.decode import op
+from pliant.interpret.lookasides import lookaside, type_of
+from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
+from pliant.interpret.slots import delitem, getitem, setitem
+from pliant.interpret.state import Break, vm
+
+FunctionType = types.FunctionType
+PLAIN_METACLASSES = (type, abc.ABCMeta)
+HEAPTYPE = 1 << 9
+REFUSED = "classes"  # an earlier capture of this code found that it cannot make one of its classes again
+
+
+def refused(what: str) -> Break:
+    return Break("PL0013", what, clean=True)
+
+
+# -- the statement ---------------------------------------------------------------------------------------------
+@lookaside(builtins.__build_class__)
+def build_class(args: tuple, kw: dict) -> Any:
+    body, name, *given = args
+    if REFUSED in vm.refused:
+        raise refused("a class that cannot be made again by the code that follows the graph")
+    bases = resolve_bases(given)
+    kw = dict(kw)
+    meta = metaclass_of(bases, kw.pop("metaclass", None))
+    ns: Any = {}
+    prepare = lookup(type(meta), "__prepare__") if lookup(meta, "__prepare__") is UNSET else getattr_(meta, "__prepare__")
+    if type(prepare) is types.MethodType:
+        ns = call(prepare, (name, bases), kw)
+    loc = bind(body, (), {})
+    if loc is None:
+        raise_binding_error(body, (), {})
+        raise AssertionError
+    f = make_frame(body, loc)
+    f.names = ns
+    f.parent = vm.frame
+    vm.depth += 1
+    try:
+        cell = vm.run(f)
+    finally:
+        vm.depth -= 1
+    if bases != tuple(given):
+        setitem(ns, "__orig_bases__", tuple(given))
+    cls = make_class(meta, name, bases, ns, kw)
+    if isinstance(cls, type) and type(cell) is CellType:
+        held = content(cell)
+        if held is UNSET:
+            raise RuntimeError(f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated to type.__new__?")
+        if held is not cls:
+            raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
+    return cls
+
+
+def content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
+
+
+def resolve_bases(given: list) -> tuple:
+    """The bases of a class statement, `__mro_entries__` of what is no class asked."""
+    out: list[Any] = []
+    for b in given:
+        if isinstance(b, type):
+            out.append(b)
+            continue
+        if b is typing.NamedTuple:
+            out.append(NAMED_TUPLE)
+            continue
+        if type(b) is FunctionType:  # typing.TypedDict
+            raise refused(f"a class made by {b.__qualname__}")
+        entries = type(b).__mro_entries__(b, tuple(given)) if isinstance(b, types.GenericAlias) else mro_entries(b, tuple(given))
+        if type(entries) is not tuple:
+            raise TypeError("__mro_entries__ must return a tuple")
+        out.extend(entries)
+    return tuple(out)
+
+
+def mro_entries(b: Any, given: tuple) -> Any:
+    m = lookup(type(b), "__mro_entries__")
+    if m is UNSET:
+        return (b,)
+    return call(getattr_(b, "__mro_entries__"), (given,), {})
+
+
+def metaclass_of(bases: tuple, given: Any) -> type:
+    """The most derived metaclass; breaks where construction is not interpreted."""
+    meta = given if given is not None else type(bases[0]) if bases else type
+    if not isinstance(meta, type):
+        raise refused("a class made by a metaclass that is a function")
+    for b in bases:
+        t = type(b)
+        if issubclass(meta, t):
+            continue
+        if not issubclass(t, meta):
+            raise TypeError(
+                "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of all its bases"
+            )
+        meta = t
+    check_metaclass(meta)
+    return meta
+
+
+def check_metaclass(meta: type) -> None:
+    if meta in PLAIN_METACLASSES or meta in MAKERS:
+        return
+    for m in meta.__mro__:
+        if m in PLAIN_METACLASSES or m is object:
+            continue
+        if not m.__flags__ & HEAPTYPE or "__module__" not in m.__dict__ or not interpreted(m) or "mro" in m.__dict__:
+            raise refused(f"a class made by the metaclass {m.__qualname__}")
+
+
+def interpreted(cls: type) -> bool:
+    """Whether the methods of a class are the program's own, or at least are interpreted like its own."""
+    functions = [v.__func__ if type(v) in (classmethod, staticmethod) else v for v in vars(cls).values()]
+    rule = policy.modules.module_policy(cls.__module__).kind
+    return rule == "inline" and all(policy.python_kind(f) == "inline" for f in functions if type(f) is FunctionType)
+
+
+def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
+    """`meta(name, bases, ns, **kw)`."""
+    if meta in PLAIN_METACLASSES:
+        return new_class(meta, name, bases, ns, kw)
+    maker = MAKERS.get(meta)
+    if maker is not None:
+        return maker(meta, name, bases, ns, kw)
+    if type(meta) is not type:
+        raise refused("a class made by a metaclass that has one itself")
+    new, init = lookup(meta, "__new__"), lookup(meta, "__init__")
+    python_new = new.__func__ if type(new) is staticmethod else new
+    cls = call(python_new, (meta, name, bases, ns), kw) if type(python_new) is FunctionType else new_class(meta, name, bases, ns, kw)
+    if isinstance(cls, meta) and type(init) is FunctionType:
+        call(init, (cls, name, bases, ns), kw)
+    return cls
+
+
+def call_metaclass(meta: type, args: tuple, kw: dict) -> Any:
+    """`Meta(name, bases, namespace)`."""
+    if len(args) != 3 or REFUSED in vm.refused or any(not isinstance(b, type) for b in args[1]):
+        raise refused(f"a class made by calling {meta.__qualname__}")
+    return make_class(metaclass_of(args[1], meta), *args, kw)
+
+
+# -- the class -------------------------------------------------------------------------------------------------
+def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
+    """`type.__new__`: the class without its hooks, then its hooks."""
+    world = vm.world
+    world.all(ns)
+    content = dict(ns)
+    if not all(type(k) is str for k in content):
+        raise refused("a class whose namespace has keys that are no names")
+    cls = runtime.bare_class(meta, name, bases, content)
+    if cls is None:
+        raise refused(f"the class {name}, whose bases have an __init_subclass__ that cannot be called apart from making it")
+    world.own_functions[id(cls)] = cls
+    world.own_classes.append(cls)
+    for key, v in content.items():
+        hook = lookup(type(v), "__set_name__")
+        if type(hook) is FunctionType:
+            try:
+                call(hook, (v, cls, key), {})
+            except Exception as e:
+                raise RuntimeError(f"Error calling __set_name__ on {type(v).__name__!r} instance {key!r} in {name!r}") from e
+    hook = getattr_(super(cls, cls), "__init_subclass__")
+    if type(hook) is types.BuiltinMethodType:
+        hook(**kw)
+    else:
+        call(hook, (), kw)
+    return cls
+
+
+def l_type_new(args: tuple, kw: dict) -> Any:
+    meta, *rest = args
+    if len(rest) == 1 and meta is type:
+        return type_of(rest[0])
+    name, bases, ns = rest
+    check_metaclass(meta)
+    if metaclass_of(bases, meta) is not meta:
+        raise refused("a class made by another metaclass than that of its bases")
+    return new_class(meta, name, bases or (object,), ns, kw)
+
+
+lookaside(type.__new__, abc.ABCMeta.__new__)(l_type_new)
+
+
+@lookaside(type)
+def l_type(args: tuple, kw: dict) -> Any:
+    if len(args) == 1 and not kw:
+        if type(args[0]).__name__ == "Opaque":
+            raise Break("PL0017", f"the type of {args[0].source.name}")
+        return type_of(args[0])
+    if len(args) != 3:
+        raise TypeError("type() takes 1 or 3 arguments")
+    name, bases, ns = args
+    if "__module__" not in ns:
+        setitem(ns, "__module__", vm.frame.globals["__name__"])  # as CPython does, from the calling frame
+    return call_metaclass(type, (name, bases or (object,), ns), kw)
+
+
+# -- classes with makers of their own ----------------------------------------------------------------------------
+NAMED_TUPLE: type = typing.NamedTuple.__mro_entries__((typing.NamedTuple,))[0]  # type: ignore[attr-defined]
+RUN_AT_CREATION = {"__new__", "__init__", "__init_subclass__", "__set_name__", "__classcell__", "_generate_next_value_", "__prepare__"}
+PLAIN_VALUES = (int, float, complex, str, bytes, bool, type(None))
+
+
+def remade(cls: type, fn: Any, args: tuple, kw: dict) -> type:
+    """`cls` was made by `fn(*args, **kw)`, which depends on its arguments alone: so will be the one of the emitted code."""
+    world = vm.world
+    world.own_functions[id(cls)] = cls
+    world.own_classes.append(cls)
+    world.remade[id(cls)] = (fn, args, kw, dict(vars(cls)))
+    return cls
+
+
+def make_named_tuple(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> type:
+    if bases != (NAMED_TUPLE,) or kw or "__classcell__" in ns or any(hasattr(type(v), "__set_name__") for v in ns.values()):
+        raise refused("a named tuple with other bases, or with methods that use super()")
+    return remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {})
+
+
+def make_enum(meta: Any, name: str, bases: tuple, ns: Any, kw: dict) -> type:
+    """An enumeration whose members are plain values: no code of the program runs while it is made."""
+    for b in bases:
+        if id(b) in vm.world.own_functions or not (b in (int, str, float) or b.__module__ == "enum"):
+            raise refused("an enumeration with a base of the program's own")
+    prepared = meta.__prepare__(name, bases)
+    runs = any(k in RUN_AT_CREATION and ns[k] is not prepared.get(k) for k in ns)
+    if runs or any(type(ns[k]) not in PLAIN_VALUES for k in ns._member_names):
+        raise refused("an enumeration that runs code of its own when it is made, or whose values are no constants")
+    pairs = tuple(ns.items())
+    return remade(runtime.make_enum(meta, name, bases, pairs, kw), runtime.make_enum, (meta, name, bases, pairs, kw), {})
+
+
+MAKERS: dict[type, Any] = {type(NAMED_TUPLE): make_named_tuple, enum.EnumMeta: make_enum}
+
+
+@lookaside(collections.namedtuple)
+def l_namedtuple(args: tuple, kw: dict) -> type:
+    kw = dict(kw)
+    kw.setdefault("module", vm.frame.globals.get("__name__", "__main__"))  # CPython looks at the calling frame
+    return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)
+
+
+def enum_maker(cls: Any) -> Any:
+    def make(args: tuple, kw: dict) -> Any:
+        if len(args) == 1 and not kw:
+            return native(cls, args, kw)
+        if "names" not in kw and len(args) < 2 or "type" in kw:
+            raise refused("an enumeration made by a call of another kind")
+        kw = dict(kw)
+        kw.setdefault("module", vm.frame.globals.get("__name__"))  # CPython looks at the calling frame
+        world = vm.world
+        for a in (*args, *kw.values()):
+            world.deep(a)
+        return remade(cls(*args, **kw), cls, args, kw)
+
+    return make
+
+
+for _cls in (enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag):
+    lookaside(_cls)(enum_maker(_cls))
+
+
+# -- dataclasses -----------------------------------------------------------------------------------------------
+PROCESS = dataclasses._process_class  # type: ignore[attr-defined]
+FIELDS = "__dataclass_fields__"
+
+
+@lookaside(PROCESS)
+def l_process_class(args: tuple, kw: dict) -> Any:
+    """What `@dataclass` does to a class: it writes code from the names of fields, so CPython does it, on the capture's class."""
+    world = vm.world
+    cls = args[0]
+    options = bind(PROCESS, args, kw)
+    if id(cls) not in world.own_functions or options is None or options[-2]:  # weakref_slot; slots=True makes yet another class
+        raise refused("a dataclass made of a class of the outside")
+    if options[PROCESS.__code__.co_varnames.index("slots")]:
+        raise refused("a dataclass with slots")
+    known = set(map(id, vars(cls).values()))
+    for name in vars(cls).get("__annotations__", ()):
+        v = vars(cls).get(name)
+        if not (v is None or isinstance(v, (dataclasses.Field, int, float, str, bool, types.MemberDescriptorType, *MUTABLE))):
+            raise refused("a dataclass with a default that is no plain value")
+    for b in cls.__mro__:
+        if b is not cls and id(b) not in world.own_functions and FIELDS in b.__dict__:
+            lookup(b, FIELDS)
+            world.guard(S.const(b).attr(FIELDS), "ID_MATCH", b.__dict__[FIELDS])
+    if vm.frame is not None:
+        vm.frame.tail = False
+    PROCESS(*args, **kw)
+    forget_lookups(None)
+    for v in vars(cls).values():
+        fn = v.fget if type(v) is property else v
+        if id(v) not in known and type(fn) is FunctionType:
+            world.own_functions[id(fn)] = fn
+    return cls
+
+
+MUTABLE = (list, dict, set)  # refused by dataclasses itself
+
+
+@lookaside(functools.cached_property)
+def l_cached_property(args: tuple, kw: dict) -> Any:
+    return functools.cached_property(*args, **kw)  # its constructor makes a lock
+
+
+# -- names in the body -----------------------------------------------------------------------------------------
+def load_name(f: Any, name: str) -> None:
+    if f.names is not None:
+        if type(f.names) is dict:
+            if name in f.names:
+                f.stack.append(f.names[name])
+                return
+        else:
+            try:
+                f.stack.append(getitem(f.names, name))
+                return
+            except KeyError:
+                pass
+    f.stack.append(global_value(f.globals, name))
+
+
+def store_name(f: Any, name: str) -> None:
+    if f.names is None:
+        raise Break("PL0009", "the instruction STORE_NAME")
+    if type(f.names) is dict:
+        f.names[name] = f.stack[-1]
+    else:
+        setitem(f.names, name, f.stack[-1])
+    f.stack.pop()
+
+
+def delete_name(f: Any, name: str) -> None:
+    if f.names is None:
+        raise Break("PL0009", "the instruction DELETE_NAME")
+    try:
+        delitem(f.names, name)
+    except KeyError:
+        raise NameError(f"name {name!r} is not defined") from None
+
+
+def load_classderef(f: Any, i: int) -> None:
+    name = cell_name(f, i)
+    if f.names is not None and vm.contains(f.names, name):
+        f.stack.append(getitem(f.names, name))
+        return
+    load_deref(f, i)
+
+
+def setup_annotations(f: Any, a: Any) -> None:
+    if f.names is None:
+        raise Break("PL0009", "the instruction SETUP_ANNOTATIONS")
+    if not vm.contains(f.names, "__annotations__"):
+        setitem(f.names, "__annotations__", {})
+
+
+op("LOAD_NAME")(load_name)
+op("STORE_NAME")(store_name)
+op("DELETE_NAME")(delete_name)
+op("LOAD_CLASSDEREF")(load_classderef)
+op("SETUP_ANNOTATIONS")(setup_annotations)
+vm.make_class = call_metaclass
+__all__ = ["build_class", "new_class"]

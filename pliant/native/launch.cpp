@@ -6,6 +6,7 @@
 namespace pliant {
 
 constexpr Py_ssize_t kMaxArgs = 1024; // on the stack: only what is used is touched
+constexpr int64_t kSmall = 8192;      // elements that take less time than letting other threads run
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kFirstIndex = 0x40000001;
 
 struct Launcher {
@@ -43,7 +44,21 @@ static bool address_of(PyObject *t, int64_t itemsize, int64_t &out) {
     return !PyErr_Occurred();
 }
 
-// launcher(*tensors, *sizes): fills the context and runs the kernel without the GIL.
+// Elements of a tensor; many, if that is not known.
+static int64_t elements_of(PyObject *t) {
+    if (!layout.ok) return kSmall;
+    const char *im = impl_of(t);
+    const int64_t nd = ndim_of(im), *sizes = sizes_of(im, nd);
+    int64_t n = 1;
+    for (int64_t d = 0; d < nd; d++) {
+        if (sizes[d] >= kSmall) return kSmall;
+        n *= sizes[d];
+        if (n >= kSmall) return kSmall;
+    }
+    return n;
+}
+
+// launcher(*tensors, *sizes): fills the context and runs the kernel, without the GIL unless all tensors are small.
 static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     auto *k = reinterpret_cast<Launcher *>(self);
     const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
@@ -51,16 +66,23 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
         return PyErr_Format(PyExc_TypeError, "a kernel of %zd tensors and %zd sizes was called with %zd arguments", k->buffers, k->sizes, n);
     int64_t ctx[kMaxArgs];
     const char *itemsizes = PyBytes_AS_STRING(k->itemsizes);
-    for (Py_ssize_t i = 0; i < k->buffers; i++)
+    int64_t work = 0;
+    for (Py_ssize_t i = 0; i < k->buffers; i++) {
         if (!address_of(args[i], itemsizes[i], ctx[i])) return nullptr;
+        if (work < kSmall) work += elements_of(args[i]);
+    }
     for (Py_ssize_t i = k->buffers; i < n; i++) {
         ctx[i] = PyLong_AsLongLong(args[i]);
         if (ctx[i] == -1 && PyErr_Occurred()) return nullptr;
     }
     int32_t status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = k->kernel(ctx);
-    Py_END_ALLOW_THREADS;
+    if (work < kSmall) {
+        status = k->kernel(ctx);
+    } else {
+        Py_BEGIN_ALLOW_THREADS;
+        status = k->kernel(ctx);
+        Py_END_ALLOW_THREADS;
+    }
     if (status) return raise(status);
     Py_RETURN_NONE;
 }

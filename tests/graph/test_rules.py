@@ -302,3 +302,48 @@ def test_rule_gives_what_eager_gives(label: str) -> None:
 def test_the_tables_do_not_overlap_by_accident() -> None:
     """`index.Tensor` has both: its handler expands masks and then uses the rule."""
     assert set(RULES) & set(HANDLERS) == {aten.index.Tensor}
+
+
+DEMANDS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), [(4, 6), (6,), (6,)]),
+    "layer_norm over two": (lambda x, w, b: F.layer_norm(x, x.shape[-2:], w, b), [(4, 6, 3), (6, 3), (6, 3)]),
+    "rms_norm": (lambda x, w: F.rms_norm(x, x.shape[-1:], w), [(4, 6), (6,)]),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(4, 6, 3), (6,), (6,)]),
+    "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), [(4, 6, 3), (6,), (6,), (6,), (6,)]),
+    "linear": (lambda x, w, b: F.linear(x, w, b), [(4, 6), (3, 6), (3,)]),
+    "bmm": (torch.bmm, [(5, 4, 6), (5, 6, 3)]),
+    "cat": (lambda x, y: torch.cat((x, y), 1), [(4, 6, 3), (4, 5, 3)]),
+    "conv1d": (lambda x, w, b: F.conv1d(x, w, b), [(4, 6, 9), (7, 6, 3), (7,)]),
+    "conv_transpose1d": (lambda x, w, b: F.conv_transpose1d(x, w, b), [(4, 6, 9), (6, 7, 3), (7,)]),
+}
+
+
+@pytest.mark.parametrize("name", DEMANDS)
+def test_what_eager_demands_of_parameters_is_a_fact(name: str) -> None:
+    """Each parameter made one longer, where it must not be: eager refuses it, and so do the guards."""
+    fn, shapes = DEMANDS[name]
+    captured = Captured(fn, [torch.rand(s) for s in shapes], dynamic=lambda x, d, s: True)
+    refused = 0
+    for i, shape in enumerate(shapes[1:], 1):
+        for d in range(len(shape)):
+            other = [torch.rand(s if j != i else (*s[:d], s[d] + 1, *s[d + 1 :])) for j, s in enumerate(shapes)]
+            env: dict[str, int] = {}
+            fits = all([bind(t, r, env) for (t, _), r in zip(captured.inputs, other)]) and holds(captured.scope, env)
+            if attempt(fn, other) is None:
+                assert not fits, (shape, d)
+                refused += 1
+            else:
+                assert fits, (shape, d)
+    assert refused
+
+
+def test_parts_of_a_pinned_size_ask_nothing() -> None:
+    captured = Captured(lambda x: x.unbind(0), [torch.rand(7, 3)], dynamic=lambda x, d, s: d == 0)
+    scope, x = captured.scope, captured.inputs[0][0]
+    assert len(captured.out) == 7
+    answers = len(scope.known)
+    with captured.trace.recording():
+        parts = [x.select(0, 3), x[-1], x[2:], x[:-1], *x.split(2)]
+    assert len(scope.known) == answers
+    assert [tuple(map(int, p.sizes)) for p in parts] == [(3,), (3,), (5, 3), (6, 3), (2, 3), (2, 3), (2, 3), (1, 3)]
+    assert len(scope.guards) == 1

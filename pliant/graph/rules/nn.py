@@ -28,6 +28,13 @@ def statistics(x: TracedTensor, *params: Any) -> torch.dtype | None:
     return x.dtype if known and found <= {x.dtype} else None
 
 
+def shaped(trace: Any, shape: Any, *params: Any) -> bool:
+    """Whether parameters, those that are there, have this shape, as eager demands: of sizes that only a call knows, a fact from here on."""
+    return all([
+        t is None or (len(t.sizes) == len(shape) and all([require_equal(trace, a, b) for a, b in zip(t.sizes, shape)])) for t in params
+    ])  # fmt: skip
+
+
 @rule("native_layer_norm")
 def layer_norm(trace: Any, x: TracedTensor, normalized_shape: list, weight: Any, bias: Any, eps: float) -> Any:
     n = len(x.sizes) - len(normalized_shape)
@@ -35,6 +42,8 @@ def layer_norm(trace: Any, x: TracedTensor, normalized_shape: list, weight: Any,
     if n < 0 or of is None:
         return NotImplemented
     if not all([require_equal(trace, a, b) for a, b in zip(x.sizes[n:], normalized_shape)]):
+        return NotImplemented
+    if not shaped(trace, normalized_shape, weight, bias):
         return NotImplemented
     stat = (*x.sizes[:n], *(1,) * len(normalized_shape))
     return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, of, x.device), new(trace, stat, of, x.device)
@@ -57,7 +66,7 @@ def layer_norm_backward(
 @rule("native_group_norm")
 def group_norm(trace: Any, x: TracedTensor, weight: Any, bias: Any, n: Any, c: Any, hw: Any, group: int, eps: float) -> Any:
     of = statistics(x, weight, bias)
-    if not x.dense or of is None:
+    if not x.dense or of is None or not shaped(trace, (c,), weight, bias):
         return NotImplemented
     stat = (n, group)
     return new(trace, x.sizes, x.dtype, x.device), new(trace, stat, of, x.device), new(trace, stat, of, x.device)
@@ -67,7 +76,7 @@ def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: A
     """(output, mean, 1/std); the last two are empty unless training."""
     n = len(x.sizes)
     of = statistics(x, weight, bias, *running)
-    if n < 2 or of is None:
+    if n < 2 or of is None or not shaped(trace, (x.sizes[1],), weight, bias, *running):
         return NotImplemented
     if n not in (4, 5) or is_packed(x) or not is_packed(x, True):
         out = new(trace, x.sizes, x.dtype, x.device)
@@ -124,6 +133,8 @@ def convolution(
             return NotImplemented
         space.append(out)
     features = weight.sizes[1] * groups if transposed else weight.sizes[0]
+    if not shaped(trace, (features,), bias):
+        return NotImplemented
     sizes = (x.sizes[0], features, *space)
     if x.dtype is torch.float32 and (suggests_channels_last(trace, x) or suggests_channels_last(trace, weight)):
         strides = channels_last_strides(sizes) if n > 1 else (channels_last_strides((*sizes[:2], 1, sizes[2])))

@@ -200,6 +200,14 @@ def as_strided(trace: Any, x: TracedTensor, size: Any, stride: Any, storage_offs
 
 
 # parts -------------------------------------------------------------------------------------------------
+def settled(trace: Any, size: Any) -> Any:
+    """The size as an int where the program has pinned it: then nothing is left to ask about its parts."""
+    if type(size) is int:
+        return size
+    n = trace.scope.simplify(size.node.expr).const
+    return size if n is None else n
+
+
 def clip(trace: Any, at: Any, size: Any, default: Any) -> Any:
     """A slice bound as an index from 0 to size: Python's rules."""
     if at is None:
@@ -231,7 +239,8 @@ def slice_(trace: Any, x: TracedTensor, dim: int = 0, start: Any = None, end: An
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes or type(step) is not int or step < 1:
         return NotImplemented
-    size, stride = x.sizes[d], x.strides[d]
+    size, stride = settled(trace, x.sizes[d]), x.strides[d]
+    start, end = (settled(trace, at) if type(at) is torch.SymInt else at for at in (start, end))
     first, last = clip(trace, start, size, 0), clip(trace, end, size, size)
     if type(first) is int and type(last) is int:
         length: Any = max(last - first, 0)
@@ -256,7 +265,7 @@ def select(trace: Any, x: TracedTensor, dim: int, index: Any) -> Any:
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes:
         return NotImplemented
-    size = x.sizes[d]
+    size = settled(trace, x.sizes[d])
     if type(index) is int and type(size) is int:
         if not -size <= index < size:
             raise IndexError(f"select(): index {index} out of range for tensor of size {list(x.sizes)} at dimension {d}")
@@ -273,6 +282,11 @@ def select(trace: Any, x: TracedTensor, dim: int, index: Any) -> Any:
         else:
             known = scope.known_true(ops.ge(i, 0))
             at = sym(trace, i if known else ops.where(ops.lt(i, 0), ops.add(i, n), i))
+    return without(x, d, at)
+
+
+def without(x: TracedTensor, d: int, at: Any) -> TracedTensor:
+    """`x` at index `at`, which lies inside, of dimension d."""
     offset = x.offset if type(at) is int and at == 0 else x.offset + at * x.strides[d]
     return view_of(x, (*x.sizes[:d], *x.sizes[d + 1 :]), (*x.strides[:d], *x.strides[d + 1 :]), offset)
 
@@ -283,7 +297,7 @@ def unbind(trace: Any, x: TracedTensor, dim: int = 0) -> Any:
     if d is None or not x.sizes:
         return NotImplemented
     n = symnode.concrete(x.sizes[d])  # the number of results is Python's: the size is pinned
-    return [select(trace, x, d, i) for i in range(n)]
+    return [without(x, d, i) for i in range(n)]
 
 
 def pieces(x: TracedTensor, d: int, lengths: list) -> list:
@@ -300,7 +314,7 @@ def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes:
         return NotImplemented
-    size = x.sizes[d]
+    size = settled(trace, x.sizes[d])
     if type(split_size) is int and split_size < 0:
         return NotImplemented
     if equal(trace, split_size, 0):

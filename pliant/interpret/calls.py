@@ -224,8 +224,9 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     return apply_kind(kind, fn, args, kwargs)
 
 
-# calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is
-NO_OPERATION = {("graph_break", "torch.optim.optimizer")}
+# calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is, and about
+# modules that are made in a frame (once it has run, it patches their constructor)
+NO_OPERATION = {("graph_break", "torch.optim.optimizer"), ("GenerationTracker.tag", "torch._dynamo.mutation_guard")}
 
 
 def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -45,9 +45,7 @@ def program(*arg_sets: Any, world: bool = False, **options: Any) -> Callable:
 
 
 # Programs that still differ from eager, or from what was hoped for, and why.
-KNOWN = {
-    "module_containers": "one graph break where none is needed, after certain other programs only",
-}
+KNOWN: dict[str, str] = {}
 
 
 def cases(module: str) -> list:

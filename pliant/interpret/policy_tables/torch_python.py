@@ -139,6 +139,7 @@ MODULES: list[Row] = [
     Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers"),
     Row("torch.utils.checkpoint", "native_python", "get_device_states set_device_states check_backward_validity noop_context_fn"),
     *skips("PL0019", "you asked for it", {"torch._dynamo": "graph_break", "torch._dynamo.decorators": "graph_break"}),
+    *skips("PL0030", "another compiler's notes about modules", {"torch._dynamo.mutation_guard.GenerationTracker": "tag"}),
     *skips("PL0021", "you excluded it from compilation", {"torch._dynamo": "disable", "torch.compiler": "disable"}),
 ]
 

@@ -41,9 +41,9 @@ ALONE = frozenset(
     for name in (
         "_softmax", "_log_softmax", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data",
         "_log_softmax_backward_data", "gelu", "gelu_backward", "silu", "silu_backward", "tanh", "erf", "mish", "logsumexp",
-        "_native_batch_norm_legit_no_training", "native_batch_norm",
+        "_native_batch_norm_legit_no_training", "native_batch_norm", "native_group_norm", "native_group_norm_backward", "mse_loss",
     )
-)  # fmt: skip
+) | {aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction}  # fmt: skip
 """Operations that are worth a kernel of their own: PyTorch's takes several passes or slower mathematics."""
 
 

@@ -71,10 +71,10 @@ class Args:
         return torch.log_softmax(self.full(), -1)
 
     def means(self) -> Tensor:
-        return self.made(self.m, 1).float()
+        return self.made(self.m, 1)
 
     def scales(self) -> Tensor:
-        return torch.rand(self.m, 1, generator=self.random) + 0.5
+        return (torch.rand(self.m, 1, generator=self.random) + 0.5).to(self.dtype)
 
 
 class Fusion(NamedTuple):
@@ -107,7 +107,23 @@ def batch_norm(x: Tensor, mean: Tensor, var: Tensor, w: Tensor, b: Tensor) -> Te
 
 
 def group_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    assert x.shape[1] == 8  # as the parameters of a layer say
     return F.group_norm(x, 4, w, b)
+
+
+def backward(op: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """An ATen gradient of a row, its operands known to have one shape, as they have in a graph of the two passes."""
+
+    def gradient(g: Tensor, y: Tensor) -> Tensor:
+        assert g.shape == y.shape
+        return op(g, y, -1, y.dtype)
+
+    return gradient
+
+
+def layer_norm_backward(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    assert g.shape == x.shape and mean.shape == scale.shape == (x.shape[0], 1) and w.shape == x.shape[1:]
+    return aten.native_layer_norm_backward(g, x, [x.shape[1]], mean, scale, w, w, [True] * 3)
 
 
 def adam(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -183,11 +199,7 @@ FUSIONS: tuple[Fusion, ...] = (
     Fusion("gelu backward", lambda g, x: aten.gelu_backward(g, x), ("full", "full")),
     Fusion("silu backward", lambda g, x: aten.silu_backward(g, x), ("full", "full")),
     Fusion("relu backward", lambda g, x: aten.threshold_backward(g * 2, x, 0), ("full", "full")),
-    Fusion("softmax backward", lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype), ("full", "soft")),
-    Fusion("log_softmax backward", lambda g, y: aten._log_softmax_backward_data(g, y, -1, y.dtype), ("full", "log_soft")),
-    Fusion(
-        "layer norm backward",
-        lambda g, x, m, r, w: aten.native_layer_norm_backward(g, x, [x.shape[1]], m.to(x.dtype), r.to(x.dtype), w, w, [True] * 3),
-        ("full", "full", "means", "scales", "row"),
-    ),
+    Fusion("softmax backward", backward(aten._softmax_backward_data.default), ("full", "soft")),
+    Fusion("log_softmax backward", backward(aten._log_softmax_backward_data.default), ("full", "log_soft")),
+    Fusion("layer norm backward", layer_norm_backward, ("full", "full", "means", "scales", "row")),
 )

@@ -77,7 +77,7 @@ def needed(f: Any, v: Any, wanted: bool) -> bool:
     if expr.backed or handled(f):
         return False
     found = raised(f)
-    if found is None:
+    if found is None or is_answer(f, found[0]):
         return False
     cond = truth(expr)
     return vm.scope.assume(cond if wanted else ops.not_(cond), current_site(), found[1], found[0])
@@ -102,6 +102,20 @@ def raised(f: Any) -> tuple[type[Exception], str] | None:
     while names[i] in ("PRECALL", "CALL"):
         i += 1
     return (error, text) if names[i] == "RAISE_VARARGS" else None
+
+
+ANSWERS = (StopIteration, StopAsyncIteration, AttributeError)
+
+
+def is_answer(f: Any, error: type[Exception]) -> bool:
+    """Whether this exception says something to who asked (a loop, `hasattr`), without any `try`: the program goes on."""
+    if issubclass(error, ANSWERS):
+        return True
+    while f is not None and issubclass(error, IndexError):  # how a sequence ends that has no `__iter__`
+        if f.code.co_name == "__getitem__":
+            return True
+        f = f.parent
+    return False
 
 
 def handled(f: Any) -> bool:

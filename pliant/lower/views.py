@@ -229,10 +229,10 @@ def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
 
 
 def substitute(op: Any, same: dict[int, TracedTensor]) -> Any:
-    """`op` with the tensors in `same` (by vid) replaced among its arguments."""
+    """`op` with the tensors in `same` (by vid) replaced among its arguments, and so among its results if it returns one of these."""
     if not same or not any(t.vid in same for t in liveness.op_inputs(op)):
         return op
-    return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same))
+    return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same), outs=list(swap(op.outs, same)))
 
 
 def swap(value: Any, same: dict[int, TracedTensor]) -> Any:

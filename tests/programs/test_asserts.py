@@ -10,7 +10,7 @@ import torch
 
 import pliant
 from pliant.codegen import aten
-from tests.helpers import compiled
+from tests.helpers import check, compiled
 
 
 @pytest.fixture
@@ -172,3 +172,45 @@ def test_nothing_is_written_before_an_assertion_fails():
     f(torch.ones(2), state, whole(1))
     raised(f, torch.ones(2), state, whole(0))
     assert state.tolist() == [1.0, 1.0]
+
+
+class Stepper:
+    """Its end depends on data."""
+
+    def __init__(self, n):
+        self.n, self.i = n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.i >= self.n:
+            raise StopIteration
+        self.i += 1
+        return self.i
+
+
+class Sequence:
+    def __init__(self, n):
+        self.n = n
+
+    def __getitem__(self, i):
+        if i >= self.n:
+            raise IndexError
+        return i
+
+    @property
+    def many(self):
+        if self.n < 3:
+            raise AttributeError("few")
+        return self.n
+
+
+def test_exceptions_that_are_answers():
+    """What tells a loop to end, or `hasattr` that there is nothing, is no error of the program."""
+
+    def fn(x, sizes):
+        n = sizes[0].item()
+        return [x * i for i in Stepper(n)], list(Sequence(n)), hasattr(Sequence(n), "many"), next(Stepper(n), "none")
+
+    check(fn, *[(torch.ones(2), whole(n)) for n in (2, 3, 0, 4, 1)])

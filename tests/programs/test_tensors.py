@@ -171,6 +171,14 @@ def shapes_and_layouts(x):
 
 
 @program(*WIDE)
+def writes_through_needless_views(x):
+    a, b = x.t().t(), x.view_as(x).detach()
+    a.zero_()
+    b.add_(1)
+    return a, [a], b, [b, x]
+
+
+@program(*WIDE)
 def linear_algebra(x):
     w = torch.ones(4, 3)
     return (x @ w, torch.mm(x, w), torch.matmul(x[None], w), torch.bmm(x[None], w[None]), torch.einsum("ij,jk->ki", x, w),

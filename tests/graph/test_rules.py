@@ -193,6 +193,13 @@ case(lambda *qkv: F.scaled_dot_product_attention(*[t.transpose(1, 2) for t in qk
 # indexing
 INDEX = [f32, i64]
 case(F.embedding, "ab", "cd", name="embedding", dtypes=[i64, f32])
+INDEXED = ("ab c111 111c", "ab c11 1d", "abc 11 1", "a1c d1 1d", "1bc d d", "ab1 1d1 d11", "abcd e11 1e1", "abc1 1d d1", "abc 1 11d")
+for _x, _i, _j in map(str.split, INDEXED):
+    case(lambda x, i, j: x[i, j], _x, _i, _j, name="index", dtypes=[f32, i64, i64])
+    case(lambda x, i, j: x[:, i], _x, _i, _j, name="index", dtypes=[f32, i64, i64])
+    if len(_x) > 2:
+        case(lambda x, i, j: x[:, i, j], _x, _i, _j, name="index", dtypes=[f32, i64, i64])
+        case(lambda x, i, j: x[i, :, j], _x, _i, _j, name="index", dtypes=[f32, i64, i64])
 case(lambda x, i: x.index_select(1, i), "abc", "d", name="index_select", dtypes=INDEX)
 case(lambda x, i: x[i], "abc", "d", name="index", dtypes=INDEX)
 case(lambda x, i: x[:, i], "abc", "d", name="index", dtypes=INDEX)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import broadcast, new, permuted_strides, preserved_strides, require_equal, strided, wrap
+from pliant.graph.rules.shape import broadcast, equal, new, permuted_strides, preserved_strides, require_equal, same, strided, wrap
 from pliant.graph.rules.table import add, rule
 from pliant.graph.traced import TracedTensor
 
@@ -50,15 +50,54 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
     front = at[0] if at[-1] - at[0] == len(at) - 1 else 0
     rest = [d for d in range(len(x.sizes)) if d not in at]
     sizes = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])
-    if any([type(s) is int and s < 2 for s in sizes]):
-        return NotImplemented  # dims of size 1 may be laid out in several ways
-    if x.dense and all([t.dense for t in tensors]):
+    if 0 in [s for s in sizes if type(s) is int]:
+        return NotImplemented
+    if x.dense and all([t.dense for t in tensors]) and 1 not in [s for s in sizes if type(s) is int]:
         return new(trace, sizes, x.dtype, x.device)
     source = (*[x.strides[d] for d in rest[:front]], *[0] * len(shape), *[x.strides[d] for d in rest[front:]])
-    after = len(rest) - front
     operands = [(sizes, source)]
-    operands += [((*t.sizes, *[1] * after), (*t.strides, *[0] * after)) for t in tensors]
+    for t in tensors:
+        found = amid_ones(trace, shape, expanded_strides(t, shape), front, len(rest) - front)
+        if found is None:
+            return NotImplemented
+        operands.append(found)
     return strided(trace, sizes, permuted_strides(trace, sizes, operands), x.dtype, x.device)
+
+
+def expanded_strides(t: TracedTensor, shape: tuple) -> list[Any]:
+    """Those of `t.expand(shape)`: at::inferExpandGeometry. They matter where the size is 1, too: TensorIterator compares them."""
+    skip = len(shape) - len(t.sizes)
+    out: list[Any] = [0] * len(shape)
+    step: Any = 1
+    for d in range(len(shape) - 1, -1, -1):
+        size, stride = (t.sizes[d - skip], t.strides[d - skip]) if d >= skip else (1, step)
+        step = size * stride
+        if not same(size, shape[d]) and type(size) is int and size == 1:
+            stride = step = 0
+        out[d] = stride
+    return out
+
+
+def amid_ones(trace: Any, shape: tuple, strides: list[Any], before: int, after: int) -> tuple[tuple, tuple] | None:
+    """Sizes and strides of `index.reshape(1, …, *shape, 1, …)`: at::detail::computeStride, which gives dims of size 1 strides anew."""
+    sizes = (*[1] * before, *shape, *[1] * after)
+    if not shape:
+        return sizes, (1,) * len(sizes)
+    out: list[Any] = [1] * len(sizes)
+    d = len(sizes) - 1
+    base, have, given = strides[-1], 1, 1
+    for i in range(len(shape) - 1, -1, -1):
+        have = have * shape[i]
+        if i and ((type(shape[i - 1]) is int and shape[i - 1] == 1) or equal(trace, strides[i - 1], have * base)):
+            continue
+        # `view_numel < tensor_numel` says: the dims of this chunk that are not yet there
+        while d >= 0 and (not same(given, have) or (type(sizes[d]) is int and sizes[d] == 1)):
+            out[d] = given * base
+            given = given * sizes[d]
+            d -= 1
+        if i:
+            base, have, given = strides[i - 1], 1, 1
+    return (sizes, tuple(out)) if d < 0 else None
 
 
 @rule("gather")

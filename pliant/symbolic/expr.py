@@ -254,11 +254,13 @@ class Expr:
         """Whether every symbol is backed: only then a hint may decide, under a guard."""
         v = self.cache.get("backed")
         if v is None:
-            if not shallow(self, "backed"):
+            v = _own_backed(self)
+            if v is None:
                 for n in postorder(self, stop="backed"):
                     if "backed" not in n.cache:
                         n.cache["backed"] = _own_backed(n)
-            v = self.cache["backed"] = _own_backed(self)
+                return self.cache["backed"]
+            self.cache["backed"] = v
         return v
 
     @property
@@ -321,10 +323,16 @@ def _hint_of(e: Expr) -> Any:
     return e.const if e.const is not None else e.info.hint if e.info is not None else e.cache["hint"]
 
 
-def _own_backed(n: Expr) -> bool:
-    if n.info is not None:
-        return n.info.backed
-    return all([p.const is not None or (p.info.backed if p.info is not None else p.cache["backed"]) for p in parts(n)])
+def _own_backed(n: Expr) -> bool | None:
+    """None if that is not known of its parts."""
+    v: bool | None = True
+    for p in parts(n) if n.info is None else (n,):
+        if p.const is None:
+            b = p.info.backed if p.info is not None else p.cache.get("backed")
+            if b is None:
+                return None
+            v = v and b
+    return v
 
 
 def _own_leaves(n: Expr) -> tuple[Expr, ...]:
@@ -444,7 +452,9 @@ class Context:
 
     def symbol(self, info: Symbol) -> Expr:
         """A new symbol (names are unique within a scope: the scope sees to it)."""
-        return Expr(self, "sym", (), info.kind, info=info)
+        e = Expr(self, "sym", (), info.kind, info=info)
+        e.cache.update(leaves=(e,), symbols=(e,), backed=info.backed, hint=info.hint)  # each question asks for some of these
+        return e
 
     def node(self, op: str, args: tuple[Expr, ...], kind: type) -> Expr:
         """The one opaque node `op(*args)`: no rewriting."""

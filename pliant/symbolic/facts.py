@@ -35,6 +35,13 @@ class Memo(dict):
     def forget(self, q: Expr) -> None:
         """q itself, and all that contains it: they share all its leaves, so the rarest of these leads to them."""
         users = self._users
+        if q.info is not None:
+            known = users.get(q)
+            if known:
+                for e in known:
+                    self.pop(e, None)
+                known.clear()
+            return
         lists = [users.get(s) for s in q.leaves()]
         if lists and None not in lists:
             rarest = min(lists, key=len)  # type: ignore[arg-type]
@@ -110,6 +117,16 @@ class Facts:
             items = table[key] = []
         items.append(item)
         self._trail.append((table, key, _ADDED))
+
+    def bound(self, s: Expr, lo, hi) -> None:
+        """The symbol s, no member of a subtotal, lies between these from here on: `tighten` without its questions."""
+        self._trail.append((self.bounds, s, self.bounds.get(s, _MISSING)))
+        self.bounds[s] = (lo, hi)
+        self.version += 1
+        self.touched.add(s)
+        self.bounded.add(s)
+        self.ranges.forget(s)
+        self.simple.forget(s)
 
     def tighten(self, q: Expr, lo, hi) -> bool:
         """Intersect the bounds of q; False if that says nothing new."""

@@ -11,6 +11,8 @@ Every part is sound: it may miss a truth, it never invents one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pliant.symbolic import intervals as iv
 from pliant.symbolic.congruence import Congruence
 from pliant.symbolic.equalities import Equalities
@@ -19,6 +21,7 @@ from pliant.symbolic.facts import Facts
 from pliant.symbolic.linear import Linear
 from pliant.symbolic.ranges import Ranges
 from pliant.symbolic.relation import (
+    MIRROR,
     direction,
     is_int_comparison,
     mono_common,
@@ -34,6 +37,8 @@ from pliant.symbolic.witnesses import Witnesses
 
 LOOKUP, CHEAP, FULL = 0, 1, 2
 DEPTH = 4
+INF = iv.INF
+UNSETTLED = object()
 
 
 class Prover:
@@ -51,6 +56,9 @@ class Prover:
 
     def _lookup(self, c: Expr) -> bool | None:
         """What is remembered of c, or of its opposite."""
+        v = self._plain(c, LOOKUP)
+        if v is not UNSETTLED:
+            return v
         n = normal(c)
         if n.const is not None:
             return bool(n.const)
@@ -59,6 +67,9 @@ class Prover:
 
     def prove(self, c: Expr, strength: int = FULL) -> bool | None:
         """True or False if that follows for every model of the facts, else None. `c` is a bool expression."""
+        v = self._plain(c, strength)
+        if v is not UNSETTLED:
+            return v
         if self.facts.equal and strength > LOOKUP and is_int_comparison(c):
             v = self._pinned(c)
             if v is not None:
@@ -79,6 +90,30 @@ class Prover:
             if v is not None:
                 return v
         return self._structure(s, strength)
+
+    def _plain(self, c: Expr, strength: int) -> Any:
+        """The answer for a symbol against a number, most questions of all; UNSETTLED if c is something else, or wants more thought."""
+        plain = symbol_and_number(c)
+        if plain is None:
+            return UNSETTLED
+        op, s, k = plain
+        facts = self.facts
+        if s in facts.equal:
+            return UNSETTLED
+        lo, hi = self.ranges.of_symbol(s)
+        if op == "ge" or op == "lt":
+            if lo >= k or hi < k:
+                return (lo >= k) == (op == "ge")
+        elif op == "gt" or op == "le":
+            if lo > k or hi <= k:
+                return (lo > k) == (op == "gt")
+        elif lo > k or hi < k or k in facts.excluded.get(s, ()):
+            return op == "ne"
+        elif lo == hi:
+            return op == "eq"
+        elif s in facts.residues:
+            return UNSETTLED
+        return None if strength < FULL or not self.linear.promising(s) else UNSETTLED
 
     def _pinned(self, c: Expr) -> bool | None:
         """The comparison c, if its sides have become constants: found without normal form."""
@@ -229,6 +264,8 @@ class Prover:
 
     def learn(self, c: Expr) -> None:
         """Add a truth. Several parts keep what they can use of it."""
+        if self._learn_plain(c):
+            return
         n = normal(c)
         if n.const is not None:
             return
@@ -242,6 +279,26 @@ class Prover:
         self._absorb(s)
         if s.op != "or":
             self._reopen(s)
+
+    def _learn_plain(self, c: Expr) -> bool:
+        """Add a bound of a symbol; False if c is something else, or more follows from it. The bound is all that is to be kept of it."""
+        plain = symbol_and_number(c)
+        if plain is None:
+            return False
+        op, s, k = plain
+        facts = self.facts
+        if op == "eq" or op == "ne" or s in facts.equal or s in facts.excluded or facts.alternatives or s in self.witnesses.symbols:
+            return False
+        lo, hi = self.ranges.of_symbol(s)
+        if op == "ge" or op == "gt":
+            low, high = k + (op == "gt"), hi
+        else:
+            low, high = lo, k - (op == "lt")
+        if low >= high or "member" in s.cache:
+            return False
+        if low > lo or high < hi:
+            facts.bound(s, low, high)
+        return True
 
     def _by_range(self, c: Expr) -> bool:
         """Whether ranges settle the relation c."""
@@ -418,6 +475,23 @@ class Prover:
         for x, k, upper in ((a, b, below), (b, a, not below)):
             if x.kind is float and x.const is None and k.const is not None and k.const == k.const:
                 self.facts.tighten(x, *((-float("inf"), k.const) if upper else (k.const, float("inf"))))
+
+
+def symbol_and_number(c: Expr) -> tuple[str, Expr, int] | None:
+    """(operator, symbol, number) of a comparison of the two, turned so that the symbol comes first; None if c is something else."""
+    op = c.op
+    if op not in MIRROR:
+        return None
+    a, b = c.args
+    if a.info is not None:
+        k = b.const
+        if k.__class__ is int and a.kind is int:
+            return op, a, k
+    elif b.info is not None:
+        k = a.const
+        if k.__class__ is int and b.kind is int:
+            return MIRROR[op], b, k
+    return None
 
 
 def near_symbols(c: Expr) -> list[Expr]:

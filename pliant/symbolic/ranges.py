@@ -33,6 +33,12 @@ class Ranges:
             r = memo[e]
         return r
 
+    def of_symbol(self, s: Expr) -> tuple:
+        """`of` an int symbol, without a memo."""
+        r = s.cache.get("range") or static_range(s)
+        b = self.facts.bounds.get(s)
+        return r if b is None else (b[0] if b[0] > r[0] else r[0], b[1] if b[1] < r[1] else r[1])
+
     def chunk(self, a: Expr) -> tuple:
         """The range of what the subtotal a adds to the one that it extends."""
         r = self.facts.chunks.get(a)

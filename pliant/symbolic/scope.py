@@ -237,10 +237,12 @@ class Scope:
         v = self.known.get(c)  # type: ignore[arg-type]
         if v is not None and c.__class__ is Expr:
             return v
-        v = self._ask(c, FULL)
+        if c.__class__ is not Expr:
+            return bool(c)
+        v = self._prove(c, FULL)
         if v is not None:
             return v
-        asked: Expr = c if c.kind is bool else apply("to_bool", c)  # type: ignore[union-attr, assignment]
+        asked: Expr = c if c.kind is bool else apply("to_bool", c)
         if asked.backed and not asked.hint:
             return self.decide(asked, site)
         self._asserts.append(Assert(asked, site, message, error))

@@ -13,7 +13,7 @@ from typing import Any
 
 from pliant.symbolic.expr import Expr, Mono, postorder, value_of
 from pliant.symbolic.facts import Facts, Memo
-from pliant.symbolic.intervals import ALL
+from pliant.symbolic.intervals import ALL, intersect
 from pliant.symbolic.relation import direction
 from pliant.symbolic.static import declared
 
@@ -98,7 +98,7 @@ class Witnesses:
             inside = "member" in s.cache  # a fact about a subtotal is one about s
             if len(about) > RECHECKED or (inside and len(self.facts.true) > 2 * RECHECKED):
                 continue
-            lo, hi = declared(s)
+            lo, hi = intersect(declared(s), self.facts.bounds.get(s, ALL))
             off = self.values(p)
             values = self._symbol(s)
             old = list(values)

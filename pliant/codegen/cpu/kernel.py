@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 
+from pliant.codegen.cpu import pairs
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
 from pliant.codegen.cpu.math import Math
@@ -24,6 +25,7 @@ from pliant.lower.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 FEW = 4  # copies in the loop between a wider one and single vectors
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
 OUT_OF_MEMORY = 0x7FFFFFFF
+SIDES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 
 
 class Body:
@@ -49,6 +51,7 @@ class Body:
         self.tiles: dict[int, Tile] = {}
         self.vector_bit = 0 if s.vector is None else 1 << s.vector
         self.homes = self.find_homes()
+        self.pairs = not checked and pairs.pairs(s)
         self.narrow, self.plain = fit_bf16(s.nodes), plain_nans(s.nodes)
         self.loads: dict[int, Access] = {}
         self.saved: dict[int, Access] = {}
@@ -430,9 +433,7 @@ class Body:
         s = self.s
         roots = [n for st in s.epilogue for n in (st.node, *st.index, *((st.predicate,) if st.predicate is not None else ()))]
         self.evaluate([n for n in reachable(roots) if self.homes[id(n)] == STRIP], frames)
-        for frame in frames:
-            for st in s.epilogue:
-                self.store(st, frame)
+        self.store_all(s.epilogue, frames)
 
     # -- nodes --
 
@@ -446,6 +447,9 @@ class Body:
                 value = self.node(n, frames[0])
                 for f in frames:
                     f.values[key] = value
+            elif n.op == "load" and self.pairs and len(frames) > 1:
+                for f, g in zip(frames[::2], frames[1::2]):
+                    f.values[key], g.values[key] = pairs.load(self.memory, self.loads[key], f)
             else:
                 for f in frames:
                     f.values[key] = self.node(n, f)
@@ -470,6 +474,10 @@ class Body:
             return self.bounded(n, frame)
         if n.op == "bitcast":
             return reinterpret(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype)
+        if n.op in SIDES and n.args[0].op == "index" and n.args[0].attrs[0] == frame.vector and frame.lanes > 1:
+            bound = frame.values[id(n.args[1])]
+            if bound.lanes == 1:
+                return self.side(SIDES[n.op], frame.counters[frame.vector], bound, frame.lanes)
         assert n.op != "reduce", "a reduction is a result of its sweep"
         return scalar(self.m, n.op, n.dtype, [(frame.values[id(a)], a.dtype) for a in n.args])
 
@@ -486,11 +494,29 @@ class Body:
         self.fail(b.reduce_bits("or", bad) if bad.lanes > 1 else bad, code)
         return v
 
+    def side(self, predicate: str, first: Value, bound: Value, lanes: int) -> Value:
+        """Which lanes of the counter that starts at `first` are on one side of a bound: one comparison of narrow lane numbers."""
+        b = self.b
+        at = b.intrinsic("smin", b.intrinsic("smax", b.intrinsic("ssub.sat", bound, first), const(-1, "i64")), const(lanes, "i64"))
+        return b.compare(predicate, b.iota(lanes, "i32"), b.splat(b.convert("trunc", at, "i32"), lanes))
+
     def index(self, d: int, frame: Frame) -> Value:
         counter = frame.counters.get(d, ZERO)
         if d != frame.vector or frame.lanes == 1:
             return counter
         return self.b.add(self.b.splat(counter, frame.lanes), self.b.iota(frame.lanes, "i64"))
+
+    def store_all(self, stores: list[Store], frames: list[Frame]) -> None:
+        """Every store at every frame."""
+        if self.pairs and len(frames) > 1:
+            for f, g in zip(frames[::2], frames[1::2]):
+                for st in stores:
+                    key = id(st.node)
+                    pairs.store(self.memory, self.store_accesses[id(st)], f, f.values[key], g.values[key])
+            return
+        for frame in frames:
+            for st in stores:
+                self.store(st, frame)
 
     def store(self, st: Store, frame: Frame) -> None:
         self.memory.store(self.store_accesses[id(st)], frame, frame.values[id(st.node)], st.mode)

@@ -119,9 +119,7 @@ class Sweeper:
             for n in self.sweep.saves:
                 body.memory.store(body.saved[id(n)], frame, frame.values[id(n)], "set")
             out.append(self.accs.update(frame, accs, self.position(frame) if self.positions else None, masked))
-        for frame in frames:
-            for st in self.sweep.stores:
-                body.store(st, frame)
+        body.store_all(self.sweep.stores, frames)
         return out
 
     def position(self, frame: Frame) -> Value:

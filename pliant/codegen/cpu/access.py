@@ -134,6 +134,9 @@ class Memory:
                 v = b.either(frame.full, plain, functools.partial(masked, mask))[0]
             else:
                 v = masked(mask)[0]
+        elif pointer.lanes > 1 and not a.index and (mask is None or frame.full is not None and a.predicate is None):
+            strided = functools.partial(self.strided, a, frame)
+            v = strided() if mask is None else b.either(frame.full, lambda: [strided()], lambda: [self.gather(pointer, mask, ty, align)])[0]
         elif pointer.lanes > 1:
             v = self.gather(pointer, mask, ty, align)
         elif mask is None:
@@ -146,6 +149,20 @@ class Memory:
             )[0]  # fmt: skip
             v = b.select(mask, v, zero(ty))
         return from_memory(b, v, a.dtype)
+
+    def strided(self, a: Access, frame: Frame) -> Value:
+        """Lanes a stride apart, one by one, four to each address that is computed: quicker than the instruction that gathers."""
+        assert frame.vector is not None
+        b, ty, stride, lanes = self.b, MEMORY[a.dtype], a.strides[frame.vector], frame.lanes
+        near = [b.times(const(k, "i64"), stride) for k in range(4)]
+        four = b.times(const(4, "i64"), stride)
+        at, v = frame.pointers[a], Value("poison", ty, lanes)
+        for lane in range(lanes):
+            if lane and lane % 4 == 0:
+                at = step(b, at, four, a)
+            one = b.op(f"load {ty}, ptr {step(b, at, near[lane % 4], a).ref}, align {BYTES[a.dtype]}", ty)
+            v = b.insert(v, one, lane)
+        return v
 
     def gather(self, pointers: Value, mask: Value | None, ty: str, align: int) -> Value:
         b, lanes = self.b, pointers.lanes

@@ -42,8 +42,11 @@ LIMITS = (
 )
 
 
+NO_DERIVATIVE = "no derivative of "
+
+
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what` ("backward", "leaf")."""
+    """The capture went too far: capture again without `what` ("backward", "leaf", `NO_DERIVATIVE` and an operator's name)."""
 
     def __init__(self, op: Any, reason: str, what: str) -> None:
         super().__init__(op, reason)

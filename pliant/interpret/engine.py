@@ -15,7 +15,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, symnode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import NO_DERIVATIVE, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
@@ -110,9 +110,19 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
         raise
+    if vm.refused:
+        check_derivatives(trace.ops[n:])
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])
     return out
+
+
+def check_derivatives(ops: list) -> None:
+    """An operator without a derivative, of what has gradients: an earlier capture of this code could not make its backward part."""
+    for op in ops:
+        name = op.target._schema.name.removeprefix("aten::")
+        if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
+            raise Break("PL0011", f"the derivative of {name} is not implemented")
 
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:

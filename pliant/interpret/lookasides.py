@@ -640,6 +640,15 @@ def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
     return math.prod(t.sizes)
 
 
+def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
+    """Whether it was made in inference mode: inputs say so (their dispatch keys are guarded), a view is what its base is."""
+    for real in [vm.world.real[id(i)] for i in vm.trace.inputs if i.storage_id == t.storage_id and id(i) in vm.world.real]:
+        return real.is_inference()
+    return torch.is_inference_mode_enabled()  # no region enters or leaves it
+
+
+LOOKASIDES[torch.is_inference] = lambda args, kw: tensor_is_inference(args[0], (), {})
+METHOD_LOOKASIDES[(torch.Tensor, "is_inference")] = tensor_is_inference
 LOOKASIDES[torch.numel] = lambda args, kw: tensor_numel(args[0], (), {})
 METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
 METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist

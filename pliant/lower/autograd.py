@@ -6,6 +6,7 @@ plain: the forward part also keeps what the backward part reads. `codegen/region
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ import torch
 
 from pliant.graph import layout
 from pliant.graph.record import Op
-from pliant.graph.traced import Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
+WITHOUT_DERIVATIVE = re.compile(r"derivative for '([^']+)' is not implemented")
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
@@ -124,7 +126,13 @@ class Plan:
         with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
             tangents = [trace.tangent(h) for h in heads]
             targets = [self.leaf(t) for t in self.wanted]
-            grads: list[Any] = list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+            try:
+                grads: list[Any] = list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+            except NotImplementedError as e:  # eager says so if ever gradients arrive: that operator is left to it
+                found = WITHOUT_DERIVATIVE.search(str(e))
+                if found is None:
+                    raise
+                raise Reconsider(self.name, str(e), NO_DERIVATIVE + found[1]) from e
         if trace.n_forward is None:
             trace.n_forward = start
         same = self.same.copy()

@@ -67,7 +67,7 @@ STDLIB: dict[str, Policy] = {
 TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
-    **of(INLINE, "torch._dynamo.mutation_guard"),
+    **of(INLINE, "torch._dynamo.mutation_guard torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(
         INLINE,
         "torch torch.masked torch.nn torch.nn.modules torch.nn.utils torch.nn.utils.rnn torch.nn.attention torch.nn.parameter "

@@ -71,7 +71,7 @@ class Expr:
         self.kind = kind
         self.const: Any = const  # the value of a constant, else None
         self.info: Any = info  # the Symbol of a symbol, else None
-        self.serial = ctx.next_serial()
+        self.serial = ctx.serial = ctx.serial + 1
         self.terms: Terms = (((self,), 1),)
         self.cache: dict[str, Any] = {}  # facts that never change: symbols, hint, static range, normal relation
 
@@ -407,17 +407,13 @@ class Context:
         self._consts: dict[tuple, Expr] = {}
         self._nodes: dict[tuple, Expr] = {}
         self._polys: dict[Terms, Expr] = {}
-        self._serial = 0
+        self.serial = 0  # of the youngest expression
         self.subtotals = False  # whether any sum was long enough to be folded: see subtotals.py
         self.fold: Callable[[Context, list], list] | None = None
         self.zero = self.lift(0)
         self.one = self.lift(1)
         self.true = self.lift(True)
         self.false = self.lift(False)
-
-    def next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
 
     def constant(self, value: Any) -> Expr:
         """`lift` of what is most likely a small int."""

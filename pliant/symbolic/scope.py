@@ -18,6 +18,7 @@ from pliant.symbolic.expr import Context, Expr, Scalar, Symbol, apply
 from pliant.symbolic.minimize import minimal, without_declared
 from pliant.symbolic.prover import CHEAP, FULL, LOOKUP, Prover
 from pliant.symbolic.relation import normal
+from pliant.symbolic.static import static_range
 
 __all__ = ["CHEAP", "FULL", "LOOKUP", "Assert", "DataDependent", "Scope", "SymGuard"]
 
@@ -96,7 +97,7 @@ class Scope:
             self.events = []
             self.ctx.record = self._applied
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
-        self._asserts: list[Assert] = []
+        self._asserts: list[tuple] = []  # the fields of each, so that assuming costs little
         if Scope.born is not None:
             Scope.born(self)
 
@@ -139,6 +140,7 @@ class Scope:
         if hint is not None and ((lo is not None and not hint >= lo) or (hi is not None and not hint <= hi)):
             raise ValueError(f"{name}: hint {hint} outside [{lo}, {hi}]")
         s = self.symbols[name] = self.ctx.symbol(Symbol(name, kind, hint, lo, hi, backed, size_like, source, dim))
+        static_range(s)  # which every question about it asks for
         return s
 
     def const(self, value: Scalar) -> Expr:
@@ -211,7 +213,8 @@ class Scope:
 
     def _learn(self, why: str, c: Expr, site: Any) -> None:
         """The one door through which facts enter."""
-        self._event(why, c, True, site)
+        if self.events is not None:
+            self._event(why, c, True, site)
         self.prover.learn(c)
         self.known[c] = True
 
@@ -245,7 +248,7 @@ class Scope:
         asked: Expr = c if c.kind is bool else apply("to_bool", c)
         if asked.backed and not asked.hint:
             return self.decide(asked, site)
-        self._asserts.append(Assert(asked, site, message, error))
+        self._asserts.append((asked, site, message, error))
         self._learn("assert", asked, site)
         return True
 
@@ -340,7 +343,7 @@ class Scope:
     @property
     def asserts(self) -> list[Assert]:
         """The runtime assertions, in the order in which they were assumed."""
-        return list(self._asserts)
+        return [Assert(*fields) for fields in self._asserts]
 
     def snapshot(self) -> tuple:
         """A token for `rollback`."""

@@ -27,6 +27,7 @@ from pliant.lower.fuse import Fuser, Unit
 from pliant.lower.gemm import Gemm, Products
 from pliant.lower.kernels import Finisher, Launch
 from pliant.lower.loops import DTYPES
+from pliant.lower.lowerings.scatters import SCATTERS
 from pliant.lower.recompose import recompose
 from pliant.lower.segments import Item, Segment, arrange, item_of_steps, make_segment, runs
 
@@ -77,7 +78,9 @@ class Program:
         self.shares = Counter(i for u in self.units for i in u.ops)  # operations of which several nests were made
 
     def is_kernel(self, u: Unit) -> bool:
-        return u.nest is not None and (u.fused or len(u.ops) > 1 or self.fuser.ops[u.ops[0]].target in ALONE)
+        if u.nest is None:
+            return False
+        return u.fused or len(u.ops) > 1 or self.fuser.ops[u.ops[0]].target in ALONE or self.fuser.ops[u.ops[0]].target in SCATTERS
 
     def may_join(self, u: Unit) -> bool:
         """Is it an ATen call that may be a kernel, where that makes a segment longer? Concatenations are PyTorch's."""

@@ -11,7 +11,7 @@ other. Two groups are joined only if no path leads from one to the other through
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ ANY_INPUT = -1
 MAX_ACCESSES = 24
 """Loads and puts of one kernel. More of them spill registers."""
 MAX_COST = 400
+SMALL = 12
+"""A value of at most this cost may be computed lane by lane."""
 FREE = 3
 """A value of at most this cost, of at most one load, is computed again rather than kept."""
 
@@ -165,11 +167,13 @@ class Fuser:
                     w = order.read(u, self.storage(t))
                     u.reads[self.roots.get(t.vid, t.vid)] = w
                 made = {self.storage(t) for t in self.made(op, nest)}
-                order.write(u, written, made, effect, checks)
+                here = written | {self.storage(p.tensor) for p in nest.puts if not p.fresh} if nest is not None else written
+                raises = nest is not None and any(n.op == "bounded" for n in nest.nodes())
+                order.write(u, here, made, effect or raises, checks or raises)
                 order.symbols(u, op)
-                for s in written | made:
+                for s in here | made:
                     self.writers.setdefault(s, []).append(u.index)
-                self.remember_free(u, written)
+                self.remember_free(u, here)
 
     def storage(self, t: TracedTensor) -> int:
         """A number that tensors share which may share memory. Inputs may, for all we know, where one of them is written to."""
@@ -189,7 +193,9 @@ class Fuser:
 
     def remember_free(self, u: Unit, written: set[int]) -> None:
         nest = u.nest
-        if nest is None or written or nest.reduced or len(nest.puts) != 1 or nest.cost > FREE or len(nest.loads()) > 1:
+        if nest is None or written or nest.reduced or len(nest.puts) != 1 or nest.puts[0].index:
+            return
+        if nest.cost > FREE or len(nest.loads()) > 1:
             return
         self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
 
@@ -288,6 +294,8 @@ class Fuser:
     def joined(self, p: Unit, c: Unit) -> Nest | None:
         """The nest of both, or None."""
         assert p.nest is not None and c.nest is not None
+        if any(q.index for q in p.nest.puts):
+            return None
         puts = {q.root: q for q in p.nest.puts}
         links = [n for n in c.nest.loads() if n.attrs[0] in puts and self.reads_from(c, n.attrs[0], p)]
         if not links:
@@ -315,13 +323,14 @@ class Fuser:
             put = puts[node.attrs[0]]
             have = (*put.strides, *(0,) * (n - len(put.strides)))
             same = all(map(self.facts.equal, have, node.attrs[1])) and self.facts.equal(put.offset, node.attrs[2]) and not node.args
+            same = same and not put.index
             if same and self.reads_from(c, put.root, p):
                 return put.node
             bad = True
             return node
 
         memo: dict[int, Node] = {}
-        rewritten = [Put(q.tensor, q.root, q.strides, q.offset, rewrite(q.node, leaf, memo), q.full, q.fresh) for q in consumer.puts]
+        rewritten = [q.changed(lambda n: rewrite(n, leaf, memo)) for q in consumer.puts]
         if bad:
             return None
         replaced = {q.root for q in rewritten if not q.fresh}
@@ -335,12 +344,22 @@ class Fuser:
             producer.ops | consumer.ops,
             producer.cost + consumer.cost,
         )
-        if in_place and not self.writes_in_place(out, in_place):
+        if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out):
             return None
         loads = {(node.attrs[0], node.attrs[1], node.attrs[2]) for node in out.loads()}
         if len(loads) + len(out.puts) > MAX_ACCESSES or out.cost > MAX_COST:
             return None
         return out
+
+    def may_scatter(self, nest: Nest) -> bool:
+        """May these operations share a nest, if one of them writes to computed places or to memory from before?"""
+        if any(not q.fresh and self.storage_of(q.root) in (*self.inputs, ANY_INPUT) for q in nest.puts):
+            if any(n.op == "bounded" for n in nest.nodes()):
+                return False  # it may stop half-way
+        if not any(q.index for q in nest.puts):
+            return True
+        # points run in order: nothing that is worth lanes and threads goes along, where the lanes are not those of rows
+        return not nest.reduced and (nest.cost <= SMALL or all(q.by_rows for q in nest.puts if q.index))
 
     def writes_in_place(self, nest: Nest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""
@@ -349,8 +368,8 @@ class Fuser:
         loads = [node for node in nest.loads() if self.storage_of(node.attrs[0]) in memory]
         if nest.reduced and loads or any(node.args and not node.predicated for node in loads):
             return False
-        if any(node.op == "bounded" for node in nest.nodes()):
-            return False  # it may stop half-way
+        if any(q.index for q in puts):
+            return len(puts) + len(loads) == 1
         accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:
@@ -377,6 +396,8 @@ class Fuser:
     def try_join_sibling(self, a: int, b: int, root: int) -> bool:
         p, c = self.units[a], self.units[b]
         assert p.nest is not None and c.nest is not None
+        if any(q.index for q in (*p.nest.puts, *c.nest.puts)):
+            return False
         if p.nest.reduced != c.nest.reduced or set(p.nest.dims) != set(c.nest.dims):
             return False
         if self.reaches(c.deps, a, min(p.ops)) or self.reaches(p.deps, b, min(c.ops)):
@@ -434,7 +455,7 @@ def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest
     def leaf(n: Node) -> Node:
         return value if n.op == "load" and n.attrs[:3] == load.attrs[:3] else n
 
-    puts = [Put(p.tensor, p.root, p.strides, p.offset, rewrite(p.node, leaf, memo), p.full, p.fresh) for p in nest.puts]
+    puts = [p.changed(lambda n: rewrite(n, leaf, memo)) for p in nest.puts]
     return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost + source.cost)
 
 
@@ -536,5 +557,5 @@ def finds_positions(nest: Nest) -> bool:
 
 def as_outer(nest: Nest, over: Nest) -> Nest:
     """A pointwise nest over the outer dims of `over`: its puts run once per outer point."""
-    puts = [Put(p.tensor, p.root, p.strides[: over.outer], p.offset, p.node, False, p.fresh) for p in nest.puts]
+    puts = [replace(p, strides=p.strides[: over.outer], full=False) for p in nest.puts]
     return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost)

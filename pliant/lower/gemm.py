@@ -17,7 +17,6 @@ from pliant.lower.kernels import Launch
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.lower.memory import hinted
 from pliant.lower.nest import Facts, Size
-from pliant.symbolic import ops
 
 aten = torch.ops.aten
 
@@ -122,9 +121,9 @@ class Products:
         step = size(t.strides[0]) if len(t.sizes) == 3 else 0
         if swapped:
             rows, columns, down, along = columns, rows, along, down
-        if is_one(along) and at_least(facts, down, columns):
+        if is_one(along) and facts.at_least(down, columns):
             return Operand(self.root(t), self.offset(t), rows, columns, down, False, step)
-        if is_one(down) and at_least(facts, along, rows):
+        if is_one(down) and facts.at_least(along, rows):
             return Operand(self.root(t), self.offset(t), rows, columns, along, True, step)
         return None
 
@@ -137,7 +136,7 @@ class Products:
         if not all(self.facts.equal(strides[i], self.facts.product((sizes[i + 1], strides[i + 1]))) for i in lead):
             return None
         distance = strides[-2] if len(sizes) > 1 else sizes[-1]
-        if not at_least(self.facts, distance, sizes[-1]):
+        if not self.facts.at_least(distance, sizes[-1]):
             return None
         return Operand(self.root(t), self.offset(t), self.facts.product(sizes[:-1]), sizes[-1], distance, False)
 
@@ -157,15 +156,6 @@ class Products:
 
 def is_one(stride: Size) -> bool:
     return type(stride) is int and stride == 1
-
-
-def at_least(facts: Facts, distance: Size, extent: Size) -> bool:
-    """Do rows so far apart not overlap, as BLAS wants it?"""
-    if facts.equal(distance, extent):
-        return True
-    if type(distance) is int and type(extent) is int:
-        return distance >= extent
-    return bool(facts.scope.known_true(ops.ge(distance, extent)))
 
 
 def reduced_precision_is_off() -> bool:

@@ -36,6 +36,7 @@ class Finisher:
         self.tensors = tensors
         self.puts = puts
         self.name = name
+        self.ordered = any(p.index for p in puts)
         self.needed = Nest(nest.dims, nest.reduced, puts, nest.ops).nodes()
         self.dims: Dims = nest.dims
         self.outer = nest.outer
@@ -55,7 +56,9 @@ class Finisher:
     def loop_order(self, nest: Nest) -> list[list[int]]:
         """Groups of dims, outermost group first; the dims of a group are walked as one. Reduction dims stay in their order."""
         lead = max(self.puts, key=lambda p: (p.full, p.fresh))
-        outer = sorted(range(self.outer), key=lambda d: -self.hint(lead.strides[d]))
+        outer = list(range(self.outer))
+        if not self.ordered:
+            outer.sort(key=lambda d: -self.hint(lead.strides[d]))
         accesses = [n.attrs[1] for n in self.needed if n.op == "load"] + [p.strides for p in self.puts]
         indexed = {n.attrs[0] for n in self.needed if n.op == "index"}
         groups: list[list[int]] = []
@@ -126,7 +129,8 @@ class Finisher:
         for p in self.puts:
             node = self.node(p.node)
             strides = self.strides(p.strides, len(self.order) if p.full else n_outer)
-            stores.append(Store(self.buffer(p.root), strides, self.offset(p.root, p.offset), node))
+            index, steps = tuple(map(self.node, p.index)), tuple(map(self.size, p.index_strides))
+            stores.append(Store(self.buffer(p.root), strides, self.offset(p.root, p.offset), node, index, steps, None, p.mode))
         roots = [self.tensors[r] for r in self.buffers]
         written = {p.root: p.fresh for p in self.puts}
         old = [r for r, fresh in written.items() if not fresh]
@@ -138,7 +142,10 @@ class Finisher:
 
     def key(self, k: Kernel) -> Hashable:
         nodes = tuple(self.nodes)
-        stores = tuple((s.buffer, s.strides, s.offset, self.serial[id(s.node)]) for s in k.stores)
+        stores = tuple(
+            (s.buffer, s.strides, s.offset, self.serial[id(s.node)], tuple(self.serial[id(i)] for i in s.index), s.index_strides, s.mode)
+            for s in k.stores
+        )
         return (k.dims, k.reduced, tuple((b.dtype, b.written, b.unique) for b in k.buffers), nodes, stores)
 
 

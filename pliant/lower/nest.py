@@ -12,7 +12,7 @@ answer is a pairing of dims with equal size and stride. Where one side has a dim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.lower.loops import Node, operands_first
@@ -34,6 +34,26 @@ class Put:
     node: Node
     full: bool
     fresh: bool = True  # memory of its own, made by this operation; else an in-place write
+    index: tuple[Node, ...] = ()  # positions (i64) that move the address by `index_strides`: a scatter
+    index_strides: Dims = ()
+    mode: str = "set"  # how it meets what is there, as in `Store`
+
+    def roots(self) -> tuple[Node, ...]:
+        return (*self.index, self.node)
+
+    @property
+    def by_rows(self) -> bool:
+        """Does walking the last dim write elements that lie side by side?"""
+        last = len(self.strides) - 1
+        if last < 0 or type(self.strides[last]) is not int or self.strides[last] != 1:
+            return False
+        below = operands_first(self.index)
+        moving = [n for n in below if n.op == "load" and not is_zero(n.attrs[1][last]) or n.op == "index" and n.attrs[0] == last]
+        return not moving
+
+    def changed(self, node: Callable[[Node], Node], **other: Any) -> Put:
+        """The put of `node(n)` for its nodes n, and other fields."""
+        return replace(self, node=node(self.node), index=tuple(map(node, self.index)), **other)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +72,7 @@ class Nest:
 
     def nodes(self) -> list[Node]:
         """Every node that the puts need, operands first."""
-        return operands_first(p.node for p in self.puts)
+        return operands_first(n for p in self.puts for n in p.roots())
 
     def loads(self) -> list[Node]:
         return [n for n in self.nodes() if n.op == "load"]
@@ -60,9 +80,9 @@ class Nest:
     def checking(self, puts: list[Put]) -> list[Put]:
         """`puts`, and those of the others without which an index would go unchecked."""
         out = list(puts)
-        done = {id(n) for n in operands_first(p.node for p in puts)}
+        done = {id(n) for n in operands_first(n for p in puts for n in p.roots())}
         for p in self.puts:
-            below = [n for n in operands_first([p.node]) if id(n) not in done]
+            below = [n for n in operands_first(p.roots()) if id(n) not in done]
             if any(n.op == "bounded" for n in below):
                 out.append(p)
                 done |= {id(n) for n in below}
@@ -106,6 +126,14 @@ class Facts:
 
     def non_negative(self, a: Size) -> bool:
         return a >= 0 if type(a) is int else bool(self.scope.known_true(ops.ge(a, 0)))
+
+    def at_least(self, a: Size, b: Size) -> bool:
+        """Is `a` surely no smaller than `b`?"""
+        if self.equal(a, b):
+            return True
+        if type(a) is int and type(b) is int:
+            return a >= b
+        return bool(self.scope.known_true(ops.ge(a, b) if type(a) is Expr else ops.le(b, a)))
 
     def sum(self, a: Size, b: Size) -> Size:
         return a + b if type(a) is int and type(b) is int else self.size(a + b)
@@ -196,8 +224,7 @@ def reorder(nest: Nest, places: list[int], dims: Dims, reduced: int) -> Nest:
     memo: dict[int, Node] = {}
     puts = []
     for p in nest.puts:
-        node = rewrite(p.node, leaf, memo)
-        puts.append(Put(p.tensor, p.root, strides_of(p.strides, len(dims) if p.full else outer), p.offset, node, p.full, p.fresh))
+        puts.append(p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides, len(dims) if p.full else outer)))
     return Nest(dims, reduced, puts, nest.ops, nest.cost)
 
 
@@ -227,6 +254,6 @@ def split(facts: Facts, nest: Nest, dim: int, pieces: Dims) -> Nest:
         return total
 
     memo: dict[int, Node] = {}
-    puts = [Put(p.tensor, p.root, strides_of(p.strides), p.offset, rewrite(p.node, leaf, memo), p.full, p.fresh) for p in nest.puts]
+    puts = [p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides)) for p in nest.puts]
     dims = (*nest.dims[:dim], *pieces, *nest.dims[dim + 1 :])
     return Nest(dims, nest.reduced + (len(pieces) - 1 if dim >= nest.outer else 0), puts, nest.ops, nest.cost)

@@ -61,6 +61,7 @@ class Schedule:
     split: bool  # few outer points, much to reduce: threads share the reduction
     tile: int | None  # outer dim along which `tiled` loads are contiguous: it changes places with the vector dim
     tiled: list[Node]
+    blocked: bool = False  # outer dims run inside blocks of the vector dim: what they write between its points stays in the cache
 
     @property
     def reduces_vector(self) -> bool:
@@ -73,6 +74,11 @@ def store_roots(s: Store) -> list[Node]:
 
 def padded(strides: tuple[Size, ...], rank: int) -> tuple[Size, ...]:
     return (*strides, *(0,) * (rank - len(strides)))
+
+
+def is_ordered(s: Store) -> bool:
+    """May several points meet at one address?"""
+    return s.mode != "set" or bool(s.index)
 
 
 def is_inner(kernel: Kernel, s: Store) -> bool:
@@ -172,7 +178,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     nodes = kernel.nodes()
     depends = dependence(kernel, nodes)
     rank, outer_rank = len(kernel.dims), len(kernel.dims) - kernel.reduced
-    serial = any(s.mode == "add" for s in kernel.stores)
+    serial = any(map(is_ordered, kernel.stores))
     lanes = choose_lanes(nodes, depends, vector_bits)
     vector = choose_vector(kernel, nodes, depends, lanes, serial)
     if vector is None:
@@ -205,7 +211,19 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     return Schedule(
         kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
         serial and adds_within_columns(kernel, vector), split, tile, tiled,
+        tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer),
     )  # fmt: skip
+
+
+def interleaves(kernel: Kernel, vector: int, outer: list[int]) -> bool:
+    """Is something written whose neighbours in memory are points of an outer dim?"""
+    if kernel.reduced:
+        return False
+    for s in kernel.stores:
+        strides = padded(s.strides, len(kernel.dims))
+        if strides[vector] not in (0, 1) and any(strides[d] == 1 for d in outer):
+            return True
+    return False
 
 
 def choose_lanes(nodes: list[Node], depends: dict[int, int], vector_bits: int) -> int:
@@ -271,9 +289,9 @@ def keeps_order(kernel: Kernel, v: int, depends: dict[int, int]) -> bool:
     if v != len(kernel.dims) - kernel.reduced - 1:
         return False
     for s in kernel.stores:
-        if s.mode == "add" and is_inner(kernel, s):
+        if is_ordered(s) and is_inner(kernel, s):
             return False
-        if s.mode == "add" and (v >= len(s.strides) or s.strides[v] != 1 or any(depends[id(i)] >> v & 1 for i in s.index)):
+        if is_ordered(s) and (v >= len(s.strides) or s.strides[v] != 1 or any(depends[id(i)] >> v & 1 for i in s.index)):
             return False
     return True
 
@@ -283,7 +301,7 @@ def adds_within_columns(kernel: Kernel, vector: int | None) -> bool:
     if vector is None or kernel.reduced:
         return False
     for s in kernel.stores:
-        if s.mode == "add":
+        if is_ordered(s):
             others = [stride for d, stride in enumerate(s.strides) if d != vector and stride != 0]
             if others or any(stride != kernel.dims[vector] for stride in s.index_strides) or len(s.index) > 1:
                 return False

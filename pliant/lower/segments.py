@@ -72,6 +72,9 @@ def item_of_steps(steps: list[Step], ops: list[Any], op: Any = None) -> Item:
         item.reads += old
         if isinstance(step, Launch):
             item.written += [t for t, b in zip(step.buffers, step.kernel.buffers, strict=True) if b.written and t.vid not in mine]
+    if op is not None:  # the ATen call may need more: `zeros_like` takes sizes from its operand
+        known = {t.vid for t in item.reads}
+        item.reads += [t for t in liveness.op_inputs(op) if t.vid not in known]
     return item
 
 

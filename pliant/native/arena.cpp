@@ -53,7 +53,7 @@ static void *take(int64_t bytes) {
     if (bytes < 0 || bytes > (1ll << 46)) return nullptr;
     Arena &a = arena;
     if (a.taken) return allocate(rounded(bytes));
-    if (a.size < bytes || (a.wasteful > kPatience && rounded(bytes) < a.size)) {
+    if (!a.block || a.size < bytes || (a.wasteful > kPatience && rounded(bytes) < a.size)) {
         a.drop();
         const int64_t size = rounded(bytes);
         a.block = allocate(size);

@@ -222,10 +222,10 @@ class Reference:
         at, value = at[on], value[on]
         if at.size:
             assert at.min() >= 0 and at.max() < memory.size, "writes outside its buffer"
-        if s.mode == "add":
+        if s.mode != "set":
             for i, v in zip(at.tolist(), value):
                 old = from_bf16(memory[i : i + 1])[0] if dtype == "bf16" else memory[i].astype(value_type(dtype))
-                new = np.asarray(old + v, value_type(dtype))
+                new = np.asarray(OPS[s.mode](old, v), value_type(dtype))
                 memory[i] = to_bf16(new[None])[0] if dtype == "bf16" else new.astype(NUMPY[dtype])
         else:
             memory[at] = to_bf16(value) if dtype == "bf16" else value.astype(NUMPY[dtype])

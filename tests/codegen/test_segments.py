@@ -387,6 +387,11 @@ def test_the_arena_of_a_thread_ends_with_it() -> None:
         thread.start()
         thread.join()
     assert held == [1 << 20] * 40
+    nothing: list = []  # a segment all of whose results lie in memory that comes with the call, the first one of its thread
+    thread = threading.Thread(target=lambda: nothing.append(take(0)))
+    thread.start()
+    thread.join()
+    assert nothing[0]
     assert core.arena_bytes()[0] - before < 20 << 20
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pliant.codegen.cpu.dtypes import BYTES, MEMORY, cast, from_memory, to_memory
 from pliant.codegen.cpu.math import Math
+from pliant.codegen.cpu.scalars import scalar
 from pliant.codegen.cpu.text import Text, Value, const, vector_type
 from pliant.lower.loops import Node
 
@@ -151,18 +152,28 @@ class Memory:
         return from_memory(b, v, a.dtype)
 
     def strided(self, a: Access, frame: Frame) -> Value:
-        """Lanes a stride apart, one by one, four to each address that is computed: quicker than the instruction that gathers."""
+        """Lanes a stride apart, one by one: quicker than the instruction that gathers."""
+        b, ty = self.b, MEMORY[a.dtype]
+        v = Value("poison", ty, frame.lanes)
+        for lane, at in enumerate(self.places(a, frame)):
+            v = b.insert(v, b.op(f"load {ty}, ptr {at.ref}, align {BYTES[a.dtype]}", ty), lane)
+        return v
+
+    def strided_store(self, a: Access, frame: Frame, v: Value) -> None:
+        b, ty = self.b, MEMORY[a.dtype]
+        for lane, at in enumerate(self.places(a, frame)):
+            b.line(f"store {ty} {b.extract(v, lane).ref}, ptr {at.ref}, align {BYTES[a.dtype]}")
+
+    def places(self, a: Access, frame: Frame) -> Iterator[Value]:
+        """The address of each lane; four are near one that is computed."""
         assert frame.vector is not None
-        b, ty, stride, lanes = self.b, MEMORY[a.dtype], a.strides[frame.vector], frame.lanes
+        b, stride = self.b, a.strides[frame.vector]
         near = [b.times(const(k, "i64"), stride) for k in range(4)]
-        four = b.times(const(4, "i64"), stride)
-        at, v = frame.pointers[a], Value("poison", ty, lanes)
-        for lane in range(lanes):
+        four, at = b.times(const(4, "i64"), stride), frame.pointers[a]
+        for lane in range(frame.lanes):
             if lane and lane % 4 == 0:
                 at = step(b, at, four, a)
-            one = b.op(f"load {ty}, ptr {step(b, at, near[lane % 4], a).ref}, align {BYTES[a.dtype]}", ty)
-            v = b.insert(v, one, lane)
-        return v
+            yield step(b, at, near[lane % 4], a)
 
     def gather(self, pointers: Value, mask: Value | None, ty: str, align: int) -> Value:
         b, lanes = self.b, pointers.lanes
@@ -186,8 +197,8 @@ class Memory:
         if contiguous:
             lanes = frame.lanes
             whole = vector_type(ty, lanes)
-            if mode == "add":
-                v = self.plus(v, self.load(a, frame), a.dtype)
+            if mode != "set":
+                v = self.meet(mode, v, self.load(a, frame), a.dtype)
             v = to_memory(b, b.splat(v, lanes), a.dtype)
 
 
@@ -207,9 +218,12 @@ class Memory:
             else:
                 some_lanes(mask)
         elif spread:  # in order of the lanes
-            assert mode == "set", "the schedule keeps additions to one address apart"
+            assert mode == "set" and not a.index, "the schedule keeps points that may meet at one address apart"
             lanes = frame.lanes
             v = to_memory(b, b.splat(v, lanes), a.dtype)
+            if mask is None and not a.index and pointer.lanes > 1:
+                self.strided_store(a, frame, v)
+                return
             on = b.splat(mask if mask is not None else const(True, "i1"), lanes)
             where = pointer if pointer.lanes > 1 else self.everywhere(pointer, lanes)
             args: list[str | Value] = [v, f"{where.type} align {align} {where.ref}", on]
@@ -218,9 +232,9 @@ class Memory:
 
             def write() -> list[Value]:
                 new = v
-                if mode == "add":
+                if mode != "set":
                     old = from_memory(b, b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty), a.dtype)
-                    new = self.plus(v, old, a.dtype)
+                    new = self.meet(mode, v, old, a.dtype)
                 new = to_memory(b, new, a.dtype)
                 b.line(f"store {ty} {new.ref}, ptr {pointer.ref}, align {align}")
                 return []
@@ -234,8 +248,10 @@ class Memory:
         """One address in every lane."""
         return self.b.splat(pointer, lanes)
 
-    def plus(self, v: Value, old: Value, dtype: str) -> Value:
+    def meet(self, mode: str, v: Value, old: Value, dtype: str) -> Value:
         b = self.b
+        if mode != "add":
+            return scalar(self.m, mode, dtype, [(old, dtype), (v, dtype)])
         if dtype == "bool":
             return b.binary("or", v, old)
         if dtype in ("bf16", "f16"):

@@ -6,9 +6,23 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import broadcast, equal, new, permuted_strides, preserved_strides, require_equal, same, strided, wrap
+from pliant.graph.rules.shape import (
+    broadcast,
+    equal,
+    expandable,
+    holds,
+    key,
+    new,
+    permuted_strides,
+    preserved_strides,
+    require_equal,
+    same,
+    strided,
+    wrap,
+)
 from pliant.graph.rules.table import add, rule
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 INDEX_TYPES = (torch.int64, torch.int32)
 
@@ -104,13 +118,65 @@ def amid_ones(trace: Any, shape: tuple, strides: list[Any], before: int, after: 
 def gather(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *, sparse_grad: bool = False) -> Any:
     if wrap(dim, len(x.sizes)) is None or len(index.sizes) != len(x.sizes) or index.dtype is not torch.int64:
         return NotImplemented
-    return new(trace, index.sizes, x.dtype, x.device)
+    return new(trace, index.sizes, x.dtype, x.device) if inside(trace, index, x, wrap(dim, len(x.sizes))) else NotImplemented
+
+
+def inside(trace: Any, index: TracedTensor, x: TracedTensor, but: int | None = None) -> bool:
+    """Whether no dim of `index` is larger than that of `x`, `but` one: eager demands it of indices that are not empty."""
+    if not all([s > 0 if type(s) is int else trace.scope.known_true(ops.ge(key(s), 1)) for s in index.sizes]):
+        return True
+    pairs = [(a, b) for d, (a, b) in enumerate(zip(index.sizes, x.sizes)) if d != but and not same(a, b)]
+    return all([a <= b if type(a) is type(b) is int else holds(trace, ops.le(key(a), key(b))) for a, b in pairs])
 
 
 def scatter(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *args: Any, **kwargs: Any) -> Any:
     if wrap(dim, len(x.sizes)) is None or len(index.sizes) != len(x.sizes) or index.dtype is not torch.int64:
         return NotImplemented
-    return new(trace, x.sizes, x.dtype, x.device)
+    return new(trace, x.sizes, x.dtype, x.device) if scatters(trace, x, dim, index, *args) else NotImplemented
+
+
+def scatters(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: Any, *args: Any) -> bool:
+    """Whether the sizes are as eager demands."""
+    if len(index.sizes) != len(x.sizes) or not inside(trace, index, x, wrap(dim, len(x.sizes))):
+        return False
+    return not isinstance(source, TracedTensor) or (len(source.sizes) == len(x.sizes) and inside(trace, index, source))
+
+
+def scatter_(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    return x if scatters(trace, x, dim, index, *args) else NotImplemented
+
+
+def fits_rows(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor) -> bool:
+    """Whether `source` is as `x`, but for `dim`, in which it has one place for each index."""
+    d = wrap(dim, len(x.sizes))
+    if d is None or not x.sizes or len(index.sizes) != 1 or len(source.sizes) != len(x.sizes):
+        return False
+    wanted = (*x.sizes[:d], index.sizes[0], *x.sizes[d + 1 :])
+    return all([require_equal(trace, a, b) for a, b in zip(source.sizes, wanted)])
+
+
+def rows_(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    return x if fits_rows(trace, x, dim, index, source) else NotImplemented
+
+
+def fits_places(trace: Any, x: TracedTensor, indices: list, values: TracedTensor) -> bool:
+    """Whether `values` broadcast to `x[indices]`, as far as sizes tell: masks name places that only a run counts."""
+    at = [d for d, i in enumerate(indices) if i is not None]
+    if not all([indices[d].dtype in INDEX_TYPES for d in at]):
+        return True
+    shape: Any = ()
+    for d in at:
+        shape = broadcast(trace, shape, indices[d].sizes)
+        if shape is None:
+            return False
+    front = at[0] if at and at[-1] - at[0] == len(at) - 1 else 0
+    rest = [d for d in range(len(x.sizes)) if d not in at]
+    whole = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])
+    return expandable(trace, values.sizes, whole)
+
+
+def put_(trace: Any, x: TracedTensor, indices: list, values: TracedTensor, *args: Any) -> Any:
+    return x if fits_places(trace, x, indices, values) else NotImplemented
 
 
 def first(trace: Any, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
@@ -126,15 +192,28 @@ def as_first(trace: Any, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
 add(scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
 add(
     first,
-    *"scatter_.src scatter_.value scatter_add_ scatter_reduce_.two index_put_ _index_put_impl_ index_add_ index_copy_".split(),
     *"index_fill_.int_Scalar index_fill_.int_Tensor masked_scatter_".split(),
 )
-add(as_first, "index_put", "flip", "index_fill.int_Scalar", "select_scatter", "slice_scatter", "index_copy")
+add(scatter_, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
+add(rows_, "index_add_", "index_copy_")
+add(put_, "index_put_", "_index_put_impl_")
+add(as_first, "flip", "index_fill.int_Scalar", "select_scatter", "slice_scatter")
+
+
+@rule("index_copy")
+def index_copy(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor) -> Any:
+    return as_first(trace, x) if fits_rows(trace, x, dim, index, source) else NotImplemented
+
+
+@rule("index_put")
+def index_put(trace: Any, x: TracedTensor, indices: list, values: TracedTensor, *args: Any) -> Any:
+    return as_first(trace, x) if fits_places(trace, x, indices, values) else NotImplemented
 
 
 @rule("index_add")
 def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *, alpha: Any = 1) -> Any:
-    return new(trace, x.sizes, x.dtype, x.device) if x.dense and x.dtype is source.dtype else NotImplemented
+    fits = x.dense and x.dtype is source.dtype and fits_rows(trace, x, dim, index, source)
+    return new(trace, x.sizes, x.dtype, x.device) if fits else NotImplemented
 
 
 @rule("cat")

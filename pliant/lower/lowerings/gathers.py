@@ -21,9 +21,19 @@ def position(s: Space, index: TracedTensor, axes: Any, size: Any, code: int, wra
     """The elements of `index` as positions in a dim of `size`; the kernel fails with `code` where they are none (and `among` is true)."""
     if named(index.dtype) not in INDICES:
         raise Refuse
-    at = cast(s.load(index, axes), "i64")
+    return bounded(cast(s.load(index, axes), "i64"), s.build.facts.size(size), code, wraps, among)
+
+
+def bounded(at: V, size: Size, code: int, wraps: bool = False, among: V | None = None) -> V:
     args = (at.node,) if among is None else (at.node, among.node)
-    return V(Node("bounded", args, "i64", (s.build.facts.size(size), wraps, code)))
+    return V(Node("bounded", args, "i64", (size, wraps, code)))
+
+
+def no_larger(b: Builder, index: TracedTensor, x: TracedTensor, but: int | None = None) -> None:
+    """Refuse indices that may have more rows than there are; eager raises on them."""
+    for d, (m, n) in enumerate(zip(index.sizes, x.sizes, strict=True)):
+        if d != but and not b.facts.at_least(b.facts.size(n), b.facts.size(m)):
+            raise Refuse
 
 
 def load_through(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V]) -> V:
@@ -68,6 +78,7 @@ def _gather(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) != rank:
         raise Refuse
     dim %= rank
+    no_larger(b, index, x, dim)
     s = b.space(out.sizes)
     at = position(s, index, range(rank), x.sizes[dim], OUT_OF_GATHER)
     s.put(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))

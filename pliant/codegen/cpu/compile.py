@@ -69,7 +69,7 @@ def definitions(kernel: Kernel, name: str, to: Target, checked: bool, declared: 
         text = body.text()
         declared.update(body.b.declared)
         parts.append(f"define internal i32 @{name}.{part}(ptr %{context}, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{text}\n}}\n")
-    driver = SplitDriver(s, name) if s.split else Driver(s, name, s.tile is not None and not checked)
+    driver = SplitDriver(s, name) if s.split else Driver(s, name, s.blocked and not checked)
     parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{driver.text()}\n}}\n")
     declared.update(driver.b.declared)
     return "\n".join(parts)

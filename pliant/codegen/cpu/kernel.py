@@ -45,6 +45,7 @@ class Body:
         for k, d in enumerate(s.inner):
             self.where[d] = SWEEP + k
         self.tile = None if checked else s.tile  # checks are made access by access
+        self.blocked = s.blocked and not checked
         if self.tile is not None:
             assert s.vector is not None
             self.where[self.tile], self.where[s.vector] = STRIP, MID
@@ -279,7 +280,7 @@ class Body:
             self.strip([frame])
             return
         n = self.size(self.kernel.dims[s.vector])
-        size = Value("%block", "i64") if tile is None else const(TILE_BLOCK, "i64")
+        size = const(TILE_BLOCK, "i64") if self.blocked else Value("%block", "i64")
         start = b.binary("mul", block, size)
         stop = b.intrinsic("smin", b.add(start, size), n)
         if tile is None:

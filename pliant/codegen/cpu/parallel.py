@@ -21,8 +21,8 @@ ZERO, ONE = const(0, "i64"), const(1, "i64")
 class Driver:
     """Prints `i32 @name(ptr ctx)` around `@name.body`."""
 
-    def __init__(self, s: Schedule, name: str, tiled: bool = False) -> None:
-        self.s, self.kernel, self.name, self.tiled = s, s.kernel, name, tiled
+    def __init__(self, s: Schedule, name: str, blocked: bool = False) -> None:
+        self.s, self.kernel, self.name, self.blocked = s, s.kernel, name, blocked
         self.b = Text()
         self.sizes = {key: k for k, key in enumerate(s.kernel.sizes)}
         self.read: dict[Size, Value] = {}
@@ -64,7 +64,7 @@ class Driver:
         points, length, reduced, total = self.work_sizes()
         if self.return_if_nothing(total):
             return "  ret i32 0"
-        if self.tiled:  # the body cuts the vector dim by itself
+        if self.blocked:  # the body cuts the vector dim by itself
             end = b.add(length, const(TILE_BLOCK - 1, "i64"))
             points, length = b.times(points, b.binary("udiv", end, const(TILE_BLOCK, "i64"))), ONE
         if s.columns:  # the body runs whole blocks of the vector dim
@@ -73,7 +73,7 @@ class Driver:
             work = b.times(total, b.times(b.intrinsic("smax", reduced, ONE), const(s.cost, "i64")))
             b.branch(b.compare("sgt", work, const(SERIAL_PICOSECONDS, "i64")), "large", "serial")
             b.label("large")
-            cut = s.vector is not None and not s.reduces_vector and not self.tiled
+            cut = s.vector is not None and not s.reduces_vector and not self.blocked
             grain = max(64, s.lanes * s.unroll) if cut else 0
             body = f"ptr @{self.name}.body"
             rc = b.call(LAUNCH, "i32", 1, [body, "ptr %ctx", points, length, work, f"i64 {grain}"])

@@ -76,6 +76,7 @@ def guard_bases(cls: type, name: str) -> None:
 def forget_lookups(name: str | None) -> None:
     """A class that the program made has changed: attribute `name` (None: any) of it and its subclasses is looked up anew."""
     world = vm.world
+    world.ordinary.clear()
     for c in world.own_classes:
         for key in [name] if name is not None else [n for k, n in world.lookups if k is c]:
             world.lookups.pop((c, key), None)
@@ -93,17 +94,18 @@ def dict_of(obj: Any, outside: bool) -> dict | None:
         return None
 
 
+def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
+    """`dict_of(obj)`, and the shadow behind it if it has one."""
+    if outside:
+        h = vm.world.instance_dict(obj)
+        return (h.copy, h) if h is not None else (None, None)
+    d = dict_of(obj, False)
+    return d, vm.world.by_copy.get(id(d))
+
+
 def dict_read(d: dict, name: str) -> Any:
     h = vm.world.by_copy.get(id(d))
     return vm.world.item(h, name) if h is not None else d[name]
-
-
-def missing(d: dict | None, name: str) -> None:
-    """The look-up relied on `name` not being in the instance."""
-    if d is not None:
-        h = vm.world.by_copy.get(id(d))
-        if h is not None:
-            vm.world.absent(h, name)
 
 
 def class_value(raw: Any, cls: type, name: str) -> Any:
@@ -117,6 +119,9 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     """`getattr(obj, name)`; `generic=True` is `object.__getattribute__`."""
     t = type(obj)
+    world = vm.world
+    if t in world.ordinary:
+        return instance_getattr(obj, t, name, id(obj) in world.outside, generic)
     if t is vm.traced_type:
         return tensor_getattr(obj, name)
     if t in PLAIN:
@@ -143,8 +148,6 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
     if isinstance(obj, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
         return module_getattr(obj, name)
-    world = vm.world
-    outside = id(obj) in world.outside
     if not generic:
         ga = lookup(t, "__getattribute__")
         if type(ga) is FunctionType:
@@ -155,59 +158,67 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
                 if type(hook) is not FunctionType:
                     raise
                 return vm.interp(hook, (obj, name), {})
-    try:
-        return instance_getattr(obj, t, name, outside, generic)
-    except AttributeError:
-        if generic:
-            raise
-        hook = lookup(t, "__getattr__")
-        if hook is UNSET:
-            raise
-    if hook is MODULE_GETATTR:
-        return nn_module_getattr(obj, t, name, outside)
-    if type(hook) is FunctionType:
-        return vm.interp(hook, (obj, name), {})
-    if outside:
-        return world.locate(getattr(obj, name), world.sources[id(obj)].attr(name))
-    return getattr(obj, name)
+        if not isinstance(obj, ModuleType):
+            world.ordinary.add(t)
+    return instance_getattr(obj, t, name, id(obj) in world.outside, generic)
 
 
 def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool) -> Any:
+    """What `object.__getattribute__` finds, and, unless `generic`, the class's `__getattr__` after it."""
     raw = lookup(t, name)
-    if raw is not UNSET:
-        tr = type(raw)
-        if tr is FunctionType:
-            d = dict_of(obj, outside)
-            if d is not None and name in d:
-                return dict_read(d, name)
-            missing(d, name)
-            return MethodType(raw, obj)
-        if tr is property:
-            if raw.fget is None:
-                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
-            return vm.call(raw.fget, (obj,), {})
-        if tr is functools.cached_property:
-            d = dict_of(obj, outside)
-            if name in d:
-                return dict_read(d, name)
-            missing(d, name)
-            v = vm.call(raw.func, (obj,), {})
-            if outside:
-                vm.world.by_copy[id(d)].located[name] = WRITTEN
-            d[name] = v
-            return v
-        if hasattr(tr, "__get__") and (hasattr(tr, "__set__") or hasattr(tr, "__delete__")):
-            return data_descriptor(obj, t, raw, tr, name, outside)
-    d = dict_of(obj, outside)
-    if d is not None and name in d:
-        return dict_read(d, name)
     if raw is UNSET:
-        missing(d, name)
-        if not generic and lookup(t, "__getattr__") is MODULE_GETATTR:
-            return nn_module_getattr(obj, t, name, outside)
+        d, h = own_dict(obj, outside)
+        if d is not None and name in d:
+            return vm.world.item(h, name) if h is not None else d[name]
+        if h is not None:
+            vm.world.absent(h, name)
+        return nowhere(obj, t, name, d, h, generic)
+    try:
+        return class_getattr(obj, t, name, raw, outside)
+    except AttributeError:
+        if generic or lookup(t, "__getattr__") is UNSET:
+            raise
+    d, h = own_dict(obj, outside)
+    return nowhere(obj, t, name, d, h, False)
+
+
+def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool) -> Any:
+    """An attribute that neither the instance nor its class has."""
+    hook = UNSET if generic else lookup(t, "__getattr__")
+    if hook is MODULE_GETATTR:
+        return nn_module_getattr(obj, t, name, d, h)
+    if hook is UNSET:
         raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
-    missing(d, name)
+    if type(hook) is FunctionType:
+        return vm.interp(hook, (obj, name), {})
+    if id(obj) in vm.world.outside:
+        return vm.world.locate(getattr(obj, name), vm.world.sources[id(obj)].attr(name))
+    return getattr(obj, name)
+
+
+def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
+    """An attribute whose class has `raw` under its name: the descriptor protocol."""
     tr = type(raw)
+    if tr is property:
+        if raw.fget is None:
+            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
+        return vm.call(raw.fget, (obj,), {})
+    if tr is not FunctionType and tr is not functools.cached_property and hasattr(tr, "__get__"):
+        if hasattr(tr, "__set__") or hasattr(tr, "__delete__"):
+            return data_descriptor(obj, t, raw, tr, name, outside)
+    d, h = own_dict(obj, outside)
+    if d is not None and name in d:
+        return vm.world.item(h, name) if h is not None else d[name]
+    if h is not None:
+        vm.world.absent(h, name)
+    if tr is FunctionType:
+        return MethodType(raw, obj)
+    if tr is functools.cached_property:
+        v = vm.call(raw.func, (obj,), {})
+        if h is not None:
+            h.located[name] = WRITTEN
+        d[name] = v
+        return v
     if tr is classmethod:
         return bind_class(raw.__func__, t)
     if tr is staticmethod:
@@ -251,17 +262,18 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
     return v
 
 
-def nn_module_getattr(obj: Any, t: type, name: str, outside: bool) -> Any:
+def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
     """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
     world = vm.world
-    d = dict_of(obj, outside)
-    h = world.by_copy.get(id(d))
     for kind in ("_parameters", "_buffers", "_modules"):
-        if kind in d and not (h is not None and world.is_empty(h, kind)):
-            sub = dict_read(d, kind)
-            if name in sub:
-                return dict_read(sub, name)
-            missing(sub, name)
+        if kind not in d or (h is not None and world.is_empty(h, kind)):
+            continue
+        sub = world.item(h, kind) if h is not None else d[kind]
+        inner = world.by_copy.get(id(sub))
+        if name in sub:
+            return world.item(inner, name) if inner is not None else sub[name]
+        if inner is not None:
+            world.absent(inner, name)
     raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 

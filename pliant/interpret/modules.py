@@ -13,7 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from pliant.interpret import tracebacks
-from pliant.interpret.attributes import dict_of, dict_read, getattr_, lookup, missing
+from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
 from pliant.interpret.calls import call, guard_function, inline
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import decode
@@ -51,14 +51,14 @@ def hookless(module: Any) -> bool:
     world = vm.world
     if torch._C._get_tracing_state() or not plain_class(type(module)):
         return False
-    d = dict_of(module, id(module) in world.outside)
+    d, h = own_dict(module, id(module) in world.outside)
     if d is None:
         return False
     for name in OWN:
         if name in d:
             return False
-        missing(d, name)
-    h = world.by_copy.get(id(d))
+        if h is not None:
+            world.absent(h, name)
     for name in HOOKS:
         if name not in d or not (h is not None and world.is_empty(h, name)) and truth(dict_read(d, name)):
             return False

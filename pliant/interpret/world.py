@@ -139,6 +139,7 @@ class World:
         self.tensor_writes: dict[tuple, tuple] = {}
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}
+        self.ordinary: set[type] = set()  # classes whose instances have no special way to their attributes
         self.specialized: dict[str, Any] = {}
         self.keep: list = []
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
@@ -472,7 +473,7 @@ class World:
                 self.guard(h.source, "DICT_CONTAINS", (k, False), k)
 
     def lacking(self, h: Shadow, name: str, kind: type | None) -> None:
-        """The program relied on `name` not being in this dict, or on an empty dict of this kind there: one guard an instruction tells all."""
+        """The program relied on `name` not being in this dict, or on an empty dict of this kind there: a guard for each instruction."""
         if name in h.lacks:
             return
         h.lacks[name] = kind

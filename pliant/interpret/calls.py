@@ -32,6 +32,7 @@ MAX_DEPTH = 120
 LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}
 # `(type of self, method name)` of C methods with a replacement of their own
 METHOD_LOOKASIDES: dict[tuple[type, str], Callable[[Any, tuple, dict], Any]] = {}
+BY_CODE: dict[types.CodeType, Callable[[Any, tuple, dict], Any]] = {}  # for inner functions of the library: one code, many functions
 TAIL_LOOKASIDES: set[Any] = set()  # replacements whose result is that of the one call they make
 APPENDS = {"append", "extend"}  # list methods that need not read the list
 SAFE_NEW_TYPES = {
@@ -220,7 +221,8 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call_lookaside(fn, look, args, kwargs)
     kind = policy.python_kind(fn)
     if kind == "inline":
-        return inline(fn, args, kwargs)
+        special = BY_CODE.get(fn.__code__)
+        return inline(fn, args, kwargs) if special is None else special(fn, args, kwargs)
     return apply_kind(kind, fn, args, kwargs)
 
 
@@ -405,10 +407,19 @@ def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
         r = fn(*args, **kwargs)
         if type(r) in CACHEABLE or (type(r) is tuple and all(type(x) in CACHEABLE for x in r)):
             return r
+    if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):
+        return fn(*args, **kwargs)  # annotations: the same ones for the same parts
     look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
     if look is not None and look(fn, args, kwargs):
         return None
     raise Break("PL0004", f"call of {name_of(fn)}, which has an lru_cache", clean=True)
+
+
+def mentions_own(a: Any) -> bool:
+    """Whether a part of an annotation was made by the program."""
+    if isinstance(a, (tuple, list)):
+        return any(map(mentions_own, a))
+    return id(a) in vm.world.own_functions or any(map(mentions_own, getattr(a, "__args__", ())))
 
 
 def attrgetter(fn: Any, args: tuple) -> Any:

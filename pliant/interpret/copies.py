@@ -15,10 +15,10 @@ import torch
 
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import LOOKASIDES, has_c_state, run_frame
+from pliant.interpret.calls import LOOKASIDES, graph_call, has_c_state, run_frame
 from pliant.interpret.capture import UNSET
 from pliant.interpret.slots import unpack
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 
 ATOMS = {
     int, float, complex, bool, str, bytes, type(None), type(Ellipsis), types.FunctionType, types.BuiltinFunctionType, range,
@@ -72,6 +72,8 @@ def deep(o: Any, memo: dict) -> Any:
     found = memo.get(identity(o), UNSET)
     if found is not UNSET:
         return found
+    if t is vm.traced_type:
+        return remember(memo, o, deep_tensor(o, memo))
     if t is list:
         made: Any = []
         remember(memo, o, made)
@@ -95,6 +97,18 @@ def deep(o: Any, memo: dict) -> Any:
     for k, v in attributes(o).items():
         made.__dict__[k] = deep(v, memo)
     return made
+
+
+def deep_tensor(o: Any, memo: dict) -> Any:
+    """A tensor with memory of its own. The library copies memory as a whole: tensors that share some, or see a part, are left to it."""
+    real = vm.world.real.get(id(o))
+    plain = o.pytype is torch.Tensor and not o.requires_grad and not o.is_conj() and not o.is_neg() and o.dense
+    if not plain or (real is not None and (real.__dict__ or real.is_inference())) or (o.storage_id, "memory") in memo:
+        raise Break("PL0012", "copy.deepcopy of a tensor that is a view, a parameter or has gradients", clean=True)
+    if o.offset != 0:
+        raise Break("PL0012", "copy.deepcopy of a tensor that does not begin where its memory does", clean=True)
+    memo[(o.storage_id, "memory")] = o
+    return graph_call(torch.clone, (o,), {})
 
 
 def remember(memo: dict, o: Any, made: Any) -> Any:

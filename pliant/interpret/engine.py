@@ -28,6 +28,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     execute,
     globalstate,
     gradients,
+    library,
     lookasides,
     modules,
     opcodes,

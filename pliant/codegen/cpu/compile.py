@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import llvmlite
 import llvmlite.binding as llvm
 
+from pliant import events
 from pliant.codegen.cpu import cache, runtime, target
 from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, Driver, launcher
@@ -150,12 +151,20 @@ def outside(to: Target) -> dict[str, int]:
     return {LAUNCH: code.addresses[0]}
 
 
+def tell(kernels: list[Kernel], checked: bool = False) -> None:
+    """Log what is about to be compiled."""
+    if events.watched():
+        for k in kernels:
+            events.emit("kernel", kernel=k, checked=checked)
+
+
 def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
     """Compile kernels, or take their object from the disk. The code lives as long as the result.
 
     `checked`: every access is compared with the bounds that `ctx` then gives after the sizes, (first, last) valid element for each buffer.
     """
     to = target.current()
+    tell(kernels, checked)
     begun = time.perf_counter()
     text = module_text(kernels, to, checked)
     times.text += time.perf_counter() - begun

@@ -10,7 +10,9 @@ other. Two groups are joined only if no path leads from one to the other through
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +38,35 @@ SMALL = 12
 """A value of at most this cost may be computed lane by lane."""
 FREE = 3
 """A value of at most this cost, of at most one load, is computed again rather than kept."""
+
+
+class Limit:
+    """How many operations may go into kernels, for the search for a wrong one (`report/bisect.py`)."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self.seen: list[Any] = []  # only while a search is on
+
+    def allows(self, op: Any) -> bool:
+        if not searching:
+            return True
+        self.seen.append(op)
+        return self.most is None or len(self.seen) <= self.most
+
+
+limit = Limit()
+searching = False
+
+
+@contextlib.contextmanager
+def limited(most: int | None) -> Iterator[Limit]:
+    """Inside, the first `most` operations may go into kernels (all, if None), and those seen are kept until the next search."""
+    global limit, searching
+    limit, searching = Limit(most), True
+    try:
+        yield limit
+    finally:
+        searching = False
 
 
 @dataclass(slots=True, eq=False)
@@ -156,7 +187,7 @@ class Fuser:
                 continue
             written = {self.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
-            nests = None if effect and not checks else self.builder.lower(op)
+            nests = None if effect and not checks or not limit.allows(op) else self.builder.lower(op)
             if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
                 nests = None
             for nest in nests or [None]:

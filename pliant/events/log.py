@@ -32,8 +32,9 @@ KINDS = {
     "graph": "a captured graph: frame_id, graph (a trace or an fx.Graph); optional: name, outputs",
     "guards": "the guards of an entry: frame_id, guards",
     "bytecode": "code before and after: frame_id, original, modified",
+    "kernel": "a kernel of loops is about to be compiled: kernel, checked",
 }
-LARGE = frozenset(("graph", "guards", "bytecode"))
+LARGE = frozenset(("graph", "guards", "bytecode", "kernel"))
 
 
 @dataclass(frozen=True, slots=True)

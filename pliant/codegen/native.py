@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 from pliant import native
 from pliant.codegen.aten import Executable
-from pliant.codegen.cpu import runtime
+from pliant.codegen.cpu import debug, runtime
 from pliant.codegen.cpu.segment import compile_module, printed
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
@@ -48,8 +48,8 @@ ALONE = frozenset(
 """Operations that are worth a kernel of their own: PyTorch's takes several passes or slower mathematics."""
 
 
-use_segments = True
-"""Off: every kernel is called from Python. For the search for a kernel that departs from eager, and for tests."""
+use_segments = debug.folder() is None
+"""Off: every kernel is called from Python. For dumps, for the search for a kernel that departs from eager, and for tests."""
 
 
 def compile_native(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
@@ -233,8 +233,9 @@ class Call:
         self.launch = launch
 
     @property
-    def launcher(self) -> native.Launcher:
-        return _compiled[self.launch.key]
+    def launcher(self) -> Callable[..., None]:
+        run, into = _compiled[self.launch.key], debug.folder()
+        return run if into is None else debug.dumping(run, self.launch, into)
 
     def __str__(self) -> str:
         return self.launch.kernel.name

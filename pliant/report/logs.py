@@ -1,4 +1,4 @@
-"""`PLIANT_LOGS=graph,guards,bytecode,breaks,recompiles` and `pliant.set_logs(...)`: the event log, printed as it happens.
+"""`PLIANT_LOGS=graph,guards,bytecode,breaks,recompiles,schedule,llvm,asm` and `pliant.set_logs(...)`: the event log, printed as it happens.
 
 Each channel is a row of `CHANNELS`: which events it listens to and how it prints one. Everything goes to stderr, or where
 `set_logs(..., file=...)` says.
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from pliant import events
+from pliant.codegen.cpu.compile import assembly, kernel_text
+from pliant.codegen.cpu.debug import schedule_text
 from pliant.events import Event
 from pliant.interpret.breaks import format_break
 from pliant.report.guards import guard_lines
@@ -88,6 +90,9 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "backend_compile": line_of("backend", "seconds"),
         "entry_added": line_of("name", "seconds"),
     },
+    "schedule": {"kernel": lambda e: f"SCHEDULE of {schedule_text(e.fields['kernel'])}"},
+    "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(**e.fields)}"},
+    "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{assembly([e.fields['kernel']])}"},
     "warnings": {"fallback": line_of("id", "name", "error"), "warning": line_of("id", "text")},
 }
 
@@ -96,13 +101,12 @@ class Printers:
     """What is printed now, and where to. `file` None is stderr as it is when the event comes."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Printer] = {}
+        self.rows: dict[str, list[Printer]] = {}
         self.file: TextIO | None = None
         self.cancel: Callable[[], None] | None = None
 
     def __call__(self, event: Event) -> None:
-        printer = self.rows.get(event.kind)
-        if printer is not None:
+        for printer in self.rows.get(event.kind, ()):
             print(printer(event), end="\n\n", file=self.file or sys.stderr)
 
 
@@ -128,7 +132,10 @@ def set_logs(*channels: str, file: TextIO | None = None, **switches: bool) -> No
     if _printers.cancel is not None:
         _printers.cancel()
         _printers.cancel = None
-    _printers.rows = {kind: printer for n in names for kind, printer in CHANNELS[n].items()}
+    _printers.rows = {}
+    for n in dict.fromkeys(names):
+        for kind, printer in CHANNELS[n].items():
+            _printers.rows.setdefault(kind, []).append(printer)
     _printers.file = file
     if names:
         _printers.cancel = events.subscribe(_printers)

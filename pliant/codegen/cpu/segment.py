@@ -232,6 +232,7 @@ def compile_module(new: list[Kernel], segments: list[Printed], symbols: Mapping[
     `symbols`: key of a launch -> the function that it calls: one of those, or one compiled before, whose address is in `known`.
     """
     to = target.current()
+    kernels.tell(new)
     begun = time.perf_counter()
     text = kernels.module_text(new, to)
     declared = {name: f"declare i32 @{name}(ptr)" for name in known}

@@ -23,6 +23,7 @@ from pliant.codegen.cpu.segment import compile_module, printed
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
+from pliant.lower.attention import Attention, attention_steps
 from pliant.lower.fuse import Fuser, Unit
 from pliant.lower.gemm import Gemm, Products
 from pliant.lower.kernels import Finisher, Launch
@@ -130,7 +131,9 @@ class Program:
             elif u.ops[0] not in done:
                 done.add(u.ops[0])
                 op = ops[0]
-                steps = products.steps(op) if products is not None else None
+                steps: list[Any] | None = None
+                if products is not None:
+                    steps = products.steps(op) or attention_steps(products, op, f.builder.read)
                 if steps is not None:
                     items.append(item_of_steps(steps, ops, op))
                 else:
@@ -176,7 +179,7 @@ class Program:
 
     def segment(self, part: list[Item], outside: set[int]) -> Segment | None:
         """One function for a run of kernels, if it is one, and long enough."""
-        worth = len(part) > 1 and any(item.op is None or isinstance(item.steps[-1], Gemm) for item in part if item.steps)
+        worth = len(part) > 1 and any(item.op is None or isinstance(item.steps[-1], Gemm | Attention) for item in part if item.steps)
         if not use_segments or not part[0].native or not worth:
             return None
         return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts)

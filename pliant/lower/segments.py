@@ -13,6 +13,7 @@ from typing import Any
 
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.lower.attention import Attention
 from pliant.lower.fuse import Fuser, Order
 from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
@@ -26,7 +27,7 @@ WINDOW = 24
 MOST_ARGUMENTS = 1000
 """Of one native call (`kMaxArgs` of the launcher)."""
 
-Step = Launch | Gemm
+Step = Launch | Gemm | Attention
 
 
 @dataclass(slots=True, eq=False)

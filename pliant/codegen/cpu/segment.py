@@ -18,22 +18,24 @@ from dataclasses import dataclass
 from pliant import native
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import runtime, target
-from pliant.codegen.cpu.parallel import THREADS
+from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
+from pliant.lower.attention import Attention
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel
 from pliant.lower.memory import ALIGNMENT
 from pliant.lower.nest import Size
-from pliant.lower.segments import Segment, is_native
+from pliant.lower.segments import Segment, Step, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
 
-TAKE, GIVE, POISON, GEMM = "pliant_take", "pliant_give", "pliant_poison", "pliant_gemm"
+TAKE, GIVE, POISON, GEMM, ATTENTION = "pliant_take", "pliant_give", "pliant_poison", "pliant_gemm", "pliant_attention"
 OUT_OF_MEMORY = 0x7FFFFFFF
 DECLARED = {
     TAKE: f"declare ptr @{TAKE}(i64)",
     GIVE: f"declare void @{GIVE}(ptr, i64)",
     POISON: f"declare void @{POISON}(ptr, i64)",
     GEMM: f"declare i32 @{GEMM}(ptr)",
+    ATTENTION: f"declare i32 @{ATTENTION}(ptr)",
     THREADS: f"declare i32 @{THREADS}()",
     "llvm.smax.i64": "declare i64 @llvm.smax.i64(i64, i64)",
 }
@@ -77,7 +79,7 @@ class Printer:
     def text(self) -> str:
         """The definition; `declared` holds what it calls."""
         s = self.s
-        longest = max(len(step.buffers) + len(step.sizes) + (type(step) is Gemm) for step in s.steps)
+        longest = max(len(step.buffers) + len(step.sizes) + (type(step) is not Launch) for step in s.steps)
         self.line(f"%box = alloca [{longest} x i64], align 16")
         self.fields = [self.op(f"getelementptr i64, ptr %box, i64 {k}") for k in range(longest)]
         self.read_arguments()
@@ -86,14 +88,14 @@ class Printer:
         for operand, result in reversed(s.shared.items()):  # a result may be written over in its turn
             self.addresses[operand] = self.addresses[result]
         failures = []
-        if any(type(step) is Gemm for step in s.steps):
+        if any(type(step) is not Launch for step in s.steps):
             self.call(THREADS, "i32", "")  # a thread learns of the number of threads by asking
         for i, step in enumerate(s.steps):
             self.fill(step)
             if isinstance(step, Launch):
                 rc = self.op(f"call i32 @{self.symbol(step)}(ptr %box)")
             else:
-                rc = self.call(GEMM, "i32", "ptr %box")
+                rc = self.call(GEMM if isinstance(step, Gemm) else ATTENTION, "i32", "ptr %box")
             bad = self.op(f"icmp ne i32 {rc}, 0")
             failures.append(f"[ {rc}, %step{i} ]")
             self.line(f"br i1 {bad}, label %end, label %step{i + 1}")
@@ -162,7 +164,7 @@ class Printer:
         if poison:
             self.call(POISON, "void", "ptr %arena, i64 %total")
 
-    def fill(self, step: Launch | Gemm) -> None:
+    def fill(self, step: Step) -> None:
         """The arguments of a step, into the box."""
         values = [self.addresses[t.vid] for t in step.buffers]
         sizes = [self.size(size) for size in step.sizes]
@@ -170,6 +172,11 @@ class Printer:
             *sizes, offset_a, offset_b = sizes
             values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), values[2]]
             sizes.append(str(step.flags))
+        elif isinstance(step, Attention):
+            *sizes, oq, ok, ov, om, masks = sizes
+            places = [self.addresses[t.vid] for t in step.operands]
+            values = [self.moved(at, offset) for at, offset in zip(places, (oq, ok, ov, om), strict=True)]
+            values = [*values[:3], values[3] if masks == "1" else "0", self.addresses[step.out.vid]]
         for k, v in enumerate((*values, *sizes)):
             self.line(f"store i64 {v}, ptr {self.fields[k]}")
 
@@ -191,7 +198,10 @@ def functions() -> dict[str, int]:
     take, give, fill = native.arena_functions()
     routines = runtime.products()
     gemm = native.gemm_function(*routines) if routines is not None else 0
-    return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, THREADS: runtime.addresses()[THREADS]}
+    pool = runtime.addresses()
+    team = [pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)]
+    attention = native.attention_function(routines[0], *team) if routines is not None else 0
+    return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, ATTENTION: attention, THREADS: pool[THREADS]}
 
 
 @dataclass(slots=True)

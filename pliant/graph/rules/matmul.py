@@ -64,7 +64,7 @@ def dot(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
 @rule("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention(trace: Any, q: TracedTensor, k: TracedTensor, v: TracedTensor, *args: Any, **kwargs: Any) -> Any:
     """(output like the query, log of the sums of exponentials, laid out as [batch, length, head])."""
-    if len(q.sizes) != 4 or len(v.sizes) != 4:
+    if len(q.sizes) != 4 or len(v.sizes) != 4 or len(k.sizes) != 4 or not require_equal(trace, k.sizes[2], v.sizes[2]):
         return NotImplemented
     b, h, n, _ = q.sizes
     stats = torch.float64 if q.dtype is torch.float64 else torch.float32

@@ -102,6 +102,7 @@ class Builder:
         self.log: list[int] = []  # ids in `memo`, in order
         self.path: list[Pending] = []
         self.keep: list[Any] = []  # what `memo` is keyed by
+        self.reductions: dict[int, tuple] = {}  # id of an iterator -> how `rows` took it apart
         self.constants: dict[int, str] = {}
         self.serial = itertools.count()
 

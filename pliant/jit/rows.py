@@ -202,9 +202,28 @@ def weakref_literal(b: Builder, w: weakref.ref) -> str:
     return f"{b.constant(type(w))}({b.ref(target)}{', ' + b.ref(callback) if callback is not None else ''})"
 
 
+DEQUE_ITERATOR = type(iter(collections.deque()))
+
+
+def taken_apart(b: Builder, it: Any) -> tuple:
+    """`it.__reduce__()`. Raises RuntimeError if what it walks has changed; that of a deque says so only to `next`."""
+    found = b.reductions.get(id(it))
+    if found is None:
+        found = b.reductions[id(it)] = it.__reduce__()
+        if type(it) is DEQUE_ITERATOR:
+            next(it, None)
+    return found
+
+
 def reduced(b: Builder, it: Any) -> str:
     """An iterator of C: what `copy.copy` would make of it."""
-    fn, args, *rest = it.__reduce__()
+    try:
+        fn, args, *rest = taken_apart(b, it)
+    except RuntimeError:  # what it walks has changed its size
+        kind = next((k for k in support.GROWING if type(iter(k())) is type(it)), None)
+        if kind is None:
+            raise CannotReconstruct(f"a {type(it).__name__} over what has changed") from None
+        return f"{b.constant(support.stale)}({b.constant(iter)}, {b.constant(kind)})"
     state = rest[0] if rest else None
     text = f"{b.constant(fn)}({b.refs(args)})"
     return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
@@ -220,10 +239,14 @@ def traceback_literal(b: Builder, tb: types.TracebackType) -> str:
 def dict_iterator(b: Builder, it: Any) -> str:
     """An iterator over a dict goes on over that very dict, so that it notices changes of size."""
     owner = next((o for o in support.referents(it) if isinstance(o, dict)), None)
-    if owner is None or b.world.original_of(owner) is not None:
+    if owner is None:
         return reduced(b, it)
-    left = it.__length_hint__()
     view = DICT_VIEWS[type(it)]
+    try:
+        it.__reduce__()
+    except RuntimeError:
+        return f"{b.constant(support.stale)}({b.constant(view, view.__name__)})"
+    left = it.__length_hint__()
     return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
 
 

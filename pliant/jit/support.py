@@ -67,6 +67,22 @@ def advance(it: Any, n: int) -> Any:
     return it
 
 
+GROWING: dict[Any, Any] = {
+    dict: lambda d: d.update({1: 1}),
+    collections.OrderedDict: lambda d: d.update({1: 1}),
+    set: lambda s: s.add(1),
+    collections.deque: lambda q: q.append(1),
+}
+
+
+def stale(view: Any, kind: Any = dict) -> Any:
+    """An iterator over a container that has changed its size."""
+    c = kind({0: 0})
+    it = view(c)
+    GROWING[kind](c)
+    return it
+
+
 def referents(obj: Any) -> list:
     return gc.get_referents(obj)
 

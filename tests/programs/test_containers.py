@@ -17,6 +17,7 @@ import types
 import pytest
 import torch
 
+from tests.helpers import check, pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -430,3 +431,43 @@ def iterators_made_inside(x):
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()
+
+
+def growing(grow, make):
+    """A container changes its size while it is walked, on either side of a graph break."""
+
+    def before(x, c):
+        out = []
+        for k in c:
+            grow(c, x)
+            pliant.graph_break()
+            out.append(k)
+        return out
+
+    def after(x, c):
+        out = []
+        for k in c:
+            pliant.graph_break()
+            grow(c, x)
+            out.append(k)
+        return out
+
+    return [(fn, [(t(n, 4), make(n)) for n in (3, 4, 2, 3)]) for fn in (before, after)]
+
+
+GROWTHS = {
+    "dict": growing(lambda d, x: d.update(z=x), lambda n: {"a": 1, "b": n}),
+    "dict that has it": growing(lambda d, x: d.update(z=x), lambda n: {"a": 1, "z": n} if n < 4 else {"a": 1}),
+    "items": [
+        (lambda x, d: [(k, pliant.graph_break(), d.setdefault("z", x)) for k, _ in d.items()], [(t(n), {"a": n}) for n in (3, 4, 2)])
+    ],
+    "set": growing(lambda s, x: s.add(100 + x.shape[0]), lambda n: {1, 2})[:1],
+    "deque": growing(lambda q, x: q.append(x), lambda n: collections.deque([1, n])),
+    "ordered": growing(lambda d, x: d.update(z=x), lambda n: collections.OrderedDict(a=1, b=n))[:1],
+}
+
+
+@pytest.mark.parametrize("name", GROWTHS)
+def test_containers_that_grow_while_they_are_walked(name):
+    for fn, arg_sets in GROWTHS[name]:
+        check(fn, *arg_sets, must_compile=False)

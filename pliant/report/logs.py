@@ -91,7 +91,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "entry_added": line_of("name", "seconds"),
     },
     "schedule": {"kernel": lambda e: f"SCHEDULE of {schedule_text(e.fields['kernel'])}"},
-    "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(**e.fields)}"},
+    "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(e.fields['kernel'])}"},
     "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{assembly([e.fields['kernel']])}"},
     "warnings": {"fallback": line_of("id", "name", "error"), "warning": line_of("id", "text")},
 }

@@ -14,6 +14,7 @@ import pliant
 from pliant import events
 from pliant.guards import source as S
 from pliant.guards.guard import KINDS, Guard, Site, TensorSpec
+from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.report import guards, logs, tables
 from pliant.report.explain import Collector, collect, explain, fresh
 
@@ -126,6 +127,8 @@ def test_channels_are_checked_and_switched():
 
 def test_every_channel_prints_its_events():
     site = Site("m.py", 3, "f")
+    one = Store(1, (1,), 0, Node("load", (), "f32", (0, (1,), 0, ())))
+    kernel = Kernel("k77", ("n",), 0, [Buffer("f32", False), Buffer("f32", True)], [one], ("n",))
     fields = {
         "capture_start": {"name": "f", "filename": "m.py", "lineno": 1},
         "capture_end": {"ops": 3, "guards": 2, "exit": "Return", "seconds": 0.5},
@@ -135,6 +138,7 @@ def test_every_channel_prints_its_events():
         "backend_compile": {"backend": "aten", "seconds": 2.5}, "policy": {"what": "dynamic", "where": "L['n']"},
         "warning": {"id": "w", "text": "told once"}, "graph": {"graph": torch.fx.Graph()}, "guards": {"guards": ()},
         "bytecode": {"original": toy_example.__code__, "modified": toy_example.__code__},
+        "kernel": {"kernel": kernel, "checked": False},
     }  # fmt: skip
     assert set(fields) == set(events.KINDS) == {kind for channel in logs.CHANNELS.values() for kind in channel}
     out = io.StringIO()
@@ -142,7 +146,8 @@ def test_every_channel_prints_its_events():
         for kind, values in fields.items():
             events.emit(kind, frame_id="4/2", **values)
     text = out.getvalue()
-    assert text.count("[4/2]") == len(fields) + 1  # bytecode has two parts
+    assert text.count("[4/2]") == len(fields)  # bytecode has two parts; a kernel belongs to no frame
+    assert text.count("k77") == 3
     for part in ("seconds=250.0 ms", "seconds=2.50 s", "told once", "value=4", "size changed", "limit=64"):
         assert part in text
 

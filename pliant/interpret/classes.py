@@ -19,17 +19,20 @@ import types
 import typing
 from typing import Any
 
+import torch
+
 from pliant.guards import source as S
 from pliant.interpret import policy, runtime
 from pliant.interpret.attributes import forget_lookups, getattr_, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
-from pliant.interpret.calls import call, native
+from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.lookasides import lookaside, type_of
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm
+from pliant.interpret.world import WRITTEN
 
 FunctionType = types.FunctionType
 PLAIN_METACLASSES = (type, abc.ABCMeta)
@@ -260,7 +263,19 @@ def make_enum(meta: Any, name: str, bases: tuple, ns: Any, kw: dict) -> type:
     return remade(runtime.make_enum(meta, name, bases, pairs, kw), runtime.make_enum, (meta, name, bases, pairs, kw), {})
 
 
-MAKERS: dict[type, Any] = {type(NAMED_TUPLE): make_named_tuple, enum.EnumMeta: make_enum}
+def make_autograd_function(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> type:
+    """A `torch.autograd.Function`, whose metaclass numbers it. Other backends hold the capture's one, so it must not see the frame."""
+    functions = [v.__func__ if type(v) in (staticmethod, classmethod) else v for v in ns.values()]
+    if kw or not runtime.quiet(bases) or any(hasattr(type(v), "__set_name__") or getattr(v, "__closure__", None) for v in functions):
+        raise refused("an autograd function that uses variables of the function around it, or whose making runs code")
+    return remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {})
+
+
+MAKERS: dict[type, Any] = {
+    type(NAMED_TUPLE): make_named_tuple,
+    enum.EnumMeta: make_enum,
+    type(torch.autograd.Function): make_autograd_function,
+}
 
 
 @lookaside(collections.namedtuple)
@@ -293,6 +308,24 @@ for _cls in (enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag):
 # -- dataclasses -----------------------------------------------------------------------------------------------
 PROCESS = dataclasses._process_class  # type: ignore[attr-defined]
 FIELDS = "__dataclass_fields__"
+
+
+@lookaside(dataclasses.fields)
+def l_fields(args: tuple, kw: dict) -> Any:
+    """`dataclasses.fields`, interpreted once for each table of fields: libraries ask for them with every attribute that they set."""
+    world = vm.world
+    try:
+        table = getattr_(args[0], FIELDS) if len(args) == 1 and not kw else None
+    except AttributeError:
+        table = None
+    h = world.by_copy.get(id(table))
+    if h is None or type(table) is not dict:
+        return inline(dataclasses.fields, args, kw)
+    known = world.lookups.get((l_fields, id(table)))
+    if known is None or len(table) != known[0] or WRITTEN in h.located.values():
+        found = inline(dataclasses.fields, args, kw)
+        known = world.lookups[l_fields, id(table)] = (len(table), found)
+    return known[1]
 
 
 @lookaside(PROCESS)

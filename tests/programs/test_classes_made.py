@@ -771,6 +771,37 @@ def of_tensors(x):
     return x + 1, P.__name__
 
 
+@program(*each(3, 5, 2, grad=True), grad=True, breaks=0, captures=1)
+def of_autograd(x):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            ctx.save_for_backward(v)
+            return v * v
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3 * ctx.saved_tensors[0]
+
+    return Square.apply(x) + Square.apply(x * 2), Square.__name__
+
+
+@program(*each(3, 5, 2, grad=True), grad=True, breaks=1)
+def of_autograd_with_variables(x):
+    scale = x.shape[0]
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            return v * scale
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * scale
+
+    return Scaled.apply(x)
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

@@ -39,6 +39,9 @@ GATHERS: dict[str, Callable] = {
     "each its own row": lambda x, s, i, e, c, b: (x * 1).gather(0, e[: x.shape[0]]).sum(0),
     "one": lambda x, s, i, e, c, b: x[i[0]] + 1,
     "none": lambda x, s, i, e, c, b: x[i[:0]] + 1,
+    "labels": lambda x, s, i, e, c, b: F.cross_entropy(x * 2, torch.where(c[:, 0] == 1, -100, c[:, 0])),
+    "labels with weights": lambda x, s, i, e, c, b: F.nll_loss(x * 2, c[:, 0], s[0].abs(), reduction="sum") + 1,
+    "labels of each": lambda x, s, i, e, c, b: F.nll_loss(x.double() * 2, c[:, 0], reduction="none", ignore_index=0) + 1,
     "along": lambda x, s, i, e, c, b: torch.take_along_dim(x, x.argsort(1), 1) * 2,
     "other dtypes": lambda x, s, i, e, c, b: (x.bfloat16()[i] * 2, x.double().gather(1, c) + 1, (x > 0)[i] ^ True, i[i % 3] + 1),
 }
@@ -91,7 +94,7 @@ def test_equal_to_eager(kind: str, name: str, kernels: list) -> None:
         for g, w in zip(got, want, strict=True) if isinstance(want, tuple) else ((got, want),):
             assert g.stride() == w.stride() and g.dtype == w.dtype
             torch.testing.assert_close(g, w, rtol=1e-6, atol=1e-6)
-    left = {c for c in kernels if c.startswith(("aten.index", "aten.gather", "aten.embedding", "aten.scatter"))}
+    left = {c for c in kernels if c.startswith(("aten.index", "aten.gather", "aten.embedding", "aten.scatter", "aten.nll"))}
     assert not left and any(c.startswith(("k", "segment")) for c in kernels), kernels
 
 
@@ -102,6 +105,7 @@ TRAINED: dict[str, Callable] = {
     "pairs": lambda w, i: w[i, i],
     "places": lambda w, i: w.gather(1, i),
     "selected": lambda w, i: w.index_select(0, i[:, 0]),
+    "labels": lambda w, i: F.cross_entropy(w[:, 0:16] * 2, i.new_tensor(range(20)) % 16) * 3,
     "added": lambda w, i: (w * 2).index_add(0, i[:, 0], w[: i.shape[0]].cos()),
 }
 
@@ -130,6 +134,7 @@ BAD: dict[str, tuple[Callable, int]] = {
     "added": (lambda x, i: x.index_add(0, i, x[: i.shape[0]] * 2), 9),
     "scattered": (lambda x, i: x.scatter_add(0, i[:, None], x) * 2, 9),
     "put": (lambda x, i: x.index_put((i,), x[0]) * 2, 9),
+    "labelled": (lambda x, i: F.nll_loss(x * 2, i), 37),
     "unread": (lambda x, i: (x[i] * 2, x + 1)[1], 9),
 }
 

@@ -260,7 +260,7 @@ def _cross_entropy_with_logits(b: Builder, o: Any) -> None:
 
 @lowering(aten.nll_loss_backward.default)
 def _nll_loss_backward(b: Builder, o: Any) -> None:
-    """Only the target's column of each row has a gradient. (Forward stays with ATen: it raises on targets out of range.)"""
+    """Only the target's column of each row has a gradient."""
     g, x, target, weight, reduction, ignored, total = arguments(
         o, "grad_output", "self", "target", "weight", "reduction", "ignore_index", "total_weight"
     )

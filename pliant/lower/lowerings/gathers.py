@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_SELF, Node
-from pliant.lower.lowerings.builder import Builder, Refuse, Space, lowering
+from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_CLASSES, OUT_OF_GATHER, OUT_OF_SELF, Node
+from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.pointwise import named
-from pliant.lower.lowerings.scalars import V, cast
+from pliant.lower.lowerings.scalars import V, cast, const, op, reduce, where
 from pliant.lower.nest import Size
 
 aten = torch.ops.aten
@@ -110,3 +110,29 @@ def _index(b: Builder, o: Any) -> None:
     where = Indexed(x, indices)
     s = b.space(o.outs[0].sizes)
     s.put(o.outs[0], load_through(s, x, where.axes, where.positions(s, x)))
+
+
+@lowering(aten.nll_loss_forward.default)
+def _nll_loss(b: Builder, o: Any) -> None:
+    """(minus the target's column of each row, weighted, and their mean or sum; the sum of the weights). Ignored rows count nothing."""
+    x, target, weight, reduction, ignored = arguments(o, "self", "target", "weight", "reduction", "ignore_index")
+    out, total = o.outs
+    name = named(x.dtype)
+    if len(x.sizes) != 2 or len(target.sizes) != 1 or name not in ("f32", "f64") or weight is not None and weight.dtype != x.dtype:
+        raise Refuse
+    if not b.facts.positive(b.facts.size(x.sizes[1])) or named(target.dtype) != "i64" or reduction == 0 and b.needed(total):
+        raise Refuse
+    s = b.space(target.sizes, 1 if reduction else 0)
+    given = s.load(target)
+    kept = op("ne", given, s.value(ignored, "i64"))
+    at = where(kept, bounded(given, b.facts.size(x.sizes[1]), OUT_OF_CLASSES, among=kept), 0)
+    w = const(1, name) if weight is None else load_through(s, weight, {}, {0: at})
+    loss = where(kept, -load_through(s, x, {0: 0}, {1: at}) * w, 0.0)
+    if not reduction:
+        s.put(out, loss)
+        return
+    weights = reduce("sum", where(kept, w, 0.0))
+    loss = reduce("sum", loss)
+    s.put(out, loss / weights if reduction == 1 else loss, [], full=False)
+    if b.needed(total):
+        s.put(total, weights, [], full=False)

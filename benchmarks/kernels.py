@@ -98,30 +98,30 @@ def alone(names: list[tuple[dict, str]], call: Run) -> Run | None:
 # -- time --
 
 
-def seconds(runs: list[Run], budget: float) -> list[float]:
+def seconds(runs: list[Run], budget: float, clock: Callable[[], float] = time.perf_counter) -> list[float]:
     """Median seconds of each, interleaved so that noise hits all alike."""
     counts = []
     for run in runs:
         run()
-        begun = time.perf_counter()
+        begun = clock()
         run()
-        counts.append(max(1, int(budget / ROUNDS / max(time.perf_counter() - begun, 1e-7))))
+        counts.append(max(1, int(budget / ROUNDS / max(clock() - begun, 1e-7))))
     samples: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for run, count, into in zip(runs, counts, samples, strict=True):
-            begun = time.perf_counter()
+            begun = clock()
             for _ in range(count):
                 run()
-            into.append((time.perf_counter() - begun) / count)
+            into.append((clock() - begun) / count)
     return [statistics.median(s) for s in samples]
 
 
-def copy_seconds(total: int, memo: dict[int, float]) -> float:
+def copy_seconds(total: int, memo: dict[int, float], clock: Callable[[], float]) -> float:
     """Of a copy that moves `total` bytes, read and written, into a buffer that is already there."""
     count = max(total // 8, 1)
     if count not in memo:
         a, b = torch.ones(count), torch.ones(count)
-        memo[count] = seconds([lambda: b.copy_(a)], 0.05)[0]
+        memo[count] = seconds([lambda: b.copy_(a)], 0.05, clock)[0]
     return memo[count]
 
 
@@ -160,6 +160,8 @@ def caller(fn: Callable, args: list[torch.Tensor]) -> Run:
 def rows(fusion: Fusion, dtype: str, chosen: argparse.Namespace, memo: dict[int, float]) -> list[dict]:
     """Every shape of one fusion, compiled once for all of them."""
 
+    clock = time.process_time if chosen.cpu_time else time.perf_counter
+
     def made(m: int, n: int) -> list[torch.Tensor]:
         maker = Args(m, n, DTYPES[dtype])
         return [getattr(maker, name)() for name in fusion.args]
@@ -196,8 +198,8 @@ def rows(fusion: Fusion, dtype: str, chosen: argparse.Namespace, memo: dict[int,
             if only is not None:
                 runs[system + " kernel"] = only
         moved = bytes_of(args) + bytes_of(want)
-        times = dict(zip(runs, seconds(list(runs.values()), chosen.budget), strict=True))
-        times["copy"] = copy_seconds(moved, memo)
+        times = dict(zip(runs, seconds(list(runs.values()), chosen.budget, clock), strict=True))
+        times["copy"] = copy_seconds(moved, memo, clock)
         out.append({
             "name": fusion.name, "dtype": dtype, "shape": [m, n], "threads": torch.get_num_threads(), "bytes": moved, "seconds": times,
             "compile_s": compile_s, "codegen_s": codegen, "kernels": count,
@@ -293,6 +295,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--quick", action="store_true", help="three shapes, up to a million elements")
     parser.add_argument("--budget", type=float, default=0.05, help="seconds for each measured figure")
+    parser.add_argument("--cpu-time", action="store_true", help="of the process instead of the wall's: for one thread on a busy machine")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -242,13 +242,14 @@ class Writer:
         """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols."""
         lines, effects_from = {}, NEVER
         memory = {t.storage_id for t in self.inputs}
+        known: dict[int, Place] = {}
         for op, start, stop in zip(self.ops, starts[1:], starts[2:]):
-            place = place_of(op.site)
+            place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER and cannot_repeat(op, memory):
                 effects_from = start
         for i, line in enumerate(text, 1):
-            place = place_of(self.check_sites.get(line.strip()))
+            place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:
                 lines[i] = place
         return Places(lines, effects_from)

@@ -45,14 +45,17 @@ def remember(fn: Any, places: Places) -> None:
     weakref.finalize(fn, PLACES.pop, filename, None)
 
 
-def place_of(site: Any) -> Place | None:
-    """The place of a site (innermost frame first)."""
-    calls, handled = [], False
-    while site is not None and site.code is not None:
-        calls.append((site.filename, site.code.co_name, site.lineno))
-        handled = handled or covered(site.code, site.offset)
-        site = site.outer
-    return Place(tuple(reversed(calls)), handled) if calls else None
+def place_of(site: Any, known: dict[int, Place]) -> Place | None:
+    """The place of a site (innermost frame first). `known`: those of the callers met so far, by the `id` of their site."""
+    if site is None or site.code is None:
+        return None
+    place = known.get(id(site))
+    if place is None:
+        caller = place_of(site.outer, known)
+        calls, handled = ((), False) if caller is None else (caller.calls, caller.handled)
+        here = (site.filename, site.code.co_name, site.lineno)
+        place = known[id(site)] = Place((*calls, here), handled or covered(site.code, site.offset))
+    return place
 
 
 def covered(code: CodeType, offset: int) -> bool:

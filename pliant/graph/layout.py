@@ -35,17 +35,23 @@ class Framework:
     proofs = False  # whether `ask` may only prove
 
 
-@contextmanager
-def framework(swept: bool = False, last_try: bool = False) -> Iterator[None]:
+class framework:  # noqa: N801 - used as the functions below, and made for every torch call, so no generator
     """While inside, decisions that only the run could take are taken for the general case (`general`)."""
-    before = Framework.swept, Framework.last_try
-    Framework.depth += 1
-    Framework.swept, Framework.last_try = swept, last_try
-    try:
-        yield
-    finally:
+
+    __slots__ = ("before", "last_try", "swept")
+
+    def __init__(self, swept: bool = False, last_try: bool = False) -> None:
+        self.swept = swept
+        self.last_try = last_try
+
+    def __enter__(self) -> None:
+        self.before = Framework.swept, Framework.last_try
+        Framework.depth += 1
+        Framework.swept, Framework.last_try = self.swept, self.last_try
+
+    def __exit__(self, *error: object) -> None:
         Framework.depth -= 1
-        Framework.swept, Framework.last_try = before
+        Framework.swept, Framework.last_try = self.before
 
 
 @contextmanager

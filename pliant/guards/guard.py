@@ -8,7 +8,8 @@ from typing import Any
 from pliant.guards.source import Source
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, since that makes them four times as slow to make, and a capture makes thousands. Nobody changes them once it is done.
+@dataclass(slots=True, unsafe_hash=True)
 class Site:
     """The user's instruction that needed the guard: the innermost frame first."""
 
@@ -23,7 +24,7 @@ class Site:
         return f"{self.filename}:{self.lineno} in {self.function}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TensorSpec:
     """What TENSOR_MATCH demands. `sizes`/`strides`/`offset` hold an int (static) or None (dynamic).
 
@@ -41,9 +42,9 @@ class TensorSpec:
     example: Any  # the tensor it was made from: dispatch keys, layout, conj/neg bits come from it
 
 
-@dataclass(slots=True, eq=False)  # not frozen, since that makes it four times as slow to make, and a capture makes thousands
+@dataclass(slots=True, eq=False)
 class Guard:
-    """`kind` is a row of `KINDS`; the guard holds when the value read at `source` satisfies it. Nobody changes it once a capture is done."""
+    """`kind` is a row of `KINDS`; the guard holds when the value read at `source` satisfies it."""
 
     source: Source
     kind: str
@@ -59,7 +60,7 @@ KINDS = {
     "EMPTY": "type(x) is value, a container, and it has no items",
     "DICT_KEYS": "list(x) == value, same order, keys compared by identity or type and ==",
     "DICT_CONTAINS": "(key in x) == flag, value = (key, flag)",
-    "DICT_LACKS": "value is {name: None or a type}: for each, the name is not in x; or x holds a dict of that very type there, and it is empty",
+    "DICT_LACKS": "value is {name: None or a type}: for each, the name is not in x; or a dict of that very type is there, and empty",
     "SET_EQUALS": "x == value, an exact set/frozenset of constants",
     "TENSOR_MATCH": "value is a TensorSpec",
     "INT": "type(x) is int and fits in 64 bits; binds the symbol of this source, value = None",

@@ -46,7 +46,7 @@ class Source:
     | offset    |                | `base.storage_offset()`, an int                                |
     """
 
-    __slots__ = ("op", "base", "arg", "_name", "_root", "__weakref__")
+    __slots__ = ("op", "base", "arg", "_name", "_root", "_keys", "_steps", "__weakref__")
 
     def __init__(self, op: str, base: Source | None, arg: Any) -> None:
         self.op = op
@@ -54,6 +54,8 @@ class Source:
         self.arg = arg
         self._name: str | None = None
         self._root: Source | None = base.root if base is not None else None
+        self._keys: dict[str, Source] = {}  # the steps from here that read a name of a dict, which most do
+        self._steps: dict[tuple, Source] = {}  # the others
 
     @property
     def name(self) -> str:
@@ -77,7 +79,12 @@ class Source:
         return make("dict", self, None)
 
     def key(self, key: Any) -> Source:
-        return make("key", self, key)
+        if type(key) is not str:
+            return make("key", self, key)
+        s = self._keys.get(key)
+        if s is None:
+            s = self._keys[key] = Source("key", self, key)
+        return s
 
     def index(self, i: int) -> Source:
         return make("index", self, i)
@@ -118,15 +125,16 @@ PRINTERS = {
     "offset": lambda b, a: f"{b}.storage_offset()",
 }
 
-_interned: dict[tuple, Source] = {}
+_roots: dict[tuple, Source] = {}
 
 
 def make(op: str, base: Source | None, arg: Any) -> Source:
-    """The one `Source` of this path. Keys that differ only by type (1, True, 1.0) stay apart."""
-    key = (op, id(base) if base is not None else 0, type(arg), arg)
-    s = _interned.get(key)
-    if s is None or s.base is not base:
-        s = _interned[key] = Source(op, base, arg)
+    """The one `Source` of this path (`Source.key` makes those that read a name). Keys of different types (1, True, 1.0) stay apart."""
+    known = _roots if base is None else base._steps
+    key = (op, type(arg), arg)
+    s = known.get(key)
+    if s is None:
+        s = known[key] = Source(op, base, arg)
     return s
 
 
@@ -158,4 +166,4 @@ def holder(source: Source) -> Source | None:
 
 def clear_interned() -> None:
     """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
-    _interned.clear()
+    _roots.clear()

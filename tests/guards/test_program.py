@@ -418,16 +418,18 @@ def test_a_class_that_died_matches_nothing():
 def test_guards_do_not_leak():
     import sys
 
+    S.clear_interned()
+    root = S.local(0, "x")  # a path holds the steps that were made from it
     value, key = ("a", 10**30), "key" * 3
     before = sys.getrefcount(value), sys.getrefcount(key), sys.getrefcount(None)
     for _ in range(300):
-        guard = compile_guards([Guard(X.key(key), "EQ_MATCH", value), Guard(X, "LENGTH", 1)], {}, [], [X.key(key), X])
+        guard = compile_guards([Guard(root.key(key), "EQ_MATCH", value), Guard(root, "LENGTH", 1)], {}, [], [root.key(key), root])
         d = {key: value}
         assert guard.check((d,), frame) == (value, d)
         assert guard.check(({key: 1},), frame) is None
         assert guard.explain(({},), frame)
         assert guard.check(({},), frame) is None
-    del guard, d
+    del guard, d, root
     S.clear_interned()
     gc.collect()
     after = sys.getrefcount(value), sys.getrefcount(key), sys.getrefcount(None)

@@ -45,7 +45,8 @@ def strided(trace: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, device
 
 def view_of(x: TracedTensor, sizes: tuple, strides: tuple, offset: Any, dtype: torch.dtype | None = None) -> TracedTensor:
     """A tensor that shares the memory of `x`."""
-    dense = all([same(a, b) for a, b in zip(strides, row_major(x.trace, sizes))])
+    packed = row_major(x.trace, sizes)
+    dense = strides is packed or all([same(a, b) for a, b in zip(strides, packed)])
     return make(x.trace, sizes, strides, dtype or x.dtype, offset, x.storage_id, x.device, dense)
 
 

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 from pliant.codegen import fastops
-from pliant.codegen.failures import NEVER, Places, place_of, remember
+from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.schema import op_info

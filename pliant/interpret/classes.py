@@ -328,24 +328,6 @@ def l_fields(args: tuple, kw: dict) -> Any:
     return known[1]
 
 
-@lookaside(dataclasses.fields)
-def l_fields(args: tuple, kw: dict) -> Any:
-    """`dataclasses.fields`, interpreted once for each table of fields: libraries ask for them with every attribute that they set."""
-    world = vm.world
-    try:
-        table = getattr_(args[0], FIELDS) if len(args) == 1 and not kw else None
-    except AttributeError:
-        table = None
-    h = world.by_copy.get(id(table))
-    if h is None or type(table) is not dict:
-        return inline(dataclasses.fields, args, kw)
-    known = world.lookups.get((l_fields, id(table)))
-    if known is None or len(table) != known[0] or WRITTEN in h.located.values():
-        found = inline(dataclasses.fields, args, kw)
-        known = world.lookups[l_fields, id(table)] = (len(table), found)
-    return known[1]
-
-
 @lookaside(PROCESS)
 def l_process_class(args: tuple, kw: dict) -> Any:
     """What `@dataclass` does to a class: it writes code from the names of fields, so CPython does it, on the capture's class."""

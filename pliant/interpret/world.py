@@ -388,7 +388,19 @@ class World:
         self.sources[id(v)] = source
         if owner is None:
             self.guard(source, "TYPE_MATCH", type(v))
+            if type(v) is collections.OrderedDict:  # unlike the others, it takes attributes
+                self.attributes(h)
         return h
+
+    def attributes(self, h: Shadow) -> None:
+        """The attributes of a shadowed container, and that there are no others."""
+        d = getattr(h.orig, "__dict__", None)
+        if d is None:
+            return
+        source = h.source.dict()
+        self.guard(source, "DICT_KEYS", list(d))
+        for k, x in d.items():
+            h.copy.__dict__[k] = self.locate(x, source.key(k))
 
     def shadow_subclass(self, v: Any, source: Source) -> Shadow:
         t = type(v)
@@ -407,11 +419,7 @@ class World:
         self.outside[id(v)] = v
         self.sources[id(v)] = source
         self.guard(source, "TYPE_MATCH", t)
-        d = getattr(v, "__dict__", None)
-        if d:
-            ds = source.dict()
-            for k, x in d.items():
-                copy.__dict__[k] = self.locate(x, ds.key(k))
+        self.attributes(h)
         return h
 
     def locate_container(self, v: Any, source: Source) -> Any:

@@ -308,7 +308,9 @@ ROWS: dict[type, Row] = {
     torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{b.refs(v)}])"),
     slice: call_row("slice", lambda v: (v.start, v.stop, v.step)),
     range: call_row("range", lambda v: (v.start, v.stop, v.step)),
-    collections.OrderedDict: Row(None, lambda b, v: f"{b.constant(collections.OrderedDict)}()", fill_ordered_items),
+    collections.OrderedDict: Row(
+        None, lambda b, v: f"{b.constant(collections.OrderedDict)}()", fill_ordered_items, Builder.attributes
+    ),
     collections.defaultdict: Row(
         None, lambda b, v: f"{b.constant(collections.defaultdict)}({b.ref(v.default_factory)})", fill_dict_items
     ),

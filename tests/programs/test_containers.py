@@ -433,6 +433,29 @@ def test_program(case):
     case.run()
 
 
+class Bag(dict):
+    pass
+
+
+def tagged(kind, n, **attributes):
+    c = kind(a=n)
+    vars(c).update(attributes)
+    return c
+
+
+@pytest.mark.parametrize("kind", [collections.OrderedDict, Bag])
+def test_dicts_with_attributes(kind):
+    def fn(x, d):
+        own = kind(b=x)
+        own.tag, own.more = 1, {"x": x}
+        old = getattr(d, "tag", "none")
+        d.tag = [old]
+        d["rows"] = x.shape[0]
+        return own, old, d.tag, hasattr(d, "other"), kind(own)
+
+    check(fn, *[(t(n), tagged(kind, n, **a)) for n, a in ((3, {}), (4, {}), (5, {"tag": 2}), (2, {"other": 1}), (3, {"tag": 3, "q": 1}))])
+
+
 def growing(grow, make):
     """A container changes its size while it is walked, on either side of a graph break."""
 

@@ -78,7 +78,7 @@ def _index_add(b: Builder, o: Any) -> None:
     dim %= rank
     t = target(b, o)
     s = b.space(source.sizes)
-    at = position(s, index, [dim], x.sizes[dim], OUT_OF_SELF)
+    at = position(s, index, [dim], x.sizes[dim], OUT_OF_GATHER if rank > 1 else OUT_OF_SELF)
     value = s.load(source)
     value = value if alpha == 1 else value * const(alpha, name)
     store(s, t, {d: d for d in range(rank) if d != dim}, {dim: at}, value, "add")

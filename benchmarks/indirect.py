@@ -1,6 +1,7 @@
 """Loads and stores at computed positions, and attention, against eager: `python -m benchmarks.indirect [--threads 1] [--only rows,...]`.
 
-Microseconds of CPU time a call, medians over interleaved rounds, and how many times faster pliant's native backend is, for small and large sizes.
+Microseconds of CPU time a call, medians over interleaved rounds, and how many times faster pliant's native backend is, for small
+and large sizes.
 """
 
 from __future__ import annotations

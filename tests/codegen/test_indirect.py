@@ -153,6 +153,35 @@ def test_indices_out_of_range_raise_what_eager_raises(name: str, kernels: list) 
         compiled(x, i)
 
 
+MISMATCHED: dict[str, tuple[Callable, tuple, tuple]] = {
+    "gather": (lambda x, i, s: x.gather(0, i) * 2, (4, 5), (4, 7)),
+    "scatter": (lambda x, i, s: x.scatter_add(0, i, s), (4, 5), (7, 5)),
+    "scatter wide": (lambda x, i, s: x.scatter_add(0, i, s), (4, 5), (4, 6)),
+    "rows": (lambda x, i, s: x.index_add(0, i[:, 0], i.float()), (4, 5), (4, 6)),
+    "copied rows": (lambda x, i, s: x.index_copy(0, i[:, 0], i.float()), (4, 5), (4, 6)),
+    "fewer rows": (lambda x, i, s: x.index_add(0, i[1:, 0], s[: i.shape[1]]), (7, 6), (8, 6)),
+    "put": (lambda x, i, s: x.index_put((i[:, 0],), i.float()), (4, 5), (4, 6)),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHED)
+def test_sizes_that_eager_refuses(name: str, kernels: list) -> None:
+    """Nothing outside the memory of an operand is ever touched."""
+    fn, good, bad = MISMATCHED[name]
+    compiled = pliant.compile(fn, backend="native", strict=True)
+    x, s = torch.randn(9, 5), torch.randn(6, 5)
+    g = torch.Generator().manual_seed(0)
+    for shape in (good, bad, good):
+        i = torch.randperm(9, generator=g)[: shape[0], None] + torch.zeros(shape, dtype=torch.int64)
+        if shape == bad:
+            with pytest.raises((RuntimeError, IndexError)) as want:
+                fn(x, i, s)
+            with pytest.raises(want.type):
+                compiled(x, i, s)
+        else:
+            torch.testing.assert_close(compiled(x, i, s), fn(x, i, s))
+
+
 def test_what_was_written_before_a_bad_index_is_written() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         z = x[i] * 2

@@ -212,7 +212,7 @@ def index_put(trace: Any, x: TracedTensor, indices: list, values: TracedTensor, 
 
 @rule("index_add")
 def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor, *, alpha: Any = 1) -> Any:
-    fits = x.dense and x.dtype is source.dtype and fits_rows(trace, x, dim, index, source)
+    fits = fits_rows(trace, x, dim, index, source) and x.dense and x.dtype is source.dtype
     return new(trace, x.sizes, x.dtype, x.device) if fits else NotImplemented
 
 

@@ -69,6 +69,13 @@ def sums(t: TracedTensor) -> str:
     return name
 
 
+def same_rows(b: Builder, x: TracedTensor, source: TracedTensor, but: int) -> None:
+    """Refuse sources that may be shaped otherwise, apart from one dim; eager raises on them."""
+    for d, (m, n) in enumerate(zip(source.sizes, x.sizes, strict=True)):
+        if d != but and not b.facts.surely_equal(b.facts.size(m), b.facts.size(n)):
+            raise Refuse
+
+
 @scatter("index_add.default")
 def _index_add(b: Builder, o: Any) -> None:
     x, dim, index, source, alpha = arguments(o, "self", "dim", "index", "source", "alpha")
@@ -76,6 +83,7 @@ def _index_add(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) != 1 or len(source.sizes) != rank or source.dtype != x.dtype or not isinstance(alpha, (int, float)):
         raise Refuse
     dim %= rank
+    same_rows(b, x, source, dim)
     t = target(b, o)
     s = b.space(source.sizes)
     at = position(s, index, [dim], x.sizes[dim], OUT_OF_GATHER if rank > 1 else OUT_OF_SELF)
@@ -128,6 +136,7 @@ def _index_copy(b: Builder, o: Any) -> None:
     if not rank or len(index.sizes) != 1 or len(source.sizes) != rank or source.dtype != x.dtype:
         raise Refuse
     dim %= rank
+    same_rows(b, x, source, dim)
     t = target(b, o)
     s = b.space(source.sizes)
     at = position(s, index, [dim], x.sizes[dim], OUT_OF_BOUNDS)

@@ -40,7 +40,7 @@ GATHERS: dict[str, Callable] = {
     "one": lambda x, s, i, e, c, b: x[i[0]] + 1,
     "none": lambda x, s, i, e, c, b: x[i[:0]] + 1,
     "labels": lambda x, s, i, e, c, b: F.cross_entropy(x * 2, torch.where(c[:, 0] == 1, -100, c[:, 0])),
-    "labels with weights": lambda x, s, i, e, c, b: F.nll_loss(x * 2, c[:, 0], s[0].abs(), reduction="sum") + 1,
+    "labels with weights": lambda x, s, i, e, c, b: F.nll_loss(x * 2, c[:, 0], x[0].abs(), reduction="sum") + 1,
     "labels of each": lambda x, s, i, e, c, b: F.nll_loss(x.double() * 2, c[:, 0], reduction="none", ignore_index=0) + 1,
     "along": lambda x, s, i, e, c, b: torch.take_along_dim(x, x.argsort(1), 1) * 2,
     "other dtypes": lambda x, s, i, e, c, b: (x.bfloat16()[i] * 2, x.double().gather(1, c) + 1, (x > 0)[i] ^ True, i[i % 3] + 1),

@@ -122,6 +122,9 @@ def _nll_loss(b: Builder, o: Any) -> None:
         raise Refuse
     if not b.facts.positive(b.facts.size(x.sizes[1])) or named(target.dtype) != "i64" or reduction == 0 and b.needed(total):
         raise Refuse
+    pairs = [(target.sizes[0], x.sizes[0]), *([] if weight is None else [(weight.sizes[0], x.sizes[1])])]
+    if not all(b.facts.surely_equal(b.facts.size(m), b.facts.size(n)) for m, n in pairs):
+        raise Refuse
     s = b.space(target.sizes, 1 if reduction else 0)
     given = s.load(target)
     kept = op("ne", given, s.value(ignored, "i64"))

@@ -71,6 +71,7 @@ class Trace:
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.journal: list[tuple] = []
         self.strides_memo: dict[tuple, tuple] = {}
+        self.templates: dict[Any, TracedTensor] = {}  # (`traced.make`)
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None

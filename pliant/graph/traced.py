@@ -7,6 +7,8 @@ decompose themselves and the autograd engine builds its tape on it. Every ATen o
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,18 @@ from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
 
 make_wrapper = torch.Tensor._make_wrapper_subclass
+make_subclass = torch.Tensor._make_subclass
+
+# C++ asks Python about every symbolic size that it is handed, so tensors of sizes met before are aliases of a tensor that nobody else
+# has. Made below autograd, they have a history and a version of their own.
+CLONED = ("cpu", "cuda")
+ABOVE_KERNELS = functools.reduce(
+    operator.or_,
+    [
+        torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+        for name in "Python PythonTLSSnapshot ADInplaceOrView AutogradCPU AutogradCUDA".split()
+    ],
+)
 
 
 class Untraceable(PliantError):
@@ -135,16 +149,26 @@ def make(
     requires_grad: bool = False,
 ) -> TracedTensor:
     """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
-    x = make_wrapper(
-        TracedTensor,
-        sizes,
-        strides=strides,
-        storage_offset=offset,
-        dtype=dtype,
-        device=device or "cpu",
-        requires_grad=requires_grad,
-        storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
-    )
+    key = None
+    if (device is None or device.type in CLONED) and not all([type(s) is int for s in (*sizes, *strides, offset)]):
+        key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in (*sizes, *strides, offset)])
+    x = trace.templates.get(key)
+    if x is None:
+        x = make_wrapper(
+            TracedTensor,
+            sizes,
+            strides=strides,
+            storage_offset=offset,
+            dtype=dtype,
+            device=device or "cpu",
+            requires_grad=requires_grad and key is None,
+            storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
+        )
+        if key is not None:
+            trace.templates[key] = x
+    if key is not None:
+        with torch._C._ExcludeDispatchKeyGuard(ABOVE_KERNELS):
+            x = make_subclass(TracedTensor, x, requires_grad)
     vid = trace.next_vid
     trace.next_vid = vid + 1
     x.vid = vid

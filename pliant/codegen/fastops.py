@@ -12,7 +12,7 @@ overload's base name in each of `NAMESPACES`, then `torch.ops` itself, which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,23 +291,21 @@ def _harmless(target: Any, index: int, name: str, want: Any, got: Any) -> bool:
     return False
 
 
-def _candidates(target: Any) -> list[tuple[Call, bool]]:
+def _candidates(target: Any) -> Iterator[tuple[Call, bool]]:
     """The spellings to try, best first, each with the mode its probe runs in (below autograd or not)."""
     full, base = target._schema.name, target._schema.name.split("::")[1]
     name = f"{full}.{target._schema.overload_name}" if target._schema.overload_name else full
-    found: list[tuple[Call, bool]] = []
     if name in FORMS:
         form_name, render = FORMS[name]
         # `item` and `to` are composite: they reach the wanted overload only when autograd's key is not skipped
-        found.append((Call(render, form_name, {}, True), form_name not in ("item", "to")))
+        yield Call(render, form_name, {}, True), form_name not in ("item", "to")
     if full.startswith("aten::"):
         for trim in (True, False):
             for prefix, namespace in NAMESPACES:
                 binding = getattr(namespace, base, None)
                 if callable(binding):
                     symbol = f"_{base}" if base.startswith(prefix) else f"_{prefix}{base}"
-                    found.append((Call(_function, symbol, {symbol: binding}, True, trim), True))
-    return found
+                    yield Call(_function, symbol, {symbol: binding}, True, trim), True
 
 
 def plain(target: Any) -> Call:

@@ -35,7 +35,8 @@ class Op:
     binds: list[Bind] = field(default_factory=list)
     grad: bool = True  # the grad mode it was recorded in
     again: bool = False  # from a checkpointed function: compute it again for the backward part
-    reads: tuple | None = field(default=None, init=False, compare=False)  # the traced tensors among the arguments, once asked for
+    reads: tuple | None = field(default=None, init=False, compare=False)  # the traced tensors among the arguments, once asked for,
+    numbers: tuple = field(default=(), init=False, compare=False)  # and the expressions of the symbolic numbers there
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])

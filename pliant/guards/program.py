@@ -373,9 +373,10 @@ class Describe:
 
     def __init__(self, c: Compiler) -> None:
         # numbers and parallel lists, no tuples: there would be thousands of them for the collector to walk over
-        self.labels = [label(g.source) for g in c.guards]
+        sources = [g.source for g in c.guards]
+        self.labels = [s.name if s.root.op == "const" else s for s in sources]
         self.kinds = [g.kind for g in c.guards]
-        self.expected = [expectation(g) for g in c.guards]
+        self.expected = [g.value if g.kind == "DICT_LACKS" else expectation(g) for g in c.guards]
         self.relations = tuple(c.relations)
         self.relation_vars = c.relation_vars
         self.vars = {name: c.nodes[s].var for name, s in c.symbols.items()}
@@ -439,8 +440,6 @@ def expectation(guard: Guard) -> Any:
         return f"the object at {v.name}"
     if kind == "EMPTY":
         return f"an empty {v.__name__}"
-    if kind == "DICT_LACKS":
-        return {k: None if t is None else t.__name__ for k, t in v.items()}
     if kind == "TYPE_ATTRS":
         return f"the same class attributes {', '.join(v)}"
     return FIXED[kind] if kind in FIXED else clip(repr_of(v))
@@ -455,15 +454,16 @@ def text_of(kind: str, value: Any) -> str:
     return value if type(value) is str else clip(repr(value))
 
 
-def too_much(lacking: dict[str, str | None], seen: Any) -> str:
+def too_much(lacking: dict[str, type | None], seen: Any) -> str:
     """What a dict holds that a DICT_LACKS did not expect."""
     if not isinstance(seen, dict):
         return f"a dict was expected, saw {type_text(type(seen))}"
     for name, kind in lacking.items():
         if kind is None and name in seen:
             return f"DICT_LACKS expected no {name!r}, saw {clip(repr_of(seen[name]))}"
-        if kind is not None and (name not in seen or type(seen[name]).__name__ != kind or len(seen[name])):
-            return f"DICT_LACKS expected an empty {kind} as {name!r}, saw {clip(repr_of(seen[name])) if name in seen else 'nothing'}"
+        if kind is not None and (name not in seen or type(seen[name]) is not kind or len(seen[name])):
+            found = clip(repr_of(seen[name])) if name in seen else "nothing"
+            return f"DICT_LACKS expected an empty {kind.__name__} as {name!r}, saw {found}"
     return "DICT_LACKS failed"
 
 

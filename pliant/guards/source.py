@@ -46,14 +46,14 @@ class Source:
     | offset    |                | `base.storage_offset()`, an int                                |
     """
 
-    __slots__ = ("op", "base", "arg", "_name", "_root", "_keys", "_steps", "__weakref__")
+    __slots__ = ("op", "base", "arg", "root", "_name", "_keys", "_steps", "__weakref__")
 
     def __init__(self, op: str, base: Source | None, arg: Any) -> None:
         self.op = op
         self.base = base
         self.arg = arg
         self._name: str | None = None
-        self._root: Source | None = base.root if base is not None else None
+        self.root: Source = base.root if base is not None else self
         self._keys: dict[str, Source] = {}  # the steps from here that read a name of a dict, which most do
         self._steps: dict[tuple, Source] = {}  # the others
 
@@ -63,10 +63,6 @@ class Source:
         if self._name is None:
             self._name = PRINTERS[self.op](self.base.name if self.base is not None else "", self.arg)
         return self._name
-
-    @property
-    def root(self) -> Source:
-        return self if self._root is None else self._root
 
     def __repr__(self) -> str:
         return self.name

@@ -136,11 +136,12 @@ def _decode(code: CodeType) -> Decoded:
         stop = index_at.get(e.end, end)
         table.append((start, stop, index_at[e.target], e.depth, e.lasti))
     lines = []
-    line = code.co_firstlineno
-    positions = list(code.co_positions())  # one for each two bytes
+    line, end_of_line = code.co_firstlineno, 0
+    spans = code.co_lines()
     for offset, _, _ in kept:
-        found = positions[offset // 2][0] if offset // 2 < len(positions) else None
-        line = found if found is not None else line
+        while offset >= end_of_line:
+            _, end_of_line, found = next(spans, (0, len(code.co_code), None))
+            line = found if found is not None else line
         lines.append(line)
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)

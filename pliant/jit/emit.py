@@ -174,9 +174,9 @@ class Emitter:
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do
-        for value in liveness.leaves([wanted, [(op.args, op.kwargs) for op in live], made, torch_level, inputs]):
-            e = liveness.number(value)
-            if e is not None and e not in asked:
+        told = [e for value in liveness.leaves([wanted, made, torch_level, inputs]) if (e := liveness.number(value)) is not None]
+        for e in (*told, *(e for op in live for e in liveness.op_numbers(op))):
+            if e not in asked:
                 asked.add(e)
                 mentioned.update((s.name, s) for x in (e, trace.scope.simplify(e)) for s in liveness.new_symbols(x, seen))
         symbols = [

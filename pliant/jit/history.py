@@ -177,7 +177,7 @@ def lesson(guard: Guard) -> Guard:
         value = type(value)
     elif kind == "TENSOR_MATCH":
         value = replace(value, example=None)
-    elif value is None or kind == "EQ_MATCH":
+    elif value is None or kind == "EQ_MATCH" or kind == "DICT_LACKS":
         return guard
     else:
         value = None

@@ -45,6 +45,7 @@ def leaves(value: Any) -> list[Any]:
     return out
 
 
+PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
 COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
 
 
@@ -64,17 +65,42 @@ def tensors(value: Any) -> list[TracedTensor]:
 
 def op_inputs(op: Any) -> tuple[TracedTensor, ...]:
     """The traced tensors among the arguments, which nobody changes: they are asked for again and again."""
-    if op.reads is not None:
-        return op.reads
-    out: list[TracedTensor] = []
-    for a in (*op.args, *op.kwargs.values()) if op.kwargs else op.args:
-        t = type(a)
-        if t is TracedTensor:
-            out.append(a)
-        elif t is list or t is tuple:
-            out.extend(tensors(a))
-    op.reads = tuple(out)
+    if op.reads is None:
+        read_operands(op)
     return op.reads
+
+
+def op_numbers(op: Any) -> tuple[Expr, ...]:
+    """The expressions of the symbolic numbers among the arguments."""
+    if op.reads is None:
+        read_operands(op)
+    return op.numbers
+
+
+def read_operands(op: Any) -> None:
+    read: list[TracedTensor] = []
+    numbers: list[Expr] = []
+
+    def walk(values: Iterable[Any]) -> None:
+        for v in values:
+            t = type(v)
+            if t is TracedTensor:
+                read.append(v)
+            elif t in PLAIN:
+                continue
+            elif t is list or t is tuple:
+                walk(v)
+            else:
+                for leaf in leaves(v):
+                    if type(leaf) is TracedTensor:
+                        read.append(leaf)
+                    elif (e := number(leaf)) is not None:
+                        numbers.append(e)
+
+    walk(op.args)
+    if op.kwargs:
+        walk(op.kwargs.values())
+    op.reads, op.numbers = tuple(read), tuple(numbers)
 
 
 def op_outputs(op: Any) -> list[TracedTensor]:
@@ -138,8 +164,9 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     Writes to `inputs`, and to any memory that no operation here made, are effects. Symbols that an operation binds count as its
     results.
     """
-    made = {t.vid for op in ops for t in op_outputs(op)}
-    own_memory = {t.storage_id for op in ops for t in op_outputs(op)}
+    results = [op_outputs(op) for op in ops]
+    made = {t.vid for outs in results for t in outs}
+    own_memory = {t.storage_id for outs in results for t in outs}
     outer = {t.storage_id for t in tensors(list(inputs))}
     outer |= {t.storage_id for op in ops for t in op_inputs(op) if t.vid not in made}
     binds = binders(ops)
@@ -161,17 +188,20 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     for value in outputs:
         read(value)
     kept: list[Any] = []
-    for op in reversed(ops):
+    for op, outs in zip(reversed(ops), reversed(results), strict=True):
         targets = written(op)
         if targets:
-            need = any(t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets)
+            need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
         else:
-            need = any(t.vid in live for t in op_outputs(op)) or any(name in symbols for name in binds.get(id(op), ()))
+            need = any([t.vid in live for t in outs]) or (binds and any([name in symbols for name in binds.get(id(op), ())]))
         if need or (keep_effects and has_effect(op)):
             kept.append(op)
-            read(op.args)
-            if op.kwargs:
-                read(op.kwargs)
+            for t in op_inputs(op):
+                live.add(t.vid)
+                memory.add(t.storage_id)
+            for e in op.numbers:
+                if e not in seen:
+                    symbols.update([s.name for s in new_symbols(e, seen)])
     kept.reverse()
     return kept
 

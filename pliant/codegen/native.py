@@ -30,6 +30,7 @@ from pliant.lower.kernels import Finisher, Launch
 from pliant.lower.loops import DTYPES
 from pliant.lower.lowerings.scatters import SCATTERS
 from pliant.lower.recompose import recompose
+from pliant.lower.repeats import without_repeated_results
 from pliant.lower.segments import Item, Segment, arrange, item_of_steps, make_segment, runs
 
 aten = torch.ops.aten
@@ -63,7 +64,7 @@ def lower(ops: list[Any], kept: list[Any], scope: Any) -> list[Any]:
     ops = recompose(ops, kept, scope)
     if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
         return ops
-    return Program(Fuser(ops, kept, scope)).emit()
+    return Program(Fuser(without_repeated_results(ops, kept), kept, scope)).emit()
 
 
 class Program:

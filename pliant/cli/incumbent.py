@@ -26,4 +26,4 @@ def counts() -> Counts:
 
 def system(name: str) -> System:
     set_compilation_metrics_limit(4096)
-    return System(name, functools.partial(torch.compile, **OPTIONS[name]), counts)
+    return System(name, functools.partial(torch.compile, **OPTIONS[name]), counts, torch.compiler.reset)

@@ -34,6 +34,7 @@ class System:
     name: str
     compile: Callable[..., Any]  # (function or module, **options of that system) -> callable
     counts: Callable[[], Counts]
+    reset: Callable[[], Any]  # forget all that was compiled
 
 
 def pliant_counts() -> Counts:
@@ -55,9 +56,9 @@ TITLES = {
 def load(name: str) -> System:
     """The system of that name (a key of `TITLES`). The incumbent is imported only here: that alone takes a second."""
     if name == "eager":
-        return System(name, lambda fn, **_: fn, Counts)
+        return System(name, lambda fn, **_: fn, Counts, lambda: None)
     if name == "pliant":
-        return System(name, pliant.compile, pliant_counts)
+        return System(name, pliant.compile, pliant_counts, pliant.reset)
     if name in TITLES:
         return importlib.import_module("pliant.cli.incumbent").system(name)
     raise ValueError(f"no system {name!r}: choose from {', '.join(TITLES)}")

@@ -20,6 +20,7 @@ from pliant import native
 from pliant.codegen.aten import Executable
 from pliant.codegen.cpu import debug, runtime
 from pliant.codegen.cpu.segment import compile_module, printed
+from pliant.codegen.failures import place_of
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
@@ -201,7 +202,7 @@ class Program:
 
     def launched(self, launch: Launch, ops: list[Any]) -> list[Any]:
         """The allocations and the call of one kernel."""
-        site = ops[-1].site
+        site = raising_site(ops)
         lines = [allocation(launch.buffers[i], site) for i in launch.made]
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
         lines.append(Op(Call(launch), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
@@ -209,7 +210,7 @@ class Program:
 
     def segmented(self, segment: Segment, part: list[Item]) -> list[Any]:
         """The allocations of what others read, and the call of a segment."""
-        site = part[-1].ops[-1].site
+        site = raising_site([op for item in part for op in item.ops])
         fresh = {t.vid for item in part for t in item.made}
         written = fresh | {t.vid for item in part for t in item.written}
         lines = [allocation(t, site) for t in segment.outer if t.vid in fresh]
@@ -218,6 +219,13 @@ class Program:
         outs = [t for t in segment.outer if t.vid in written]
         lines.append(Op(call, (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
         return lines
+
+
+def raising_site(ops: list[Any]) -> Any:
+    """Where native code that stands for `ops` raises, if it does: at one of those that check data, at best one inside a handler."""
+    checks = [op.site for op in ops if liveness.has_effect(op)]
+    handled = [s for s in checks if (place := place_of(s, {})) is not None and place.handled]
+    return (handled or checks or [ops[-1].site])[-1]
 
 
 def allocation(t: Any, site: Any) -> Op:

@@ -128,12 +128,15 @@ class Order:
         for s in written | made:
             self.last_write[s] = u.index
 
-    def symbols(self, u: Unit, op: Any) -> None:
-        """Sizes that only a run tells are known after the operation that finds them."""
+    def uses(self, u: Unit, values: Any) -> None:
+        """Numbers that only a run tells are known after the operation that finds them."""
         if self.binders:
-            values = liveness.leaves([op.args, op.kwargs, [t.sizes for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]])
-            names = {name for v in values for name in liveness.symbols_of(v)}
+            names = {name for v in liveness.leaves(values) for name in liveness.symbols_of(v)}
             u.deps |= {self.binders[n] for n in names if n in self.binders}
+
+    def symbols(self, u: Unit, op: Any) -> None:
+        """What `op` uses, and what it finds."""
+        self.uses(u, [op.args, op.kwargs, [t.sizes for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]])
         for b in op.binds:
             self.binders.setdefault(liveness.symbols_of(b.symbol)[0], u.index)
 

@@ -89,6 +89,7 @@ def arrange(items: list[Item], f: Fuser) -> list[Item]:
         order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, item.has_effect, item.only_checks)
         for op in item.ops:
             order.symbols(item, op)
+        order.uses(item, [step.sizes for step in item.steps])  # values that are computed again bring numbers of operations elsewhere
         item.deps.discard(i)
     users: list[list[int]] = [[] for _ in items]
     missing = [len(item.deps) for item in items]

@@ -211,6 +211,30 @@ def test_sizes_that_a_run_makes_known(made: list) -> None:
     check(chosen, *((normal(n, 8), normal(n) > at) for n in (5, 9) for at in (0.0, 9.0, -9.0)))
 
 
+def test_numbers_that_a_run_makes_known_come_with_values_computed_again(made: list) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple:
+        n = (x > 0).sum().item()
+        scaled = y * n  # computed again in what follows, which waits for nothing else
+        return (scaled.exp() * 2).sum(0), (x.sigmoid() - 1).sum(0), scaled.tanh() + 1
+
+    check(fn, *((normal(n, 8), normal(8, n) / 50) for n in (4, 5, 1)), tolerance=1e-3)
+
+
+def picked(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    try:
+        y = (x.sin() * 2)[i] - 1
+    except IndexError:
+        y = x * 0
+    return (y.exp() + x).tanh() @ x
+
+
+def test_what_a_handler_catches() -> None:
+    compiled = pliant.compile(picked, backend="native", strict=True)
+    for last in (3, 9, 0, -7):
+        args = normal(4, 4), torch.tensor([1, 2, 3, last])
+        torch.testing.assert_close(compiled(*args), picked(*args))
+
+
 def test_order_of_writes(made: list) -> None:
     def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         before = x.softmax(-1)

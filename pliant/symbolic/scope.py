@@ -195,13 +195,14 @@ class Scope:
         if self._tried_version != version:
             self._tried.clear()
             self._tried_version = version
-        if self._tried.get(c, -1) >= strength:
+        elif self._tried.get(c, -1) >= strength:
             return None
-        v = self.prover.prove(apply("to_bool", c) if c.kind is not bool else c, strength)
+        v = self.prover.prove(c if c.kind is bool else apply("to_bool", c), strength)
         if v is None:
             self._tried[c] = strength
-        else:
-            self.known[c] = v
+            return None
+        self.known[c] = v
+        if self.events is not None:
             self._event("answer", c, v)
         return v
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -334,14 +335,22 @@ def _choose(target: Any, args: list, kwargs: dict) -> Call:
     with _disable_current_modes():
         for call, below in _candidates(target):
             values, keywords = normalize(target, tuple(map(_stand_in, args)), {k: _stand_in(v) for k, v in kwargs.items()}, call.trim)
-            names = {f"a{i}": v for i, v in enumerate(values)} | {f"k_{k}": v for k, v in keywords.items()}
-            text = call.text([_spell(f"a{i}", v) for i, v in enumerate(values)], [f"{k}=k_{k}" for k in keywords], values, keywords)
-            if text is None:
-                continue
-            thunk = eval(f"lambda: {text}", {**call.globals, **names})  # our own text
+            if call.render is _function:
+                thunk = partial(call.globals[call.name], *map(_spelled, values), **keywords)
+            else:
+                names = {f"a{i}": v for i, v in enumerate(values)} | {f"k_{k}": v for k, v in keywords.items()}
+                text = call.text([_spell(f"a{i}", v) for i, v in enumerate(values)], [f"{k}=k_{k}" for k in keywords], values, keywords)
+                if text is None:
+                    continue
+                thunk = eval(f"lambda: {text}", {**call.globals, **names})  # our own text
             if _probe(target, thunk, values, keywords, below):
                 return call
     return plain(target)
+
+
+def _spelled(value: Any) -> Any:
+    """A probe argument as the text of `_spell` gives it: lists become tuples."""
+    return tuple(map(_spelled, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _spell(name: str, value: Any) -> str:

@@ -41,6 +41,10 @@ class TensorSpec:
     strides: tuple[int | None, ...]
     example: Any  # the tensor it was made from: dispatch keys, layout, conj/neg bits come from it
 
+    def bare(self) -> TensorSpec:
+        """Without the example, which would keep its memory alive."""
+        return TensorSpec(self.pytype, self.dtype, self.device, self.requires_grad, self.ndim, self.sizes, self.strides, None)
+
 
 @dataclass(slots=True, eq=False)
 class Guard:

@@ -222,10 +222,8 @@ class Compiler:
             arg = (t, spec.pytype, spec.requires_grad, spec.ndim, sizes, strides, -1 if offset is None else offset)
             self.emit("TENSOR", -1, n.reg, 0, arg, why)
             return
-        # Without the example, which would keep its memory alive.
-        bare = TensorSpec(spec.pytype, spec.dtype, spec.device, spec.requires_grad, spec.ndim, spec.sizes, spec.strides, None)
         keys = native.torch._C._dispatch_keys(t).raw_repr()
-        self.emit("TENSOR_SLOW", -1, n.reg, 0, (bare, keys, t.layout, t.is_conj(), t.is_neg()), why)
+        self.emit("TENSOR_SLOW", -1, n.reg, 0, (spec.bare(), keys, t.layout, t.is_conj(), t.is_neg()), why)
 
     def check_cross(self, index: int, guard: Guard) -> None:
         reg = self.nodes[guard.source].reg

@@ -58,6 +58,7 @@ for _name in (
     setattr(Opaque, f"__{_name}__", _opaque_use)
 
 
+GENERIC_GETATTR = object.__getattribute__
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
 
 
@@ -451,7 +452,7 @@ class World:
     def instance_dict(self, obj: Any) -> Shadow | None:
         """The shadow of an outside instance's `__dict__` (None: it has none)."""
         try:
-            d = obj.__dict__
+            d = GENERIC_GETATTR(obj, "__dict__")  # whatever the class's own `__getattribute__` would do
         except AttributeError:
             return None
         h = self.shadows.get(id(d))

@@ -20,7 +20,6 @@ from __future__ import annotations
 import collections
 import dis
 from collections.abc import Iterable
-from dataclasses import replace
 from types import CodeType, FunctionType
 
 from pliant import events
@@ -176,7 +175,7 @@ def lesson(guard: Guard) -> Guard:
     if kind == "ID_MATCH":
         value = type(value)
     elif kind == "TENSOR_MATCH":
-        value = replace(value, example=None)
+        value = value.bare()
     elif value is None or kind == "EQ_MATCH" or kind == "DICT_LACKS":
         return guard
     else:

@@ -66,6 +66,21 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
             world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
 
 
+def untouched(h: Shadow, o: dict, c: dict) -> bool:
+    """Whether `unchanged` holds for every item, which is so for nearly all dicts."""
+    located = h.located
+    if len(o) != len(c):
+        return False
+    for k, now in c.items():
+        put = located.get(k, UNSET)
+        if put is UNSET:
+            if o.get(k, UNSET) is not now:
+                return False
+        elif put is WRITTEN or put is not now:
+            return False
+    return True
+
+
 def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
     put = h.located.get(key, UNSET)
     if put is UNSET:
@@ -75,6 +90,9 @@ def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:
 
 def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     o, c = stored(h.orig), stored(h.copy)
+    if untouched(h, o, c):
+        extra_attributes(world, h, out)
+        return
     removed = [k for k in o if k not in c]
     changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
     if not removed and not changed:

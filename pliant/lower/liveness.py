@@ -127,6 +127,8 @@ def written(op: Any) -> list[TracedTensor]:
 
 def dirty_memory(ops: list[Any]) -> set[int]:
     """The storages that these operations write. If one is from outside, all that are from outside: they may share memory."""
+    if not any([mutable(op.target) for op in ops]):
+        return set()
     made: set[int] = set()
     outside: set[int] = set()
     dirty: set[int] = set()

@@ -184,6 +184,8 @@ def key_of(value: Any) -> Any:
 
 def without_detached_factories(ops: list[Any], seen: set[int]) -> list[Any]:
     """`a = zeros(..); b = detach(a)`, where nobody else reads `a`, is `b = zeros(..)`: so factories are recorded."""
+    if not any([op.target is DETACH for op in ops]):
+        return ops
     uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
     makers = {op.outs[0].vid: i for i, op in enumerate(ops) if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
     out: list[Any] = list(ops)

@@ -220,13 +220,19 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection inside: it would walk the whole process again and again while nearly nothing can be freed yet."""
+    """No cyclic garbage collection inside: it would walk the whole process again and again while nearly nothing can be freed yet.
+
+    What was made inside is old afterwards: nearly all of it lives as long as the entry, so the young need not be walked for it.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # the user's own frozen objects stay so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -54,14 +54,15 @@ def hookless(module: Any) -> bool:
     d, h = own_dict(module, id(module) in world.outside)
     if d is None:
         return False
-    for name in OWN:
-        if name in d:
-            return False
-        if h is not None:
-            world.absent(h, name)
-    for name in HOOKS:
-        if name not in d or not (h is not None and world.is_empty(h, name)) and truth(dict_read(d, name)):
-            return False
+    if h is None or not world.lacks(h, OWN, HOOKS):
+        for name in OWN:
+            if name in d:
+                return False
+            if h is not None:
+                world.absent(h, name)
+        for name in HOOKS:
+            if name not in d or not (h is not None and world.is_empty(h, name)) and truth(dict_read(d, name)):
+                return False
     found = world.lookups.get(call_module)
     if found is None or world.global_writes:
         found = world.lookups[call_module] = [global_value(CALL.__globals__, name) for name in GLOBAL_HOOKS]

@@ -483,16 +483,46 @@ class World:
 
     def lacking(self, h: Shadow, name: str, kind: type | None) -> None:
         """The program relied on `name` not being in this dict, or on an empty dict of this kind there: a guard for each instruction."""
-        if name in h.lacks:
-            return
-        h.lacks[name] = kind
+        if name not in h.lacks:
+            self.lacking_all(h, {name: kind})
+
+    def lacking_all(self, h: Shadow, kinds: dict[str, Any]) -> None:
+        """`lacking` of names that are new."""
+        h.lacks.update(kinds)
         f = vm.frame
         site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
         g = h.lacks_here
         if g is not None and g.site is site:
-            g.value[name] = kind
+            g.value.update(kinds)
         else:
-            g = h.lacks_here = self.guards[h.source, "DICT_LACKS", name] = Guard(h.source, "DICT_LACKS", {name: kind}, site)
+            h.lacks_here = self.guards[h.source, "DICT_LACKS", next(iter(kinds))] = Guard(h.source, "DICT_LACKS", kinds, site)
+
+    def lacks(self, h: Shadow, absent: tuple[str, ...], empty: tuple[str, ...]) -> bool:
+        """`absent` of all of these and `is_empty` of all of those, or False, and nothing is recorded."""
+        d, known = h.copy, h.lacks
+        new: dict[str, Any] = {}
+        for k in absent:
+            if k in d:
+                return False
+            if k not in known and k not in h.orig:
+                new[k] = None
+        for k in empty:
+            v = d.get(k)
+            if type(v) not in DICTS or v or k in h.located or id(v) in self.shadows:
+                return False
+            if k in known:
+                if self.glimpsed[id(h), k][0] is not v:
+                    return False
+            elif id(v) in self.by_copy:
+                return False
+            else:
+                new[k] = type(v)
+        for k in empty:
+            if k in new:
+                self.glimpsed[id(h), k] = (d[k], h)
+        if new:
+            self.lacking_all(h, new)
+        return True
 
     def is_empty(self, h: Shadow, k: Any) -> bool:
         """Whether the dict under `k` is empty and was not touched yet. Then its guard says enough, and it needs no shadow."""

@@ -10,7 +10,7 @@ import torch
 
 from pliant.lower.lowerings.builder import Builder, Refuse, arguments, lowering
 from pliant.lower.lowerings.pointwise import common, named, over_result, overloads, up_name
-from pliant.lower.lowerings.scalars import FLOATS, V, call, cast, const, exp, log, maximum, op, reduce, sigmoid, tanh, up, where
+from pliant.lower.lowerings.scalars import FLOATS, V, call, cast, const, exp, log, maximum, op, reduce, rounded, sigmoid, tanh, up, where
 
 aten = torch.ops.aten
 log1p, absolute = call("log1p"), call("abs")
@@ -33,12 +33,25 @@ def mish_gradient(g: V, x: V) -> V:
     return g * (t + x * sigmoid(x) * (1.0 - t * t))
 
 
-def xlogy(x: V, y: V) -> V:
-    return where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * log(y)))
+@lowering(*overloads("xlogy.Tensor"), aten.special_xlog1py.default)
+def _xlogy(b: Builder, o: Any) -> None:
+    """Eager rounds the logarithm."""
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS:
+        raise Refuse
+    x, y = (s.value(t, computed) for t in o.args)
+    of_y = rounded((log if o.target._schema.name.startswith("aten::xlogy") else log1p)(y), out.dtype)
+    s.put(out, where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * of_y)))
 
 
-def entr(x: V) -> V:
-    return where(x > 0, -x * log(x), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf)))
+@lowering(*overloads("special_entr"))
+def _entr(b: Builder, o: Any) -> None:
+    """The same."""
+    s, out, computed = over_result(b, o)
+    if computed not in FLOATS:
+        raise Refuse
+    x = s.value(o.args[0], computed)
+    s.put(out, where(x > 0, -x * rounded(log(x), out.dtype), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf))))
 
 
 def logaddexp(x: V, y: V) -> V:
@@ -60,13 +73,12 @@ ROWS: dict[str, tuple[str, str, Callable[..., V]]] = {
     "hardshrink_backward": ("grad_out self", "lambd", lambda g, x, a: where((x >= -a) & (x <= a), 0, g)),
     "threshold": ("self", "threshold value", lambda x, a, value: where(x <= a, value, x)),
     "_prelu_kernel": ("self weight", "", lambda x, w: where(x > 0, x, w * x)),
-    "xlogy.Tensor": ("self other", "", xlogy),
     "logaddexp": ("self other", "", logaddexp),
-    "special_xlog1py": ("self other", "", lambda x, y: where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * log1p(y)))),
-    "special_entr": ("self", "", entr),
     "frac": ("self", "", lambda x: x - op("trunc", x)),
 }
 """Operator -> (its tensors, its numbers, one element of the result)."""
+AT_BOUND = frozenset(ROWS[name][2] for name in ("hardshrink", "hardshrink_backward"))
+"""Those that compare with their number in the dtype of the operand."""
 
 
 def elementwise(tensors: str, numbers: str, fn: Callable[..., V]) -> Callable[[Builder, Any], None]:
@@ -75,6 +87,8 @@ def elementwise(tensors: str, numbers: str, fn: Callable[..., V]) -> Callable[[B
         values = arguments(o, *numbers.split())
         if computed not in FLOATS or not all(isinstance(v, (int, float)) for v in values):
             raise Refuse
+        if fn in AT_BOUND:
+            values = [const(v, named(out.dtype)).node.attrs[0] for v in values]
         s.put(out, fn(*(s.value(t, computed) for t in arguments(o, *tensors.split())), *values))
 
     return rule

@@ -25,6 +25,7 @@ from pliant.lower.lowerings.scalars import (
     maximum,
     minimum,
     op,
+    rounded,
     sigmoid,
     tanh,
     up,
@@ -203,18 +204,26 @@ INTEGERS_MAY_RAISE = ("remainder", "fmod", "floor_divide", "div")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def binary(fn: Callable[[V, V], V], raises: bool) -> Callable[[Builder, Any], None]:
+def brought(s: Space, x: Any, dtype: str) -> V:
+    """An operand as eager brings it to the dtype of all operands before it computes: numbers and integers become halves, too."""
+    return up(s.value(x, dtype))
+
+
+def factor(s: Space, x: Any, dtype: str) -> V:
+    """The second operand of a product or a quotient: one number keeps its digits."""
+    return s.value(x, up_name(dtype)) if not isinstance(x, TracedTensor) or not len(x.sizes) else brought(s, x, dtype)
+
+
+def binary(fn: Callable[[V, V], V], raises: bool, second: Callable[[Space, Any, str], V]) -> Callable[[Builder, Any], None]:
     def rule(b: Builder, o: Any) -> None:
         if len(o.args) != 2 or o.kwargs:
             raise Refuse
-        s, out, computed = over_result(b, o)
-        if not liveness.written(o):
-            computed = COMPUTED.get(named(out.dtype), computed)
-        else:  # the result is cast to the dtype of the operand that it is written to
-            computed = up_name(common(*o.args))
-        if raises and computed not in FLOATS:
+        s, out, _ = over_result(b, o)
+        # if it is written to an operand, the result is cast to the dtype of that
+        dtype = common(*o.args) if liveness.written(o) else named(out.dtype)
+        if raises and dtype not in FLOATS:
             raise Refuse  # division by zero is an error in eager
-        s.put(out, fn(s.value(o.args[0], computed), s.value(o.args[1], computed)))
+        s.put(out, fn(brought(s, o.args[0], dtype), second(s, o.args[1], dtype)))
 
     return rule
 
@@ -224,7 +233,9 @@ def up_name(dtype: str) -> str:
 
 
 for _name, _two in BINARY.items():
-    lowering(*overloads(f"{_name}.Tensor", f"{_name}.Scalar", _name))(binary(_two, _name in INTEGERS_MAY_RAISE))
+    lowering(*overloads(f"{_name}.Tensor", f"{_name}.Scalar", _name))(
+        binary(_two, _name in INTEGERS_MAY_RAISE, factor if _name == "mul" else brought)
+    )
 
 
 def compare(name: str) -> Callable[[Builder, Any], None]:
@@ -233,8 +244,8 @@ def compare(name: str) -> Callable[[Builder, Any], None]:
         x, y = o.args[:2]
         if isinstance(y, float) and not isinstance(x, float) and isinstance(x, TracedTensor) and x.dtype not in NAMES:
             raise Refuse
-        dtype = up_name(common(x, y))
-        s.put(o.outs[0], op(name, s.value(x, dtype), s.value(y, dtype)))
+        dtype = common(x, y)
+        s.put(o.outs[0], op(name, brought(s, x, dtype), brought(s, y, dtype)))
 
     return rule
 
@@ -259,13 +270,12 @@ def scaled(b: Builder, o: Any, sign: str, swapped: bool = False) -> None:
     s, out, computed = over_result(b, o)
     if computed == "bool":
         raise Refuse
-    if liveness.written(o):
-        computed = up_name(common(x, y))
-    x, y = s.value(x, computed), s.value(y, computed)
+    dtype = common(x, y) if liveness.written(o) else named(out.dtype)
+    x, y = brought(s, x, dtype), brought(s, y, dtype)
     if swapped:
         x, y = y, x
     if type(alpha) is not int or alpha != 1:
-        y = y * s.value(alpha, computed)
+        y = y * brought(s, alpha, dtype)
     s.put(out, op(sign, x, y))
 
 
@@ -283,7 +293,8 @@ def _div(b: Builder, o: Any) -> None:
     if isinstance(y, (int, float)) and not isinstance(y, bool) and computed == "f32" and named(out.dtype) == "f32":
         s.put(out, s.value(x, computed) / float(y))
         return
-    s.put(out, s.value(x, computed) / s.value(y, computed))
+    dtype = named(out.dtype)
+    s.put(out, brought(s, x, dtype) / factor(s, y, dtype))
 
 
 @lowering(*overloads("pow.Tensor_Scalar"))
@@ -293,17 +304,22 @@ def _pow_scalar(b: Builder, o: Any) -> None:
     if computed not in FLOATS or not isinstance(e, (int, float)):
         raise Refuse
     v = s.value(x, computed)
+
+    def square(v: V) -> V:
+        """Eager's vectors of bf16 are rounded after each product, those of f16 are f32."""
+        return rounded(v * v, out.dtype) if out.dtype == torch.bfloat16 else v * v
+
     known: dict[float, Callable[[V], V]] = {
         0.5: lambda v: op("sqrt", v),
         1: lambda v: v,
         2: lambda v: v * v,
-        3: lambda v: v * v * v,
+        3: lambda v: square(v) * v,
         -0.5: lambda v: op("rsqrt", v),
         -1: lambda v: op("reciprocal", v),
-        -2: lambda v: op("reciprocal", v * v),
+        -2: lambda v: op("reciprocal", square(v)),
     }
     fn = known.get(e)
-    s.put(out, fn(v) if fn is not None else op("pow", v, float(e)))
+    s.put(out, fn(v) if fn is not None else op("pow", v, brought(s, float(e), named(out.dtype))))
 
 
 @lowering(*overloads("pow.Tensor_Tensor"), aten.pow.Scalar)
@@ -311,7 +327,7 @@ def _pow(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     if computed not in FLOATS:
         raise Refuse
-    s.put(out, op("pow", s.value(o.args[0], computed), s.value(o.args[1], computed)))
+    s.put(out, op("pow", brought(s, o.args[0], named(out.dtype)), brought(s, o.args[1], named(out.dtype))))
 
 
 @lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
@@ -387,7 +403,8 @@ def _addc(b: Builder, o: Any) -> None:
 def _lerp(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     x, y, w = (s.value(v, computed) for v in o.args[:3])
-    s.put(out, where(op("abs", w) < 0.5, x + w * (y - x), y - (y - x) * (1.0 - w)))
+    near = op("abs", w) < 0.5
+    s.put(out, op("fma", where(near, w, w - 1.0), y - x, where(near, x, y)))
 
 
 # -- moved elements -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.pointwise import named, up_name
-from pliant.lower.lowerings.scalars import FLOATS, V, cast, exp, log, maximum, op, reduce, sqrt, up
+from pliant.lower.lowerings.scalars import FLOATS, HALVES, V, cast, exp, log, maximum, op, reduce, rounded, sqrt, up
 
 aten = torch.ops.aten
 
@@ -70,6 +70,13 @@ def to_result(x: V, out: Any) -> V:
     return cast(x, up_name(named(out.dtype)))
 
 
+def no_halves(x: V, out: Any) -> V:
+    """Eager rounds after each factor, in an order of its own."""
+    if named(out.dtype) in HALVES:
+        raise Refuse
+    return to_result(x, out)
+
+
 def only_floats(x: V, out: Any) -> V:
     if named(out.dtype) not in FLOATS:
         raise Refuse
@@ -81,7 +88,7 @@ def as_bool(x: V, out: Any) -> V:
 
 
 lowering(aten.sum.default, aten.sum.dim_IntList)(simple("sum", to_result))
-lowering(aten.prod.default, aten.prod.dim_int)(simple("prod", to_result))
+lowering(aten.prod.default, aten.prod.dim_int)(simple("prod", no_halves))
 lowering(aten.mean.default, aten.mean.dim)(simple("sum", only_floats, lambda total, n: total / n))
 lowering(aten.any.default, aten.any.dim, aten.any.dims)(simple("any", as_bool))
 lowering(aten.all.default, aten.all.dim, aten.all.dims)(simple("all", as_bool))
@@ -161,7 +168,13 @@ def _softmax(b: Builder, o: Any) -> None:
     v = up(s.load(x, axes))
     shifted = v - reduce("max", v)
     total = reduce("sum", exp(shifted))
-    s.put(o.outs[0], exp(shifted) / total if o.target is aten._softmax.default else shifted - log(total), axes)
+    if o.target is aten._softmax.default:
+        s.put(o.outs[0], exp(shifted) / total, axes)
+        return
+    if dim % len(x.sizes) == len(x.sizes) - 1:  # eager keeps the sums of such rows in the dtype of the operand
+        s.put(o.outs[0], shifted - rounded(log(rounded(total, x.dtype)), x.dtype), axes)
+    else:
+        s.put(o.outs[0], shifted - log(total), axes)
 
 
 @lowering(aten._safe_softmax.default)
@@ -216,7 +229,8 @@ def _logsumexp(b: Builder, o: Any) -> None:
         raise Refuse
     top = reduce("max", v)
     base = op("where", op("abs", top) >= float("inf"), 0.0, top)
-    put_reduced(s, o.outs[0], log(reduce("sum", exp(v - base))) + base, axes, len(x.sizes))
+    total = reduce("sum", rounded(exp(rounded(v - base, x.dtype)), x.dtype))
+    put_reduced(s, o.outs[0], rounded(log(rounded(total, x.dtype)), x.dtype) + base, axes, len(x.sizes))
 
 
 @lowering(aten.native_layer_norm.default)

@@ -26,6 +26,7 @@ NAMES: dict[torch.dtype, str] = {
 """The dtypes that kernels know. Others (complex, quantized, ...) stay with ATen."""
 
 COMPUTED = {"bf16": "f32", "f16": "f32"}
+HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 FLOATS = frozenset(("f32", "f64", "bf16", "f16"))
 
 
@@ -98,7 +99,9 @@ class V:
 
 
 def const(value: Any, dtype: str) -> V:
-    """A Python number in `dtype`."""
+    """A Python number in `dtype`, rounded where that is a half."""
+    if dtype in HALVES:
+        value = torch.tensor(float(value), dtype=torch.float64).to(HALVES[dtype]).item()
     return V(Node("const", (), dtype, (float(value) if dtype in FLOATS else bool(value) if dtype == "bool" else int(value),)))
 
 
@@ -127,6 +130,11 @@ def cast(x: V, dtype: str) -> V:
 def up(x: V) -> V:
     """`x` in the dtype that arithmetic is done in: halves as `f32`."""
     return cast(x, COMPUTED.get(x.dtype, x.dtype))
+
+
+def rounded(x: V, dtype: torch.dtype) -> V:
+    """`x` as it comes back from memory of `dtype`: where eager keeps halves between its steps."""
+    return up(cast(x, NAMES[dtype]))
 
 
 def where(condition: V, a: Any, b: Any) -> V:

@@ -7,6 +7,7 @@ handlers do nothing but their work. CPython 3.11; another version is another mod
 from __future__ import annotations
 
 import dis
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,53 +84,68 @@ def decode(code: CodeType) -> Decoded:
     return d
 
 
-def instructions(code: CodeType) -> tuple[dict[int, int], list[tuple[int, str, int | None]]]:
-    """The indexes of instructions by byte offset, and the instructions: (offset, name, operand). `dis` makes more of them, slowly."""
-    raw = code.co_code
+@functools.cache
+def rows() -> list[tuple[Callable, str, str, int]]:
+    """For each opcode number: its handler, its name, how its operand is resolved, and how many code units with its caches it takes."""
+    unknown = HANDLERS["<unknown>"]
+    ways = {"LOAD_CONST": "const", "KW_NAMES": "const", "LOAD_GLOBAL": "global", "BINARY_OP": "binary", "COMPARE_OP": "compare"}
+    out = []
+    for number, name in enumerate(dis.opname):
+        way = "none" if number < dis.HAVE_ARGUMENT else "name" if name in NAMES else ways.get(name, "plain")
+        if name in JUMPS:
+            way = "back" if "BACKWARD" in name else "jump"
+        if name not in HANDLERS:
+            way = "unknown"
+        out.append((HANDLERS.get(name, unknown), name, way, 1 + CACHES[number]))
+    return out
+
+
+def _decode(code: CodeType) -> Decoded:
+    consts, attributes, raw = code.co_consts, code.co_names, code.co_code
     index_at: dict[int, int] = {}
-    kept: list[tuple[int, str, int | None]] = []
-    at = high = 0
-    while at < len(raw):
+    offsets: list[int] = []
+    names: list[str] = []
+    ins: list[tuple[Callable, Any]] = []
+    jumps: list[tuple[int, int]] = []  # (instruction, target's offset)
+    loop_headers: set[int] = set()
+    table_of = rows()
+    end, at, high = len(raw), 0, 0
+    while at < end:
         number = raw[at]
-        operand = raw[at + 1] | high
-        index_at[at] = len(kept)
+        index_at[at] = len(ins)
+        operand: Any = raw[at + 1] | high
         if number == dis.EXTENDED_ARG:
             high = operand << 8
             at += 2
             continue
         high = 0
-        kept.append((at, dis.opname[number], operand if number >= dis.HAVE_ARGUMENT else None))
-        at += 2 + 2 * CACHES[number]
-    return index_at, kept
-
-
-def _decode(code: CodeType) -> Decoded:
-    names = code.co_names
-    consts = code.co_consts
-    index_at, kept = instructions(code)
-    end = len(kept)
-    ins: list[tuple[Callable, Any]] = []
-    loop_headers: set[int] = set()
-    arg: Any
-    unknown = HANDLERS["<unknown>"]
-    for offset, name, arg in kept:
-        if name in NAMES:
-            arg = names[arg]
-        elif name in ("LOAD_CONST", "KW_NAMES"):
-            arg = consts[arg]
-        elif name == "LOAD_GLOBAL":
-            arg = (names[arg >> 1], arg & 1)
-        elif name in JUMPS:
-            backward = "BACKWARD" in name
-            arg = index_at[offset + 2 + (-2 if backward else 2) * arg]
-            if backward:
-                loop_headers.add(arg)
-        elif name == "BINARY_OP":
-            arg = BINARY[arg]
-        elif name == "COMPARE_OP":
-            arg = COMPARE[arg]
-        handler = HANDLERS.get(name)
-        ins.append((unknown, name) if handler is None else (handler, arg))
+        handler, name, way, units = table_of[number]
+        if way == "name":
+            operand = attributes[operand]
+        elif way == "const":
+            operand = consts[operand]
+        elif way == "global":
+            operand = (attributes[operand >> 1], operand & 1)
+        elif way == "jump" or way == "back":
+            jumps.append((len(ins), at + 2 + 2 * operand if way == "jump" else at + 2 - 2 * operand))
+        elif way == "none":
+            operand = None
+        elif way == "binary":
+            operand = BINARY[operand]
+        elif way == "compare":
+            operand = COMPARE[operand]
+        elif way == "unknown":
+            operand = name
+        offsets.append(at)
+        names.append(name)
+        ins.append((handler, operand))
+        at += 2 * units
+    for i, target in jumps:
+        to = index_at[target]
+        ins[i] = (ins[i][0], to)
+        if table_of[raw[offsets[i]]][2] == "back":
+            loop_headers.add(to)
+    end = len(ins)
     table = []
     for e in dis._parse_exception_table(code):
         start = index_at[e.start]
@@ -138,7 +154,7 @@ def _decode(code: CodeType) -> Decoded:
     lines = []
     line, end_of_line = code.co_firstlineno, 0
     spans = code.co_lines()
-    for offset, _, _ in kept:
+    for offset in offsets:
         while offset >= end_of_line:
             _, end_of_line, found = next(spans, (0, len(code.co_code), None))
             line = found if found is not None else line
@@ -146,6 +162,6 @@ def _decode(code: CodeType) -> Decoded:
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
     return Decoded(
-        code, ins, [name for _, name, _ in kept], [offset for offset, _, _ in kept], table, lines, n, len(code.co_freevars),
+        code, ins, names, offsets, table, lines, n, len(code.co_freevars),
         len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), index_at, loop_headers,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def pliant_counts() -> Counts:
 TITLES = {
     "eager": "eager",
     "pliant": "pliant.compile",
+    "pliant-native": "pliant.compile native",
     "torch": "torch.compile",
     "torch-dynamic": "torch.compile dynamic=True",
 }
@@ -57,6 +59,8 @@ def load(name: str) -> System:
     """The system of that name (a key of `TITLES`). The incumbent is imported only here: that alone takes a second."""
     if name == "eager":
         return System(name, lambda fn, **_: fn, Counts, lambda: None)
+    if name == "pliant-native":
+        return System(name, functools.partial(pliant.compile, backend="native"), pliant_counts, pliant.reset)
     if name == "pliant":
         return System(name, pliant.compile, pliant_counts, pliant.reset)
     if name in TITLES:

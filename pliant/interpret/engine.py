@@ -242,7 +242,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()
-    with scene(scope, trace, world, history, config):
+    with scene(scope, trace, world, history, config), released_on_error(world):
         entry_state = globalstate.save()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
@@ -269,6 +269,17 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
+
+
+@contextlib.contextmanager
+def released_on_error(world: World) -> Iterator[None]:
+    """An attempt that comes to nothing keeps none of the program's objects."""
+    try:
+        yield
+    except BaseException:
+        tracebacks.restore(world.raised_outside)
+        world.release()
+        raise
 
 
 def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:

@@ -33,7 +33,8 @@ def run(f: Frame) -> Any:
                         n += 1
                         if handler(f, a):
                             f.count = n
-                            return f.ret
+                            r, f.ret = f.ret, None  # of a generator: itself
+                            return r
                 else:
                     while True:
                         f.count = n
@@ -43,7 +44,8 @@ def run(f: Frame) -> Any:
                         n += 1
                         if handler(f, a):
                             f.count = n
-                            return f.ret
+                            r, f.ret = f.ret, None  # of a generator: itself
+                            return r
             except Break as b:
                 f.count = n
                 vm.pending = None
@@ -119,6 +121,7 @@ def unwind(f: Frame, e: BaseException) -> bool:
             f.stack.append(e)
             f.pc = target
             return True
+    f.stack.clear()  # a generator in there ends now, as in CPython
     return False
 
 

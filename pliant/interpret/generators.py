@@ -19,6 +19,7 @@ class Generator:
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
+        frame.parent = None  # whoever asks for the next item; not its maker, which may hold it
         self.started = False
         self.done = False
         self.running = False
@@ -74,6 +75,7 @@ class Generator:
             self.done = True
             raise
         finally:
+            f.parent = None  # the caller may hold this generator: a cycle
             vm.depth -= 1
             self.running = False
             self.exc = vm.exc if f.handling else None
@@ -107,7 +109,8 @@ class Generator:
             return
         try:
             self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
+        except (GeneratorExit, StopIteration) as e:
+            e.__traceback__ = None  # the frame that raised it holds it: a cycle, and every frame of the interpreter with it
             return
         raise RuntimeError("generator ignored GeneratorExit")
 

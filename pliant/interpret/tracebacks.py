@@ -8,7 +8,9 @@ An exception that existed before the capture gets its fields back when the captu
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import os
 import types
 from types import CodeType, FrameType, TracebackType
 from typing import cast
@@ -19,6 +21,7 @@ from pliant.interpret.state import Frame, vm
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 GENERATOR_KINDS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
+PLIANT = os.path.dirname(os.path.dirname(__file__)) + os.sep
 VARIADIC = 0x04 | 0x08
 _frames: dict[CodeType, FrameType] = {}
 _made: set[FrameType] = set()
@@ -91,6 +94,24 @@ def effects() -> list[Effect]:
     for e, *_ in vm.world.raised_outside.values():
         out += [Effect("setattr", e, (name, getattr(e, name))) for name in FIELDS if changed(e, name)]
     return out
+
+
+def release(e: BaseException) -> None:
+    """The interpreter's frames, in the tracebacks of what the captured program raised, let go of the program's objects."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [e]
+    while todo:
+        e_ = todo.pop()
+        if e_ is None or id(e_) in seen:
+            continue
+        seen.add(id(e_))
+        todo += [e_.__cause__, e_.__context__]
+        tb = e_.__traceback__
+        while tb is not None:
+            if tb.tb_frame.f_code.co_filename.startswith(PLIANT):
+                with contextlib.suppress(RuntimeError):  # a frame that still runs
+                    tb.tb_frame.clear()
+            tb = tb.tb_next
 
 
 def restore(raised_outside: dict[int, tuple]) -> None:

@@ -151,6 +151,12 @@ class World:
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
+    def release(self) -> None:
+        """Let go of the program's objects, which nobody needs any more: until the next garbage collection, cycles keep the world."""
+        for name, held in vars(self).items():
+            if name != "opaque" and type(held) in (dict, list, set):  # that one is the history's
+                held.clear()
+
     # -- guards ------------------------------------------------------------------------------
     def guard(self, source: Source, kind: str, value: Any = None, key: Any = None) -> None:
         """Record a guard once."""

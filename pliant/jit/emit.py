@@ -26,13 +26,14 @@ from typing import Any
 
 from pliant import native
 from pliant.codegen.failures import failed
-from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.capture import NULL, UNSET, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.assemble import line_at
 from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
+from pliant.jit.forget import forgetting
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -89,6 +90,7 @@ class Emitter:
         self.builder = Builder(rows, capture.world, capture.trace.scope, self.params, start is not None, self.generator)
         self.tail: list[str] = []  # effects and exit, behind the values
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
+        self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
         self.name = f"__compiled_fn_{next(_serial)}"
 
     # -- the whole ------------------------------------------------------------------------------------------------------
@@ -199,7 +201,19 @@ class Emitter:
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = "pliant.compiled"
-        return not_for_others(made)
+        return not_for_others(forgetting(made, self.zones(), (self.params[0], len(self.start.slots)) if self.start is not None else None))
+
+    def zones(self) -> list[tuple[str, set[str]]]:
+        """Which variables a traceback may hold: the locals of the user's frames that stand still."""
+        exit_ = self.capture.exit
+        frames = exit_.frames if isinstance(exit_, Break) else ()
+        held: list[set[str]] = [set()]
+        for frame in frames:
+            names = {self.builder.ref(v) for v in frame.fast if v is not UNSET}
+            held.append(held[-1] | {name.partition("[")[0] for name in names})
+        if not frames:
+            return [("", set(self.params))]
+        return [("", held[-1]), *((name, held[depth]) for name, depth in self.going_on.items())]
 
     # -- effects --------------------------------------------------------------------------------------------------------
     def target(self, obj: Any) -> str:
@@ -219,7 +233,9 @@ class Emitter:
             frame, offset=offset, stack=stack, loops=self.own_loops(depth), lasti=instruction_index(frame.code), cache=self.context.cache
         )
         entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
-        return self.builder.constant(entry, p.resume.code.co_name.strip("_")), self.builder.tuple(p.items)
+        name = self.builder.constant(entry, p.resume.code.co_name.strip("_"))
+        self.going_on[name] = max(depth, self.going_on.get(name, 0))
+        return name, self.builder.tuple(p.items)
 
     def loop_back(self, frame: FrameState) -> None:
         b = self.builder
@@ -362,7 +378,9 @@ class BreakWriter:
         frame = at_offset(frame, header)
         loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
         state = self.b.tuple(items)
-        return self.call(depth, self.b.constant(loops.run_loop), f"{self.b.constant(loop, f'loop_{header}')}, {state}")
+        name = self.b.constant(loops.run_loop)
+        self.emitter.going_on[name] = depth
+        return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")
 
 
 def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
@@ -13,6 +14,7 @@ from pliant.interpret.capture import FrameState
 from pliant.jit import resume
 from pliant.jit.assemble import VALUE, exception_table, handler_at
 from pliant.jit.below import iterates_python
+from pliant.jit.forget import forgetting
 from pliant.jit.resume import Layout, Plan, ResumeCode
 
 Miss = Callable[[Any, Any, tuple], tuple]
@@ -90,6 +92,7 @@ def instruction_at(code: CodeType, offset: int) -> tuple[dis.Instruction, int]:
     raise IndexError(offset)
 
 
+@functools.partial(forgetting, zones=(("", ("items",)), ("after", ())))
 def run_loop(loop: Loop, items: tuple) -> Any:
     """Drive a region loop: the iterator is advanced here, every turn of the body is a compiled call.
 
@@ -98,6 +101,7 @@ def run_loop(loop: Loop, items: tuple) -> Any:
     while True:
         if loop.is_for:
             p = loop.prefix
+            item = error = None
             try:
                 iterator = items[p]
                 if loop.below is not None and iterates_python(iterator):
@@ -106,12 +110,11 @@ def run_loop(loop: Loop, items: tuple) -> Any:
                     item = next(iterator, END)
             except BaseException as e:
                 if loop.handler is None:
+                    items = items[:p]  # the locals: a traceback holds no more of the frame
                     raise
                 error = e
-            else:
-                if item is END:
-                    return loop.after(items[:p] + items[p + 1 :])
-                error = None
+            if item is END:
+                return loop.after(items[:p] + items[p + 1 :])
             if error is not None:
                 try:
                     return loop.handler(items[: loop.handler_prefix] + (error,) + items[len(items) - loop.keeps :])

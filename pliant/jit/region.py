@@ -23,6 +23,7 @@ from pliant.interpret import CaptureFailed, UserError, capture, collection_pause
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import vm
+from pliant.interpret.tracebacks import release
 from pliant.jit import dims, modes, resume
 from pliant.jit.below import Below
 from pliant.jit.beside import not_for_others
@@ -154,13 +155,17 @@ class Region:
                     raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
                 return self.fall_back(code, record, e)
             finally:
+                if vm.world is not None:
+                    vm.world.release()
                 vm.world = vm.trace = vm.scope = vm.history = None  # they hold the user's tensors
 
     def judge(self, code: CodeType, record: Record, expected: BaseException) -> Callable[[BaseException | None], None]:
         """What hears how the eager run went after a capture that ended with the exception `expected`.
 
-        The program's own exceptions come again; one that does not was pliant's. Either way the frame ran once, in CPython.
+        The program's own exceptions come again; one that does not was pliant's. Either way the frame ran once, in CPython. The exception
+        holds nothing meanwhile: its traceback keeps the interpreter's frames, and these what the program would have dropped by then.
         """
+        release(expected)
 
         def hear(actual: BaseException | None) -> None:
             if type(actual) is type(expected) or made_anew(type(actual), type(expected)):
@@ -178,6 +183,7 @@ class Region:
 
     def again(self, error: BaseException, handled: bool, code: CodeType | None) -> None:
         """A graph raised before it did anything that shows: CPython runs the frame. Where nothing handles it, that must raise, too."""
+        error.__traceback__ = None  # it holds the emitted frame, and this the values of the call
 
         def hear(actual: BaseException | None) -> None:
             if actual is not None and UNFIT in str(error) and str(error) not in getattr(actual, "__notes__", ()):

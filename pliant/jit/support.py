@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.jit.assemble import encode_exception_table, ins
+from pliant.jit.forget import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
 BUILDERS: dict[str, Any] = {
@@ -208,7 +209,7 @@ def _make_handling() -> FunctionType:
     code = handling.__code__
     line = bytes((0x80 | 13 << 3 | 7, 0)) + bytes((0x80 | 13 << 3 | 7, 0)) * (len(raw) // 16)
     handling.__code__ = code.replace(co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line)
-    return handling
+    return forgetting(handling)  # type: ignore[arg-type]
 
 
 handling = _make_handling()
@@ -228,7 +229,7 @@ def hop(code: CodeType, line: int) -> Any:
             co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
             co_linetable=_one_line(call.__code__),
         )  # fmt: skip
-        found = _hops[key] = FunctionType(made, globals(), code.co_name)
+        found = _hops[key] = forgetting(FunctionType(made, globals(), code.co_name))
     return found
 
 

@@ -250,6 +250,38 @@ def dict_iterator(b: Builder, it: Any) -> str:
     return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
 
 
+def set_iterator(b: Builder, it: Any) -> str:
+    """Like `dict_iterator`: it must notice that its set has changed its size."""
+    owner = next((o for o in support.referents(it) if isinstance(o, (set, frozenset))), None)
+    try:
+        left = taken_apart(b, it)[1][0]
+    except RuntimeError:
+        owner = None
+    if owner is None or len(left) > len(owner):
+        return reduced(b, it)
+    return f"{b.constant(support.rest_of_set)}({b.ref(owner)}, {b.ref(left)})"
+
+
+def ordered_iterator(b: Builder, it: Any) -> str:
+    """Like `dict_iterator`; of what it gives, keys, values or items, only what is left of them tells."""
+    owner = next((o for o in support.referents(it) if isinstance(o, collections.OrderedDict)), None)
+    try:
+        left = taken_apart(b, it)[1][0]
+    except RuntimeError:
+        owner = None
+    if owner is not None and left:
+        for view in DICT_VIEWS.values():
+            n = len(owner) - len(left)
+            if n >= 0 and all(map(same_item, list(view(owner))[n:], left)):
+                return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {n})"
+    return reduced(b, it)
+
+
+def same_item(x: Any, y: Any) -> bool:
+    """The same object, or two pairs of the same."""
+    return x is y or (type(x) is type(y) is tuple and len(x) == len(y) == 2 and x[0] is y[0] and x[1] is y[1])
+
+
 def reversed_keys(d: dict) -> Any:
     return reversed(d)
 
@@ -335,6 +367,8 @@ ROWS: dict[type, Row] = {
     **dict.fromkeys(map(type, (_d.keys(), _d.values(), _d.items())), Row()),
     **dict.fromkeys(ITERATORS, Row(reduced)),
     **dict.fromkeys(DICT_VIEWS, Row(dict_iterator)),
+    type(iter(set())): Row(set_iterator),
+    type(iter(collections.OrderedDict())): Row(ordered_iterator),
     **dict.fromkeys(
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,

@@ -9,9 +9,12 @@ import functools
 import itertools
 import types
 import weakref
+from typing import Any
 
 import pytest
+import torch
 
+import pliant
 from pliant.jit import rows
 from pliant.jit.reconstruct import Builder, CannotReconstruct
 
@@ -310,3 +313,36 @@ def test_what_cannot_be_made_again_says_so():
         rebuilt(x for x in [1])
     with pytest.raises(CannotReconstruct):
         rebuilt(memoryview(b"x"))
+
+
+def grown(s: Any, x: torch.Tensor, change: Any) -> torch.Tensor:
+    for v in s.items() if change == "items" else s:
+        pliant.graph_break()
+        if change == "delete":
+            del s[v]
+        elif change == "add":
+            s.add(v + 100)
+        else:
+            s[100 if change == "items" else v + 100] = 1
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "error"),
+    [
+        (lambda: {1, 2}, "add", "Set changed size during iteration"),
+        (lambda: collections.OrderedDict.fromkeys((1, 2)), "set", "OrderedDict mutated during iteration"),
+        (lambda: collections.OrderedDict.fromkeys((1, 2)), "items", "OrderedDict mutated during iteration"),
+        (lambda: collections.OrderedDict.fromkeys((1, 2, 3)), "delete", "OrderedDict mutated during iteration"),
+        (lambda: {1: 1, 2: 2}, "set", "dictionary changed size during iteration"),
+    ],
+)
+def test_a_container_that_changes_after_a_break_in_its_own_loop(made: Any, change: str, error: str) -> None:
+    fn = pliant.compile(grown)
+    for _ in range(4):
+        want, got = made(), made()
+        with pytest.raises(RuntimeError, match=error):
+            grown(want, torch.ones(2), change)
+        with pytest.raises(RuntimeError, match=error):
+            fn(got, torch.ones(2), change)
+        assert list(got) == list(want)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from pliant import native
+from pliant.codegen.alone import worth_a_kernel
 from pliant.codegen.aten import Executable
 from pliant.codegen.cpu import debug, runtime
 from pliant.codegen.cpu.segment import compile_module, printed
@@ -29,7 +30,6 @@ from pliant.lower.fuse import Fuser, Unit
 from pliant.lower.gemm import Gemm, Products
 from pliant.lower.kernels import Finisher, Launch
 from pliant.lower.loops import DTYPES
-from pliant.lower.lowerings.scatters import SCATTERS
 from pliant.lower.recompose import recompose
 from pliant.lower.repeats import without_repeated_results
 from pliant.lower.segments import Item, Segment, arrange, item_of_steps, make_segment, runs
@@ -39,16 +39,6 @@ _serial = count()
 _compiled: dict[Hashable, native.Launcher] = {}
 _addresses: dict[Hashable, int] = {}
 _lock = threading.Lock()
-
-ALONE = frozenset(
-    getattr(aten, name).default
-    for name in (
-        "_softmax", "_log_softmax", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data",
-        "_log_softmax_backward_data", "gelu", "gelu_backward", "silu", "silu_backward", "tanh", "erf", "mish", "logsumexp",
-        "_native_batch_norm_legit_no_training", "native_batch_norm", "native_group_norm", "native_group_norm_backward", "mse_loss",
-    )
-) | {aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction}  # fmt: skip
-"""Operations that are worth a kernel of their own: PyTorch's takes several passes or slower mathematics."""
 
 
 use_segments = debug.folder() is None
@@ -83,7 +73,7 @@ class Program:
     def is_kernel(self, u: Unit) -> bool:
         if u.nest is None:
             return False
-        return u.fused or len(u.ops) > 1 or self.fuser.ops[u.ops[0]].target in ALONE or self.fuser.ops[u.ops[0]].target in SCATTERS
+        return u.fused or len(u.ops) > 1 or worth_a_kernel(self.fuser.ops[u.ops[0]])
 
     def may_join(self, u: Unit) -> bool:
         """Is it an ATen call that may be a kernel, where that makes a segment longer? Concatenations are PyTorch's."""

@@ -25,7 +25,7 @@ import z3
 
 from pliant.errors import PliantError
 from pliant.symbolic.event import Event
-from pliant.symbolic.expr import TABLE, Expr, Scalar, same
+from pliant.symbolic.expr import TABLE, Expr, Scalar, postorder, same
 from pliant.symbolic.machine import Step, program
 from pliant.symbolic.ops import UNARY
 from pliant.symbolic.scope import Scope
@@ -136,7 +136,7 @@ class Validator:
             self.report.checked += len(block)
             return None
         if len(block) == 1:
-            if answer == z3.unknown:
+            if answer == z3.unknown or not self.refutes(block[0], model):
                 model = self.refute_by_luck(block[0]) or {}
                 if not model:
                     self.report.undecided.append(self.events[block[0]])
@@ -165,6 +165,16 @@ class Validator:
         solver.from_string("\n".join(lines))
         answer = solver.check()
         return answer, self.model(solver.model()) if answer == z3.sat else {}
+
+    def refutes(self, i: int, model: dict[str, Scalar]) -> bool:
+        """Whether a counter-model of z3 is one for Python, too: z3 speaks of real numbers, and of powers that mean nothing to it."""
+        event = self.events[i]
+        if not any(n.kind is float for e in expressions(event) for n in postorder(e)):
+            return True
+        try:
+            return not claim_value(event, model)
+        except (ArithmeticError, ValueError, KeyError):
+            return True
 
     def declared_ranges(self, text: Text) -> list[str]:
         """What symbols are born with. A backed symbol's range must be guarded, but for a size's `>= 0`."""

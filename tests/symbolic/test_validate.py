@@ -91,6 +91,32 @@ def test_program_is_valid(program) -> None:
     assert first_wrong_by_models(scope) == -1
 
 
+def pinned_quotient(scope: Scope) -> None:
+    """8 / 6 is no number of 53 bits: as real numbers, `a / b` and what it simplifies to differ."""
+    a, b, _ = symbols(scope)
+    scope.decide(a == 8, "l1")
+    scope.decide(b == 6, "l2")
+    assert scope.simplify(ops.truediv(a, b)).const == 8 / 6
+
+
+def test_reals_refute_no_claim_about_floats() -> None:
+    scope = Scope(record=True)
+    pinned_quotient(scope)
+    report = require_valid(scope)
+    assert len(report.undecided) == 1
+
+
+def test_wrong_claims_about_floats_are_refuted(monkeypatch) -> None:
+    row(monkeypatch, "int_truediv", fn=lambda a, b: a / b + 1e-6)
+    scope = Scope(record=True)
+    a, b, _ = symbols(scope)
+    scope.decide(a == 8, "l1")
+    scope.decide(b == 6, "l2")
+    scope.simplify(ops.truediv(a, b))
+    monkeypatch.undo()
+    assert validate(scope).violation is not None
+
+
 # planted mistakes: (what breaks, how, what the first wrong step says) ----------------------------------------------------------
 
 

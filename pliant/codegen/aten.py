@@ -216,7 +216,7 @@ class Writer:
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
         closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]
-        steps.append(Step(self.take_pending(), returned, outside=bool(self.replay)))
+        steps.append(Step(self.take_pending(), returned, outside=bool(steps) and steps[-1].outside))  # the block is left for good
         if any(self.waits):
             left = ", ".join(str(c.expr) for c, n in zip(self.checks, self.waits, strict=True) if n)
             raise InternalError(f"{self.name}: assertions over symbols that no operation makes known: {left}")

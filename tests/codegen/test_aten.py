@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 
 import pytest
@@ -322,3 +323,15 @@ def test_random_programs_with_views_and_writes(steps, kept):
         return tuple(v for i, v in enumerate(values) if kept >> (i % 8) & 1)
 
     check(fn, (r(3, 4),))
+
+
+def test_numbers_that_are_known_after_versions_are_bumped():
+    def program(x, y):
+        torch.relu_(x)
+        n = (x <= y).sum().item() % 5
+        return n, n
+
+    with torch.no_grad():
+        captured = Captured(program, torch.randn(4), torch.randn(4), compiler=functools.partial(build, guard=True))
+        x, y = torch.randn(4), torch.randn(4)
+        assert tuple(captured(x.clone(), y)) == program(x, y)

@@ -129,3 +129,23 @@ def test_f64_functions(to, monkeypatch, tmp_path):
             if error.max() > 3:
                 off[op] = (error.max(), x[error.argmax()])
     assert not off
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_sine_and_cosine_of_one_operand(to, monkeypatch, tmp_path):
+    """Computed together they are, bit for bit, what each is alone: at any length, and with lanes that the C library computes."""
+    monkeypatch.setenv("PLIANT_CPU", to)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
+    x = Node("load", (), "f32", (0, (1,), 0, ()))
+    stores = [Store(1, (1,), 0, Node("cos", (x,), "f32")), Store(2, (1,), 0, Node("sin", (x,), "f32"))]
+    buffers = [Buffer("f32", False), Buffer("f32", True), Buffer("f32", True)]
+    both = Kernel("both", ("n",), 0, buffers, stores, ("n",))
+    pair, cosine, sine = cpu.compile_kernels([both, kernel("cos", 1, "f32"), kernel("sin", 1, "f32")])
+    numbers = np.random.default_rng(2)
+    for n, scale in ((1, 1), (17, 5), (33, 1e3), (300, 50), (5000, 1e6)):
+        values = np.concatenate([numbers.normal(0, scale, n), SPECIAL] if n > 100 else [numbers.normal(0, scale, n)]).astype(np.float32)
+        zeros = np.zeros_like(values)
+        _, out = call(pair, both, [values, zeros, zeros.copy()], {"n": values.size})
+        for address, op, got in ((cosine, "cos", out[1]), (sine, "sin", out[2])):
+            _, alone = call(address, kernel(op, 1, "f32"), [values, zeros.copy()], {"n": values.size})
+            np.testing.assert_array_equal(got.view(np.int32), alone[1].view(np.int32))

@@ -54,6 +54,7 @@ class Body:
         self.homes = self.find_homes()
         self.pairs = not checked and pairs.pairs(s)
         self.narrow, self.plain = fit_bf16(s.nodes), plain_nans(s.nodes)
+        self.twins = sines_and_cosines(s.nodes)
         self.loads: dict[int, Access] = {}
         self.saved: dict[int, Access] = {}
         self.store_accesses: dict[int, Access] = {}
@@ -440,9 +441,13 @@ class Body:
 
     def evaluate(self, nodes: list[Node], frames: list[Frame]) -> None:
         """Print nodes at each frame; once for all of them where they don't vary along the vector dim."""
+        here = {id(n) for n in nodes}
         for n in nodes:
             key = id(n)
             if key in frames[0].values:
+                continue
+            if (twin := self.twins.get(key)) is not None and id(twin) in here and id(twin) not in frames[0].values:
+                self.both(n, twin, frames)
                 continue
             if len(frames) > 1 and not self.s.depends[key] & self.vector_bit:
                 value = self.node(n, frames[0])
@@ -454,6 +459,14 @@ class Body:
             else:
                 for f in frames:
                     f.values[key] = self.node(n, f)
+
+    def both(self, n: Node, twin: Node, frames: list[Frame]) -> None:
+        """Print the sine and the cosine of one operand."""
+        once = len(frames) > 1 and not self.s.depends[id(n)] & self.vector_bit
+        found = [self.m.sin_cos(f.values[id(n.args[0])]) for f in (frames[:1] if once else frames)]
+        for k, f in enumerate(frames):
+            sine, cosine = found[0 if once else k]
+            f.values[id(n)], f.values[id(twin)] = (sine, cosine) if n.op == "sin" else (cosine, sine)
 
     def node(self, n: Node, frame: Frame) -> Value:
         b = self.b
@@ -525,3 +538,14 @@ class Body:
     def fresh_set(self) -> list[Value]:
         assert self.sweeper is not None
         return self.sweeper.accs.start(self.s.lanes)
+
+
+def sines_and_cosines(nodes: list[Node]) -> dict[int, Node]:
+    """id of a sine or cosine in f32 -> the other one of the same operand, where there are both."""
+    of = {(n.op, id(n.args[0])): n for n in nodes if n.op in ("sin", "cos") and n.dtype == "f32"}
+    out = {}
+    for (name, operand), n in of.items():
+        twin = of.get(("cos" if name == "sin" else "sin", operand))
+        if twin is not None:
+            out[id(n)] = twin
+    return out

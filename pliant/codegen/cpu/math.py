@@ -10,7 +10,7 @@ Polynomials are minimax fits of our own; ranges are given beside them. Multiply-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pliant.codegen.cpu.target import Target
@@ -419,42 +419,51 @@ class Math:
             r = self.exact_fma(n, -part, r)
         return r, self.b.convert("fptosi", n.v, "i32")
 
-    def circular(self, x: X, name: str, near: Callable[[X], X], limit: float = 2.0**48) -> X:
-        """`near` for |x| below the limit; where a lane is beyond (or not finite), libm."""
+    def circular(self, x: X, names: Sequence[str], near: Callable[[X], Sequence[X]], limit: float = 2.0**48) -> list[X]:
+        """`near` for |x| below the limit; where a lane is beyond (or not finite), libm. One result for each of `names`."""
         b = self.b
         inside = x.abs().compare("olt", limit)
         out = near(self.where(inside, x, 0.0))
         far = b.invert(b.reduce_bits("and", inside))
-        slow = b.when(far, lambda: [self.libm(name, x).v], [out.v])
-        return X(self, slow[0])
+        slow = b.when(far, lambda: [self.libm(name, x).v for name in names], [o.v for o in out])
+        return [X(self, v) for v in slow]
 
     @property
     def sine_limit(self) -> float:
         return 2.0**18 if self.target.fma else 2.0**48
 
-    def sine(self, x: X, turn: int) -> X:
-        """sin(x + turn pi/2)."""
+    def sines(self, x: X, turns: Sequence[int]) -> list[X]:
+        """sin(x + turn pi/2) for each of `turns`: all but the last few instructions are the same."""
         b = self.b
         if self.target.fma:
             r, q = self.quadrant32(x)
         else:
             r64, q64 = self.quadrant(x.to("double"))
             r, q = r64.to("float"), b.convert("trunc", q64, "i32")
-        q = b.add(q, const(turn, "i32")) if turn else q
         z = r * r
         sine = self.fma(r * z, self.poly(z, SIN32), r)
         cosine = self.fma(z * z, self.poly(z, COS32), self.fma(z, -0.5, 1.0))
-        odd = b.compare("ne", b.binary("and", q, const(1, "i32")), const(0, "i32"))
-        sign = b.binary("shl", b.binary("and", q, const(2, "i32")), const(30, "i32"))
-        out = self.where(odd, cosine, sine)
-        return X(self, b.bitcast(b.binary("xor", b.bitcast(out.v, "i32"), sign), "float"))
+        found = []
+        for turn in turns:
+            n = b.add(q, const(turn, "i32")) if turn else q
+            odd = b.compare("ne", b.binary("and", n, const(1, "i32")), const(0, "i32"))
+            sign = b.binary("shl", b.binary("and", n, const(2, "i32")), const(30, "i32"))
+            out = self.where(odd, cosine, sine)
+            found.append(X(self, b.bitcast(b.binary("xor", b.bitcast(out.v, "i32"), sign), "float")))
+        return found
 
     def sin(self, x: X) -> X:
-        out = self.circular(x, "sin", lambda x: self.sine(x, 0), self.sine_limit)
+        (out,) = self.circular(x, ("sin",), lambda x: self.sines(x, (0,)), self.sine_limit)
         return self.where(x.compare("oeq", 0.0), x, out)
 
     def cos(self, x: X) -> X:
-        return self.circular(x, "cos", lambda x: self.sine(x, 1), self.sine_limit)
+        return self.circular(x, ("cos",), lambda x: self.sines(x, (1,)), self.sine_limit)[0]
+
+    def sin_cos(self, x: Value) -> tuple[Value, Value]:
+        """Both of one f32 operand, which costs little more than one."""
+        wide = X(self, x)
+        sine, cosine = self.circular(wide, ("sin", "cos"), lambda x: self.sines(x, (0, 1)), self.sine_limit)
+        return self.where(wide.compare("oeq", 0.0), wide, sine).v, cosine.v
 
     def tan_near(self, x: X) -> X:
         b = self.b
@@ -467,7 +476,7 @@ class Math:
         return out.to("float")
 
     def tan(self, x: X) -> X:
-        out = self.circular(x, "tan", self.tan_near)
+        (out,) = self.circular(x, ("tan",), lambda x: [self.tan_near(x)])
         return self.where(x.compare("oeq", 0.0), x, out)
 
     def atan_of(self, top: X, bottom: X) -> X:

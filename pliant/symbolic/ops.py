@@ -26,7 +26,7 @@ from typing import Any
 from pliant.symbolic import division, subtotals
 from pliant.symbolic import intervals as iv
 from pliant.symbolic import rules as r
-from pliant.symbolic.expr import LONG, TABLE, Context, Expr, Op, apply, apply_anew, mono_mul
+from pliant.symbolic.expr import LONG, TABLE, Context, Expr, Op, apply, mono_mul
 
 
 def _row(name: str, arity: int, fn: Callable, make: Callable, range: Callable | None, python: str, *printers: str) -> None:
@@ -245,7 +245,14 @@ def _door(name: str) -> Callable[..., Any]:
             return TABLE[name].fn(a, b)
         key = (name, a, b)
         r = ctx.memo.get(key)
-        return r if r is not None else apply_anew(ctx, key) if a.ctx is b.ctx else apply(name, a, b)
+        if r is not None:
+            return r
+        if a.ctx is not b.ctx or (a.const is not None and b.const is not None):
+            return apply(name, a, b)
+        r = ctx.memo[key] = TABLE[name].make(ctx, a, b)
+        if ctx.record is not None:
+            ctx.record(name, key[1:], r)
+        return r
 
     if TABLE[name].arity == 2:
         door = binary_door

@@ -155,6 +155,8 @@ class Scope:
             return v
         if c.__class__ is not Expr:
             return bool(c)
+        if c.const is not None:  # type: ignore[union-attr]
+            return bool(c.const)  # type: ignore[union-attr]
         v = self._prove(c, FULL)
         if v is None:
             c_bool = c if c.kind is bool else apply("to_bool", c)

@@ -138,7 +138,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         if name in ("__func__", "__self__"):
             return getattr(obj, name)
         return getattr_(obj.__func__, name)
-    if isinstance(obj, type):
+    if issubclass(t, type):
         return type_getattr(obj, name)
     if t is super:
         return super_getattr(obj, name)
@@ -146,7 +146,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         raise TextNeeded
     if t is Opaque:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
-    if isinstance(obj, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
+    if issubclass(t, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
         return module_getattr(obj, name)
     if not generic:
         ga = lookup(t, "__getattribute__")

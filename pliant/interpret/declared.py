@@ -16,6 +16,9 @@ from pliant.symbolic.dims import Derived, Dim, Mark, declare
 #: The attribute of a marked tensor: `{dim: Dim | Derived | Mark}`.
 MARKS = "_pliant_dims"
 
+#: Sizes and numbers that get no symbol unless something is declared of them or they changed: programs branch on them as a rule.
+SPECIALIZED_INTS = (0, 1)
+
 Declared = Dim | Derived | Mark
 #: Steps from a parameter to a value: its name, then `("index", 0)`, `("key", "ids")`...
 Path = tuple[Any, ...]

@@ -16,18 +16,15 @@ from typing import Any
 
 import torch
 
-from pliant.graph.layout import contiguous_strides
-from pliant.graph.symnode import expr_of, to_sym
-from pliant.guards.guard import Guard, TensorSpec
+from pliant.graph.symnode import to_sym
+from pliant.guards.guard import Guard
 from pliant.guards.source import Source, holder
-from pliant.interpret import declared
+from pliant.interpret import declared, tensor_inputs
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
-from pliant.symbolic import ops
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-SPECIALIZED_INTS = (0, 1)
 # what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
 NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
@@ -60,31 +57,6 @@ for _name in (
 
 GENERIC_GETATTR = object.__getattribute__
 WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
-
-
-class StrideIs:
-    """`stride symbol == product of sizes`: a relation of the guard program that the scope need not know."""
-
-    __slots__ = ("count", "expr", "stride")
-
-    def __init__(self, stride: Any, expr: Any, count: Any = None) -> None:
-        self.stride = stride
-        self.expr = expr
-        self.count = count  # the number of elements, where it may be 0: then any stride will do
-
-    def symbols(self) -> tuple:
-        return tuple(dict.fromkeys((self.stride, *self.expr.symbols(), *(self.count.symbols() if self.count is not None else ()))))
-
-    def postfix(self, index: dict[str, int]) -> list[tuple]:
-        is_so = [*self.stride.postfix(index), *self.expr.postfix(index), ("eq",)]
-        return is_so if self.count is None else [*is_so, *self.count.postfix(index), ("const", 0), ("eq",), ("or",)]
-
-    def python(self, rename: Any = None) -> str:
-        is_so = f"{self.stride.python(rename)} == {self.expr.python(rename)}"
-        return is_so if self.count is None else f"{is_so} or {self.count.python(rename)} == 0"
-
-    def __repr__(self) -> str:
-        return self.python()
 
 
 class Shadow:
@@ -211,18 +183,18 @@ class World:
         return self.locate_other(v, source)
 
     def locate_other(self, v: Any, source: Source) -> Any:
-        t = type(v)
-        if isinstance(v, torch.Tensor):
+        t = type(v)  # asked for its class by `isinstance`, an object may run code of the program
+        if issubclass(t, torch.Tensor):
             if t is vm.traced_type:
                 return v
             self.guard(source, "TYPE_MATCH", t)
             return self.adopt(v, source)
-        if isinstance(v, (type, enum.Enum)) or t in IMMUTABLE:
+        if issubclass(t, (type, enum.Enum)) or t in IMMUTABLE:
             self.guard(source, "ID_MATCH", v)
             return v
-        if isinstance(v, tuple):
+        if issubclass(t, tuple):
             return self.locate_tuple_subclass(v, source)
-        if isinstance(v, (int, float, str, bytes)):  # subclasses of constants keep their identity
+        if issubclass(t, (int, float, str, bytes)):  # subclasses of constants keep their identity
             self.guard(source, "ID_MATCH", v)
             return self.adopt(v, source)
         h = self.shadows.get(id(v))
@@ -230,7 +202,7 @@ class World:
             if h.source is not source:
                 self.guard(source, "ALIAS", h.source)
             return h.copy
-        if isinstance(v, (dict, list)) and shadowable_subclass(t):
+        if issubclass(t, (dict, list)) and shadowable_subclass(t):
             return self.shadow_subclass(v, source).copy
         if t is vm.entry_point_type:
             self.guard(source, "ID_MATCH", v)
@@ -259,7 +231,7 @@ class World:
             return self.constant(v, source)
         changed = h is not None and (h.is_dynamic(source) or (h.kin and self.kin_changed(source, h.kin)))
         if not changed:
-            special = v in SPECIALIZED_INTS and not self.in_loop and source.op != "index"
+            special = v in declared.SPECIALIZED_INTS and not self.in_loop and source.op != "index"
             at_once = source.root.op == "local" and (not through_attribute(source) or (source.op == "index" and self.in_data(source)))
             if special or (self.dynamic is not True and not at_once):
                 return self.constant(v, source)
@@ -624,7 +596,7 @@ class World:
         if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
             self.guard(source, "TYPE_MATCH", type(v))
             return self.adopt(v, source)
-        return make_tensor(self, v, source)
+        return tensor_inputs.make_tensor(self, v, source)
 
 
 def stored(d: dict) -> dict:
@@ -673,116 +645,6 @@ def shadowable_subclass(t: type) -> bool:
     if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
         return False
     return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
-
-
-def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
-    """Which dims are specialized from the start, if nothing is declared of them."""
-    if world.dynamic is False:
-        return (True,) * v.dim()
-    h = world.history
-    if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
-        if h is None or not h.is_dynamic(source):
-            return (True,) * v.dim()
-    return tuple([n in SPECIALIZED_INTS and not (h is not None and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
-
-
-def is_module_state(source: Source) -> bool:
-    """Parameters and buffers keep static sizes: `…__dict__['_parameters' | '_buffers'][name]`."""
-    b = source.base
-    return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
-
-
-def make_tensor(world: World, v: Any, source: Source) -> Any:
-    static = static_dims(world, v, source)
-    marks = declared.marks_of(world.declared, v, source)
-    scope = world.scope
-    shape, stride = tuple(v.shape), v.stride()
-    sizes: list[Any] = []
-    spec_sizes: list[int | None] = []
-    if marks:
-        static = tuple([marks[i] is declared.Mark.STATIC if i in marks else s for i, s in enumerate(static)])
-    for i, n in enumerate(shape):
-        if static[i]:
-            sizes.append(n)
-            spec_sizes.append(n)
-        elif i in marks:
-            sizes.append(declared.symbol(world, marks[i], n, source.size(i)))
-            spec_sizes.append(None)
-        else:
-            name = world.new_symbol(source.size(i))
-            lo = 2 if n > 1 else 0
-            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True)))
-            spec_sizes.append(None)
-    strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
-    offset: Any = v.storage_offset()
-    if not all(static):
-        name = world.new_symbol(source.offset())
-        offset = to_sym(scope, scope.backed(name, hint=offset, size_like=True, source=source.offset()))
-    t = world.trace.input(v, source, tuple(sizes), tuple(strides), offset, v.requires_grad)
-    if type(v) is not torch.Tensor:
-        t.pytype = type(v)
-    world.tensors[id(v)] = t
-    world.real[id(t)] = v
-    world.keep.append(v)
-    spec = TensorSpec(type(v), v.dtype, v.device, v.requires_grad, v.dim(), tuple(spec_sizes), tuple(spec_strides), v)
-    world.guard(source, "TENSOR_MATCH", spec)
-    return t
-
-
-def trace_strides(
-    world: World, source: Source, shape: tuple, stride: tuple, sizes: list, static: bool
-) -> tuple[list[Any], list[int | None]]:
-    """Strides as products of sizes where the example's are such products (guarded), else as symbols of their own."""
-    if static:
-        return list(stride), list(stride)
-    n = len(shape)
-    out: list[Any] = [None] * n
-    spec: list[int | None] = [None] * n
-    scope = world.scope
-    done: list[int] = []
-    if tuple(stride) == contiguous_strides(shape) and any([may_be_small(scope, s, h) for s, h in zip(sizes, shape)]):
-        return packed_strides(world, source, stride, sizes, contiguous_strides(tuple(sizes)))
-    for i in sorted(range(n), key=lambda i: (stride[i], -i)):
-        st = stride[i]
-        if st in (0, 1) or shape[i] == 0:
-            out[i] = spec[i] = st
-            done.append(i)
-            continue
-        for j in reversed(done):
-            if shape[j] not in (0, 1) and stride[j] * shape[j] == st:
-                out[i] = out[j] * sizes[j]
-                break
-        if out[i] is None and shape[i] == 1:
-            out[i] = spec[i] = st
-        elif out[i] is None:
-            name = world.new_symbol(source.stride(i), "t")
-            out[i] = to_sym(scope, scope.backed(name, hint=st, size_like=True, source=source.stride(i)))
-        elif type(out[i]) is int:
-            spec[i] = st
-        else:
-            name = world.new_symbol(source.stride(i), "t")
-            world.relations.append(StrideIs(scope.backed(name, hint=st, size_like=True, source=source.stride(i)), out[i].node.expr))
-        done.append(i)
-    return out, spec
-
-
-def may_be_small(scope: Any, size: Any, hint: int) -> bool:
-    """Whether a symbolic size is, or may come to be, 0 or 1: then strides do not tell by themselves how a tensor is laid out."""
-    return type(size) is not int and (hint in SPECIALIZED_INTS or scope.range(size.node.expr)[0] < 1)
-
-
-def packed_strides(world: World, source: Source, stride: tuple, sizes: list, packed: tuple) -> tuple[list[Any], list[int | None]]:
-    """Strides of a row-major input as products of its sizes; those of a tensor without elements may be anything."""
-    scope = world.scope
-    count = functools.reduce(ops.mul, [expr_of(s, scope) for s in sizes])
-    spec: list[int | None] = []
-    for i, p in enumerate(packed):
-        spec.append(p if type(p) is int else None)
-        if type(p) is not int:
-            name = world.new_symbol(source.stride(i), "t")
-            s = scope.backed(name, hint=stride[i], lo=0, source=source.stride(i))
-            world.relations.append(StrideIs(s, p.node.expr, count))
-    return list(packed), spec
 
 
 DICTS = (dict, collections.OrderedDict)

@@ -115,18 +115,18 @@ class History:
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
             if source not in self.dynamic:
                 self.note(self.dynamic, source, "dynamic")
-        elif not newest or (kind == "ID_MATCH" and issubclass(value, type)):
-            return  # a class that is made anew each time has no use as an unknown
+        elif not newest or (kind == "ID_MATCH" and issubclass(value, type) and not carried(source)):
+            return  # a class that is made anew each time has no use as an unknown, unless an earlier part of the frame made it
         elif kind in STRUCTURE:
             if guard.site is None or not self.learn_site(guard.site):
                 self.tolerate(source, BACKOFF)
-        elif kind in CONSTANTS:
+        elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS))
 
     def tolerate(self, source: Source, times: int) -> None:
         """Count a failure; beyond `times` the value is kept out of the graph."""
         self.failures[source] += 1
-        if source.root.op == "local" and source.root.arg[1] == "state":
+        if carried(source):
             times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
@@ -163,6 +163,16 @@ class History:
             events.emit("policy", what=what, where=f"{code.co_filename}:{code.co_qualname}+{offset}")
 
 
+def made_inside(cls: type) -> bool:
+    """Whether a function made this class, so that each of its calls makes another. Exceptions are looked at while they fly: never."""
+    return "<locals>" in cls.__qualname__ and not issubclass(cls, BaseException)
+
+
+def carried(source: Source) -> bool:
+    """Whether this value comes from an earlier part of the frame: a graph break or a loop carries it along."""
+    return source.root.op == "local" and source.root.arg[1] == "state"
+
+
 def origin(site: Site) -> tuple[CodeType, int]:
     """The user's instruction at a site."""
     code, shift = origin_of(site.code)
@@ -174,6 +184,8 @@ def lesson(guard: Guard) -> Guard:
     kind, value = guard.kind, guard.value
     if kind == "ID_MATCH":
         value = type(value)
+    elif kind == "TYPE_MATCH":
+        value = made_inside(value)
     elif kind == "TENSOR_MATCH":
         value = value.bare()
     elif value is None or kind == "EQ_MATCH" or kind == "DICT_LACKS":

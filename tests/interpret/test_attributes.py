@@ -1,0 +1,103 @@
+"""Attributes of outside objects: what is asked of whom, and that nothing else runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import weakref
+
+import torch
+
+from tests.helpers import check, compiled
+
+
+class Counted:
+    """Its own Python code sees every attribute that is read."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.scale = 2.0
+
+    def __getattribute__(self, name: str):
+        if name != "seen":
+            object.__getattribute__(self, "seen").append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_a_getattribute_of_the_program_runs_only_where_the_program_reads() -> None:
+    def f(x, o):
+        return x * o.scale
+
+    fn, o = compiled(f), Counted()
+    for rows in (3, 4, 5):
+        o.seen.clear()
+        assert torch.equal(fn(torch.ones(rows), o), torch.full((rows,), 2.0))
+        assert o.seen == ["scale"]
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: float = 1.0
+    note: dataclasses.InitVar[int] = 0
+
+    def names(self) -> list[str]:
+        return [f.name for f in dataclasses.fields(self)]
+
+
+@dataclasses.dataclass
+class Point3(Point):
+    z: float = 2.0
+
+
+def test_fields_of_dataclasses() -> None:
+    def f(t, a, b):
+        class_names = [f.name for f in dataclasses.fields(Point3)]
+        first, again = a.names(), a.names()
+        try:
+            dataclasses.fields(t.shape)
+        except TypeError as e:
+            class_names.append(str(e))
+        return t + len(first) + len(b.names()), first == again, class_names, dataclasses.fields(a) == dataclasses.fields(Point)
+
+    check(f, (torch.ones(2), Point(1.0), Point3(1.0)), (torch.ones(3), Point(2.0), Point3(1.0)), breaks=0, captures=1)
+
+
+def test_fields_of_a_table_that_the_program_changes() -> None:
+    def f(t, a):
+        before = a.names()
+        a.__dataclass_fields__.pop("y")
+        after = a.names()
+        return t + len(before) - len(after), before, after
+
+    def made():
+        return dataclasses.make_dataclass("Made", [("x", int), ("y", int)], namespace={"names": Point.names})(1, 2)
+
+    eager, real = made(), made()
+    assert f(torch.ones(2), eager)[1:] == compiled(f)(torch.ones(2), real)[1:] == (["x", "y"], ["x"])
+    assert list(real.__dataclass_fields__) == ["x"]
+
+
+def test_frozen_objects_of_the_user_stay_frozen() -> None:
+    gc.collect()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        compiled(lambda x: x + 1)(torch.ones(2))
+        assert gc.isenabled() and gc.get_freeze_count() >= frozen - 1000 > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_a_capture_leaves_no_garbage_behind() -> None:
+    class Big(torch.nn.Module):
+        def forward(self, x):
+            return [y * 2 for y in x.split(1)]
+
+    m = Big()
+    alive = weakref.ref(m)
+    fn = compiled(m)
+    fn(torch.ones(3))
+    del m, fn
+    gc.collect()
+    assert alive() is None

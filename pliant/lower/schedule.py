@@ -61,6 +61,7 @@ class Schedule:
     split: bool  # few outer points, much to reduce: threads share the reduction
     tile: int | None  # outer dim along which `tiled` loads are contiguous: it changes places with the vector dim
     tiled: list[Node]
+    pairs: bool = False  # vectors of bf16 may be moved two at a time
     blocked: bool = False  # outer dims run inside blocks of the vector dim: what they write between its points stays in the cache
 
     @property
@@ -198,21 +199,43 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     body += sum(costs.access(padded(s.strides, rank), s.index, s.node.dtype) for s in kernel.stores)
     heaviest = max((sum(costs.node(n) for n in reachable(s.roots(), s.loads)) for s in sweeps), default=body)
     always = masks and vector is not None and heaviest >= HEAVY
-    unroll = 1 if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
+    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
+    pairs = vector is not None and lanes > 1 and not serial and tile is None and moves_in_pairs(kernel, nodes, depends, vector, outer_rank)
+    unroll = (2 if pairs else 1) if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
         wide = max(vector_bits // 32, 4)  # rows a kilobyte wide: narrow ones waste the prefetcher
         unroll = wide if extent(kernel, vector) >= lanes * wide else unroll
     cost, split = picoseconds(kernel, nodes, body, lanes), choose_split(kernel, sweeps, epilogue, serial)
-    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
     if tile is not None:
         outer.remove(tile)
         outer.append(tile)
         unroll = 1
     return Schedule(
         kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
-        serial and adds_within_columns(kernel, vector), split, tile, tiled,
+        serial and adds_within_columns(kernel, vector), split, tile, tiled, pairs and unroll % 2 == 0,
         tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer),
     )  # fmt: skip
+
+
+def moves_in_pairs(kernel: Kernel, nodes: list[Node], depends: dict[int, int], v: int, outer_rank: int) -> bool:
+    """May two vectors of bf16 be moved at once, so that lanes stand for every other element?"""
+    for n in nodes:
+        varies = depends[id(n)] >> v & 1
+        if n.op == "index" and varies or n.op == "reduce" and n.attrs[0].startswith("arg"):
+            return False
+        if n.op == "load" and varies and (n.dtype != "bf16" or n.args or not steps_by_one(n.strides, v)):
+            return False
+    for s in kernel.stores:
+        if v >= outer_rank and not is_inner(kernel, s):
+            continue
+        plain = s.mode == "set" and not s.index and s.predicate is None
+        if not plain or s.node.dtype != "bf16" or not steps_by_one(padded(s.strides, len(kernel.dims)), v):
+            return False
+    return True
+
+
+def steps_by_one(strides: tuple, v: int) -> bool:
+    return v < len(strides) and type(strides[v]) is int and strides[v] == 1
 
 
 def interleaves(kernel: Kernel, vector: int, outer: list[int]) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import pairs, target
+from pliant.codegen.cpu import target
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.lower.schedule import plan
 from tests.codegen.loop_reference import call, from_bf16, reference, to_bf16
@@ -84,6 +84,10 @@ def paired_kernels() -> dict[str, Kernel]:
     def total(n: Node) -> Node:
         return Node("reduce", (n,), "f32", ("sum",))
 
+    def heavy(n: Node) -> Node:
+        """Much to compute: one body for whole vectors and for what is left."""
+        return op("sin", op("tanh", op("cos", op("erf", n))))
+
     def made(name: str, dims: tuple, reduced: int, dtype: str, strides: tuple, node: Node) -> Kernel:
         kernel = Kernel(name, dims, reduced, [*inputs, Buffer(dtype, True)], [Store(3, strides, 0, node)], sizes)
         kernel.hints = {"m": 512, "n": 512}
@@ -91,11 +95,16 @@ def paired_kernels() -> dict[str, Kernel]:
 
     down = cast(load(0, (1, "n")), "f32")
     scaled = op("mul", x, row)
+    wide = heavy(scaled)
     return {
         "pointwise": made("pointwise", ("m", "n"), 0, "bf16", ("n", 1), cast(op("add", scaled, column), "bf16")),
         "rows": made("rows", ("m", "n"), 1, "f32", (1,), total(scaled)),
         "columns": made("columns", ("n", "m"), 1, "bf16", (1,), cast(total(op("abs", down)), "bf16")),
         "normalized": made("normalized", ("m", "n"), 1, "bf16", ("n", 1), cast(op("sub", scaled, total(scaled)), "bf16")),
+        "heavy": made("heavy", ("m", "n"), 0, "bf16", ("n", 1), cast(wide, "bf16")),
+        "heavy rows": made("heavy_rows", ("m", "n"), 1, "f32", (1,), total(wide)),
+        "heavy columns": made("heavy_columns", ("n", "m"), 1, "bf16", (1,), cast(total(heavy(down)), "bf16")),
+        "heavy, kept": made("heavy_kept", ("m", "n"), 1, "bf16", ("n", 1), cast(op("sub", wide, total(wide)), "bf16")),
     }
 
 
@@ -103,7 +112,7 @@ def test_pairs_of_vectors(to):
     """Every length: whole pairs, one vector more, a few lanes more."""
     now = target.current()
     kernels = paired_kernels()
-    assert all(pairs.pairs(plan(k, now.vector_bits, now.masks)) for k in kernels.values())
+    assert all(plan(k, now.vector_bits, now.masks).pairs for k in kernels.values())
     random = np.random.default_rng(1)
     for (name, kernel), address in zip(kernels.items(), cpu.compile_kernels(list(kernels.values())), strict=True):
         for m, n in [(3, length) for length in LENGTHS] + [(40, 97)]:

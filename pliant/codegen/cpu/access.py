@@ -38,7 +38,7 @@ class Frame:
 
     `lanes` is the width of what varies with the vector dim, once `vector` is set; `mask` its active lanes. `full` (one bit) says that all
     of them are, as they mostly are where it is given: whole vectors are then moved without the mask, for masked loads defeat the
-    prefetcher.
+    prefetcher. `pair`: the lanes of this frame and the one behind it that are active, where the two move memory as a pair (`pairs.py`).
     """
 
     counters: dict[int, Value] = field(default_factory=dict)
@@ -48,9 +48,11 @@ class Frame:
     lanes: int = 1
     mask: Value | None = None
     full: Value | None = None
+    pair: Value | None = None
 
     def child(self) -> Frame:
-        return Frame(dict(self.counters), dict(self.pointers), dict(self.values), self.vector, self.lanes, self.mask, self.full)
+        inside = (dict(self.counters), dict(self.pointers), dict(self.values))
+        return Frame(*inside, self.vector, self.lanes, self.mask, self.full, self.pair)
 
 
 def step(b: Text, pointer: Value, count: Value, access: Access) -> Value:

@@ -118,7 +118,7 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
     if source == "f16":
         return cast(b, widen_f16(b, v, target), "f32", to, target)
     if to == "bf16":
-        return round_bf16(b, cast(b, v, source, "f32", target))
+        return round_bf16(b, cast(b, v, source, "f32", target), target)
     if to == "f16":
         return narrow_f16(b, cast(b, v, source, "f32", target), target)
     if to == "bool":
@@ -137,11 +137,17 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
     return v if d.bits == s.bits else b.convert("trunc", v, ty)
 
 
-def round_bf16(b: Text, v: Value, plain: bool = False) -> Value:
+def round_bf16(b: Text, v: Value, target: Target, plain: bool = False) -> Value:
     """In integers: the instruction of AVX-512 flushes denormals, which eager keeps. `plain`: NaNs have no bits that are lost."""
     bits = b.bitcast(v, "i32")
-    odd = b.binary("and", b.binary("lshr", bits, const(16, "i32")), const(1, "i32"))
-    up = b.add(b.add(bits, const(0x7FFF, "i32")), odd)
+    if target.vnni and v.lanes == 16:
+        # bits + 0x7FFF + (bit 16) in two instructions: a logical one, then one that adds both halves of a word to a third operand
+        halves = b.binary("or", b.binary("and", bits, const(0x10000, "i32")), const(0x7FFF, "i32"))
+        both: list[str | Value] = [b.op(f"bitcast {halves.type} {halves.ref} to <32 x i16>", "i16", 32), b.splat(const(1, "i16"), 32)]
+        up = b.add(bits, b.call("llvm.x86.avx512.pmaddw.d.512", "i32", 16, both))
+    else:
+        odd = b.binary("and", b.binary("lshr", bits, const(16, "i32")), const(1, "i32"))
+        up = b.add(b.add(bits, const(0x7FFF, "i32")), odd)
     rounded = b.bitcast(b.binary("and", up, const(-0x10000, "i32")), "float")
     return rounded if plain else b.select(b.compare("uno", v, v), const(math.nan, "float"), rounded)
 

@@ -52,7 +52,7 @@ class Body:
         self.tiles: dict[int, Tile] = {}
         self.vector_bit = 0 if s.vector is None else 1 << s.vector
         self.homes = self.find_homes()
-        self.pairs = not checked and pairs.pairs(s)
+        self.pairs = s.pairs and not checked
         self.narrow, self.plain = fit_bf16(s.nodes), plain_nans(s.nodes)
         self.twins = sines_and_cosines(s.nodes)
         self.loads: dict[int, Access] = {}
@@ -149,7 +149,7 @@ class Body:
         for n in saves:
             ends.append(total)
             bytes_ = b.times(points, const(BYTES[n.dtype], "i64"))
-            padded_ = b.binary("and", b.plus(bytes_, const(127, "i64")), const(-64, "i64"))
+            padded_ = b.binary("and", b.plus(bytes_, const(255, "i64")), const(-64, "i64"))
             total = b.plus(total, padded_)
         long = b.compare("sgt", total, const(STACK_BYTES, "i64"))
         self.heap = b.when(long, lambda: [b.call("malloc", "ptr", 1, [total])], [Value("null", "ptr")])[0]
@@ -314,11 +314,13 @@ class Body:
             assert self.sweeper is not None
             touched = self.sweeper.accesses
 
-        def frames(i: Value, count: int, width: int, mask: Value | None, full: Value | None) -> list[Frame]:
+        def frames(i: Value, count: int, width: int, left: Value | None, full: Value | None) -> list[Frame]:
             out: list[Frame] = []
             for u in range(count):
                 f = frame.child()
-                f.vector, f.lanes, f.mask, f.full = d, width, mask, full
+                f.vector, f.lanes, f.full = d, width, full
+                if left is not None:
+                    self.mask(f, left, u, count)
                 if u == 0:
                     self.move(f, d, i, touched)
                 else:  # a constant away from the first copy: part of the instruction that loads
@@ -339,19 +341,19 @@ class Body:
             return [values[k * size : (k + 1) * size] for k in range(count)]
 
         def run(
-            i: Value, carried: list[Value], count: int, width: int, mask: Value | None = None, full: Value | None = None
+            i: Value, carried: list[Value], count: int, width: int, left: Value | None = None, full: Value | None = None
         ) -> list[Value]:  # fmt: skip
-            return flat(body(frames(i, count, width, mask, full), unflat(carried, count)))
+            return flat(body(frames(i, count, width, left, full), unflat(carried, count)))
 
-        def masked(i: Value, carried: list[Value]) -> list[Value]:
-            left = b.intrinsic("smin", b.sub(stop, i), const(lanes, "i64"))
-            narrow = b.convert("trunc", left, "i32")
-            mask = b.compare("ult", b.iota(lanes, "i32"), b.splat(narrow, lanes))
-            full = b.compare("eq", left, const(lanes, "i64")) if s.always_masked else None
-            return run(i, carried, 1, lanes, mask, full)
+        def masked(i: Value, carried: list[Value], count: int = 1) -> list[Value]:
+            left = b.intrinsic("smin", b.sub(stop, i), const(lanes * count, "i64"))
+            full = b.compare("eq", left, const(lanes * count, "i64")) if s.always_masked else None
+            return run(i, carried, count, lanes, b.convert("trunc", left, "i32"), full)
 
         if s.always_masked:
-            return [b.loop(start, stop, lanes, wide[0], masked, "vec")]
+            copies = flat([wide[0], *(self.fresh_set() if sets else [] for _ in range(unroll - 1))])
+            copies = b.loop(start, stop, lanes * unroll, copies, lambda i, c: masked(i, c, unroll), "vec")
+            return [meet(unflat(copies, unroll)) if meet is not None else copies]
 
         def whole(step_: int, begin: Value) -> Value:
             return b.add(begin, b.binary("and", b.intrinsic("smax", b.sub(stop, begin), ZERO), const(-step_, "i64")))
@@ -377,6 +379,16 @@ class Body:
             middle = last
         single = b.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1), "lane")
         return [one, single] if sets else [one]
+
+    def mask(self, f: Frame, left: Value, u: int, count: int) -> None:
+        """Which lanes are active of copy `u` of `count`, of whose points there are `left` (i32)."""
+        b, lanes = self.b, f.lanes
+        every, first = b.iota(lanes, "i32"), u * lanes
+        if self.pairs and count > 1:  # even places, then odd ones
+            every, first = b.mul(every, const(2, "i32")), (u & ~1) * lanes + (u & 1)
+            places = b.add(b.iota(2 * lanes, "i32"), const((u & ~1) * lanes, "i32"))
+            f.pair = b.compare("ult", places, b.splat(left, 2 * lanes))
+        f.mask = b.compare("ult", b.add(every, const(first, "i32")) if first else every, b.splat(left, lanes))
 
     def strips(self, frames: list[Frame], carried: list[list[Value]]) -> list[list[Value]]:
         self.strip(frames)
@@ -482,7 +494,7 @@ class Body:
             if n.dtype == "bf16" and id(n.args[0]) in self.narrow:
                 return frame.values[id(n.args[0])]
             if n.dtype == "bf16" and n.args[0].dtype == "f32":
-                return round_bf16(b, frame.values[id(n.args[0])], id(n.args[0]) in self.plain)
+                return round_bf16(b, frame.values[id(n.args[0])], self.target, id(n.args[0]) in self.plain)
             return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype, self.target)
         if n.op == "bounded":
             return self.bounded(n, frame)

@@ -18,8 +18,8 @@ from pliant.errors import PliantError
 class Target:
     """`vector_bits`: of a register. `masks`: masked loads and stores of every width are one instruction. `halves`: f16 conversions are.
 
-    `fma`: fused multiply-add is one instruction. `rounds`: rounding to whole numbers is. `bf16`: rounding 16 floats to
-    bf16 is.
+    `fma`: fused multiply-add is one instruction. `rounds`: rounding to whole numbers is. `vnni`: adding a sum of products
+    of 16-bit integers to 32-bit ones is.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Target:
     halves: bool
     fma: bool
     rounds: bool
-    bf16: bool
+    vnni: bool
     triple: str
     cpu: str
     features: str
@@ -71,7 +71,7 @@ def named(name: str) -> Target:
     on = [f for f, there in sorted(host_features().items()) if there]
     if name == "avx512" and has(AVX512):
         features = ",".join("+" + f for f in on)
-        return Target(name, 512, True, True, True, True, has(("avx512bf16",)), triple, llvm.get_host_cpu_name(), features)
+        return Target(name, 512, True, True, True, True, has(("avx512vnni",)), triple, llvm.get_host_cpu_name(), features)
     if name == "avx2" and has(AVX2):
         kept = [f for f in on if not f.startswith(("avx512", "avx10", "amx"))]
         return Target(name, 256, False, True, True, True, False, triple, "x86-64-v3", ",".join("+" + f for f in kept))

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import emptiness, layout, resizing, symnode
+from pliant.graph import emptiness, layout, resizing, spelled, symnode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
@@ -87,7 +87,10 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
         with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
-            rec.out = out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
+            out = spelled.spell(fn, args, trace) if way is None and not kwargs else NotImplemented
+            if out is NotImplemented:
+                out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
+            rec.out = out
     except Exception as e:
         if any(text in str(e) for text in SYMBOLIC_REFUSED):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
             del trace.ops[n:]

@@ -134,12 +134,28 @@ def infer_size(trace: Any, size: Any, have: tuple) -> tuple | None:
     return tuple([hole if i in holes else s for i, s in enumerate(size)])
 
 
+def unchanged(x: TracedTensor, size: Any) -> bool:
+    """Whether `size`, at most one of them -1, names the sizes that `x` has, none of which can be 1 (there strides may change)."""
+    if len(size) != len(x.sizes) or sum([type(s) is int and s == -1 for s in size]) > 1:
+        return False
+    lowest = x.trace.scope.range
+    return all(
+        [
+            (same(a, b) or (type(a) is int and a == -1)) and (b > 1 if type(b) is int else lowest(b.node.expr)[0] > 1)
+            for a, b in zip(size, x.sizes)
+        ]
+    )
+
+
 @rule("view", "_unsafe_view")
 def view(trace: Any, x: TracedTensor, size: Any) -> Any:
     sizes = infer_size(trace, size, x.sizes)
     if sizes is None:
         return NotImplemented
-    strides = row_major(trace, sizes) if x.dense else regrouped_strides(trace, x.sizes, x.strides, sizes)
+    if x.dense:
+        strides: tuple | None = row_major(trace, sizes)
+    else:
+        strides = x.strides if unchanged(x, size) else regrouped_strides(trace, x.sizes, x.strides, sizes)
     if strides is None and all([type(s) is int or decidable(s.node.expr) for s in (*x.sizes, *sizes)]):
         raise RuntimeError(NO_VIEW)  # PyTorch's Python code would raise a ValueError
     return view_of(x, sizes, strides, x.offset) if strides is not None else NotImplemented

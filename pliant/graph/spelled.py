@@ -1,0 +1,127 @@
+"""Torch functions spelled as the operators that PyTorch's C++ code comes to, where nothing else can happen.
+
+C++ asks Python about every symbolic size that it meets: a `linear` of three dims takes 240 such steps to find out that it is a view, a
+product and a view. The spellings below hold where no gradient is recorded and no autocast, transform or mode is on; whatever they are not
+sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators of each against those that PyTorch records.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.dispatch import record
+from pliant.graph.rules import RULES
+from pliant.graph.rules.shape import count, same, sym
+from pliant.graph.rules.views import unchanged
+from pliant.graph.traced import TracedTensor
+
+aten = torch.ops.aten
+
+
+class Unspelled(Exception):
+    """A rule does not know its answer."""
+
+
+def undisturbed(*tensors: Any) -> Any:
+    """The trace of these stand-ins, or None if something could come between a function and its operators."""
+    trace = None
+    grad = torch.is_grad_enabled()
+    for x in tensors:
+        if type(x) is not TracedTensor or (grad and x.requires_grad):
+            return None
+        if trace is None:
+            trace = x.owner()
+        elif x.owner() is not trace:
+            return None
+    if trace is None or trace.lazy_bits or torch._C._is_any_autocast_enabled() or torch._C._len_torch_dispatch_stack() != 1:
+        return None
+    return trace if torch._C._functorch.maybe_current_level() is None else None
+
+
+def apply(trace: Any, func: Any, *args: Any) -> Any:
+    out = RULES[func](trace, *args)
+    if out is NotImplemented:
+        raise Unspelled
+    record(trace, func, args, {}, out)
+    return out
+
+
+def linear(x: Any, weight: Any, bias: Any) -> Any:
+    trace = undisturbed(x, weight, bias)
+    if trace is None or len(x.sizes) not in (2, 3) or len(weight.sizes) != 2 or len(bias.sizes) != 1:
+        return NotImplemented
+    if len(x.sizes) == 2:
+        return apply(trace, aten.addmm.default, bias, x, apply(trace, aten.t.default, weight))
+    if not x.dense or not (x.dtype is weight.dtype is bias.dtype) or not same(x.sizes[2], weight.sizes[1]):
+        return NotImplemented
+    rows = sym(trace, count(trace, x.sizes[:2]))
+    flat = apply(trace, aten.view.default, x, [rows, x.sizes[2]])
+    product = apply(trace, aten.addmm.default, bias, flat, apply(trace, aten.t.default, weight))
+    return product.view((x.sizes[0], x.sizes[1], weight.sizes[0]))  # the program sees this one: a view of what PyTorch says
+
+
+def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    trace = undisturbed(x, *[p for p in (weight, bias) if p is not None])
+    if trace is None:
+        return NotImplemented
+    return apply(trace, aten.native_layer_norm.default, x, list(shape), weight, bias, eps)[0]
+
+
+def reshape(x: Any, *shape: Any) -> Any:
+    """A reshape that does not move data is a view. (at::reshape)"""
+    if undisturbed(x) is None:
+        return NotImplemented
+    if x.dense:
+        return x.view(*shape)
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    return x.view(x.sizes) if unchanged(x, sizes) else NotImplemented
+
+
+def contiguous(x: Any) -> Any:
+    return x if type(x) is TracedTensor and x.dense else NotImplemented
+
+
+def dropout(x: Any, p: float, training: bool, inplace: bool) -> Any:
+    return x if training is False and type(x) is TracedTensor and type(p) is float and 0 <= p <= 1 else NotImplemented
+
+
+def pointwise(func: Any) -> Callable[..., Any]:
+    def spelled(*args: Any) -> Any:
+        trace = undisturbed(*args)
+        return NotImplemented if trace is None else apply(trace, func, *args)
+
+    return spelled
+
+
+#: By function: called with its arguments where all of them are given by position. May raise `Unspelled`.
+SPELLED: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.linear: linear,
+    torch.nn.functional.layer_norm: layer_norm,
+    torch.nn.functional.dropout: dropout,
+    torch.Tensor.reshape: reshape,
+    torch.Tensor.contiguous: contiguous,
+    operator.add: pointwise(aten.add.Tensor),
+    operator.sub: pointwise(aten.sub.Tensor),
+    operator.mul: pointwise(aten.mul.Tensor),
+    operator.truediv: pointwise(aten.div.Tensor),
+    torch.nn.functional.gelu: pointwise(aten.gelu.default),
+}
+
+
+def spell(fn: Any, args: tuple, trace: Any) -> Any:
+    """The result of `fn(*args)`, its operators recorded; NotImplemented, and nothing recorded, where PyTorch must say."""
+    spelled = SPELLED.get(fn)
+    if spelled is None:
+        return NotImplemented
+    n = len(trace.ops)
+    try:
+        out = spelled(*args)
+    except (Unspelled, TypeError, RuntimeError):  # a wrong program: PyTorch's own error is the one to see
+        out = NotImplemented
+    if out is NotImplemented:
+        del trace.ops[n:]
+    return out

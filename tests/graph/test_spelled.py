@@ -1,0 +1,120 @@
+"""Spelled functions record what PyTorch records, and keep out of the way of gradients, autocast and errors."""
+
+from __future__ import annotations
+
+import operator
+import re
+
+import pytest
+import torch
+
+from pliant.graph import layout, spelled
+from pliant.graph.traced import TracedTensor
+from tests.graph.harness import Captured, describe_all
+
+F = torch.nn.functional
+flat, cube = torch.randn(5, 4), torch.randn(3, 5, 4)
+weight, bias = torch.randn(6, 4), torch.randn(6)
+turned = torch.randn(3, 4, 5).transpose(1, 2)
+picture = torch.randn(2, 3, 4, 5)
+ones = torch.randn(1, 5, 1)
+
+CASES = [
+    (F.linear, (flat, weight, bias)),
+    (F.linear, (cube, weight, bias)),
+    (F.linear, (cube[1:], weight, bias)),
+    (F.linear, (ones, torch.randn(2, 1), torch.randn(2))),
+    (F.linear, (cube, torch.randn(4, 6).t(), bias)),
+    (F.layer_norm, (cube, (4,), torch.randn(4), torch.randn(4), 1e-5)),
+    (F.layer_norm, (cube, [5, 4], None, None, 1e-3)),
+    (F.layer_norm, (turned, (4,), torch.randn(4), None, 1e-5)),
+    (F.dropout, (cube, 0.3, False, False)),
+    (F.dropout, (cube, 0.3, False, True)),
+    *[(torch.Tensor.reshape, (x, *shape)) for x in (cube, cube[1:]) for shape in ((-1, 4), (5, -1), ((x.shape[0], 20),), (*x.shape, 1))],
+    (torch.Tensor.reshape, (turned, 3, 5, 4)),
+    (torch.Tensor.reshape, (turned, 3, -1, 4)),
+    (torch.Tensor.reshape, (turned, (3, -1, 4))),
+    (torch.Tensor.contiguous, (cube,)),
+    (torch.Tensor.contiguous, (ones,)),
+    *[(f, (a, b)) for f in (operator.add, operator.sub, operator.mul, operator.truediv)
+      for a, b in ((cube, cube), (cube, flat), (cube, turned), (picture, picture.double()), (flat, flat.long()), (flat.int(), flat.int()))],
+    (F.gelu, (cube,)),
+    (F.gelu, (turned,)),
+]  # fmt: skip
+
+LEFT = [  # to PyTorch
+    (F.linear, (turned, weight, bias)),
+    (F.linear, (picture, torch.randn(6, 5), bias)),
+    (F.linear, (cube, weight.double(), bias.double())),
+    (F.linear, (cube, torch.randn(6, 5), bias)),
+    (F.linear, (cube, weight, torch.randn(5))),
+    (F.layer_norm, (cube, (5,), None, None, 1e-5)),
+    (F.dropout, (cube, 0.3, True, False)),
+    (F.dropout, (cube, 1.5, False, False)),
+    (torch.Tensor.reshape, (turned, -1)),
+    (torch.Tensor.reshape, (cube, 7, 7)),
+    (torch.Tensor.contiguous, (turned,)),
+    (operator.add, (cube, torch.randn(7))),
+    (operator.add, (cube, 2)),
+    (F.gelu, (flat.long(),)),
+]
+
+
+def text(captured: Captured) -> list[str]:
+    """What was recorded, its tensors numbered in the order of their appearance."""
+    numbers: dict[str, str] = {}
+    return [re.sub(r"%\d+", lambda m: numbers.setdefault(m[0], f"%{len(numbers)}"), str(op)) for op in captured.trace.ops]
+
+
+@pytest.mark.parametrize("dynamic", [None, lambda x, d, s: True, lambda x, d, s: d == 0], ids=["static", "dynamic", "rows"])
+@pytest.mark.parametrize("fn, args", CASES, ids=lambda v: getattr(v, "__name__", None))
+def test_the_same_operators(fn, args, dynamic):
+    def by_pytorch(*args):
+        with layout.framework():
+            return fn(*args), *args
+
+    def by_us(*args):
+        trace = next(a for a in args if type(a) is TracedTensor).trace
+        with layout.framework():
+            out = spelled.spell(fn, args, trace)
+        assert out is not NotImplemented or dynamic is not None  # sizes that nobody has compared yet are PyTorch's affair
+        return fn(*args) if out is NotImplemented else out, *args
+
+    with torch.no_grad():
+        want, got = Captured(by_pytorch, args, dynamic), Captured(by_us, args, dynamic)
+    assert text(got) == text(want)
+    assert describe_all(got.out[0], got.symbols) == describe_all(want.out[0], want.symbols)
+    assert [got.out[0] is a for a in got.out[1:]] == [want.out[0] is a for a in want.out[1:]]
+    assert got.out[0]._is_view() == want.out[0]._is_view()
+    assert {str(g.expr) for g in got.scope.guards} <= {str(g.expr) for g in want.scope.guards}
+
+
+@pytest.mark.parametrize("fn, args", LEFT, ids=lambda v: getattr(v, "__name__", None))
+def test_what_is_left_to_pytorch_leaves_no_trace(fn, args):
+    def ours(*args):
+        trace = args[0].trace
+        assert spelled.spell(fn, args, trace) is NotImplemented
+        assert not trace.ops
+
+    with torch.no_grad():
+        Captured(ours, args)
+
+
+def test_gradients_autocast_and_transforms_are_pytorchs():
+    def ours(x, w, b):
+        trace = x.trace
+        args = (x, w, b)
+        assert spelled.spell(F.linear, args, trace) is not NotImplemented
+        with torch.autocast("cpu"):
+            assert spelled.spell(F.linear, args, trace) is NotImplemented
+        with torch.enable_grad():
+            assert spelled.spell(F.linear, args, trace) is not NotImplemented
+            w.requires_grad_()
+            assert spelled.spell(F.linear, args, trace) is NotImplemented
+        torch.func.vmap(lambda t: check(args, trace) or t)(x)
+
+    def check(args, trace):
+        assert spelled.spell(F.linear, args, trace) is NotImplemented
+
+    with torch.no_grad():
+        Captured(ours, (cube, weight, bias))

@@ -1,6 +1,7 @@
 """One program under one system, in this process, which was started for the two alone.
 
-Reports "begin", "step" after each call of the cold pass, then "result". Prints of the program are part of its answer.
+Reports "begin", "step" after each call of the cold pass, then "result". Prints of the program are part of its answer. With `--first` it
+ends after the first call.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,20 +43,23 @@ class Side:
         self.answers[i] = (value, printed.getvalue())
 
 
-def work(program: Program, system: systems.System, rounds: int) -> None:
+def work(program: Program, system: systems.System, rounds: int, only_first: bool, clock: Callable[[], float]) -> None:
     """Cold pass, check, steady rounds beside eager, check again."""
     eager = Side(program, program.make())
     report("begin", calls=len(eager.inputs))
     model = program.make()
     before = system.counts()
-    first, fn = timed(lambda: system.compile(model))
+    first, fn = timed(lambda: system.compile(model), clock)
     side = Side(program, fn)
     cold = []
     for i in range(len(side.inputs)):
-        seconds, _ = timed(lambda i=i: side.step(i))
+        seconds, _ = timed(lambda i=i: side.step(i), clock)
         cold.append(seconds)
         report("step", seconds=seconds)
-    eager_cold = [timed(lambda i=i: eager.step(i))[0] for i in range(len(eager.inputs))]
+        if only_first:
+            report("first", first_s=first + seconds)
+            return
+    eager_cold = [timed(lambda i=i: eager.step(i), clock)[0] for i in range(len(eager.inputs))]
 
     wrong = ""
     largest = 0.0
@@ -67,7 +72,7 @@ def work(program: Program, system: systems.System, rounds: int) -> None:
         side.begin()
         eager.begin()
 
-    steady, steady_eager = interleaved(len(side.inputs), rounds, (side.step, eager.step), begin=begin)
+    steady, steady_eager = interleaved(len(side.inputs), rounds, (side.step, eager.step), begin=begin, clock=clock)
     try:
         largest = max(largest, difference(side.answers, eager.answers))
     except Mismatch as mismatch:
@@ -82,6 +87,7 @@ def work(program: Program, system: systems.System, rounds: int) -> None:
         steady_s=sum(steady),
         eager_steady_s=sum(steady_eager),
         speedup=sum(steady_eager) / sum(steady),
+        speedups=[theirs / ours for ours, theirs in zip(steady, steady_eager, strict=True)],
         difference=largest,
         wrong=wrong,
         **dataclasses.asdict(system.counts() - before),
@@ -94,10 +100,13 @@ def main() -> None:
     parser.add_argument("system", choices=list(systems.TITLES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--first", action="store_true")
+    parser.add_argument("--cpu-time", action="store_true")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    work(PROGRAMS[args.program], systems.load(args.system), args.rounds)
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    work(PROGRAMS[args.program], systems.load(args.system), args.rounds, args.first, clock)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def timed(fn: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds that `fn()` took, and its result."""
-    start = time.perf_counter()
+def timed(fn: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
+    """Seconds that `fn()` took by that clock, and its result."""
+    start = clock()
     result = fn()
-    return time.perf_counter() - start, result
+    return clock() - start, result
 
 
 def medians(rounds: list[list[float]]) -> list[float]:
@@ -26,6 +26,7 @@ def interleaved(
     calls: tuple[Callable[[int], Any], ...],
     begin: Callable[[], None] = lambda: None,
     tick: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[list[float]]:
     """Run `calls[k](i)` for i in range(count), the callables in turn and in changing order, `rounds` times.
 
@@ -37,7 +38,7 @@ def interleaved(
         begin()
         for i in range(count):
             for k in order if (i + r) % 2 else reversed(order):
-                seconds, _ = timed(lambda k=k, i=i: calls[k](i))
+                seconds, _ = timed(lambda k=k, i=i: calls[k](i), clock)
                 times[k][r].append(seconds)
             tick()
     return [medians(rows) for rows in times]

@@ -34,11 +34,20 @@ class Run:
         return next((r for r in reversed(self.reports) if r["event"] == event), None)
 
 
-def run(module: str, words: list[str], on_report: Callable[[dict[str, Any]], None] = lambda _: None, limit_s: float | None = None) -> Run:
-    """Start `python -m module words...` and collect the JSON objects that it prints, one a line; stop it after `limit_s` seconds."""
+def run(
+    module: str,
+    words: list[str],
+    on_report: Callable[[dict[str, Any]], None] = lambda _: None,
+    limit_s: float | None = None,
+    caches: str | None = None,
+) -> Run:
+    """Start `python -m module words...` and collect the JSON objects that it prints, one a line; stop it after `limit_s` seconds.
+
+    `caches`: a folder for compiled code that outlives the run (default: the run begins without any, and leaves none).
+    """
     out = Run()
     with tempfile.TemporaryDirectory(prefix="pliant-run-") as folder, open(os.path.join(folder, "stderr"), "w+b") as errors:
-        env = os.environ | OFFLINE | {name: os.path.join(folder, name.lower()) for name in CACHES}
+        env = os.environ | OFFLINE | {name: os.path.join(caches or folder, name.lower()) for name in CACHES}
         process = subprocess.Popen([sys.executable, "-m", module, *words], stdout=subprocess.PIPE, stderr=errors, env=env, text=True)
         assert process.stdout is not None
         expired = threading.Event()

@@ -13,7 +13,10 @@ class Mismatch(Exception):
 
 
 def difference(got: Any, expected: Any) -> float:
-    """The largest absolute difference between two nested answers; raises Mismatch where they are not alike."""
+    """The largest difference between two nested answers; raises Mismatch where they are not alike.
+
+    Differences are absolute; in a tensor whose largest value is beyond 1 they are parts of that value.
+    """
     leaves, spec = pytree.tree_flatten(got)
     wanted, wanted_spec = pytree.tree_flatten(expected)
     if spec != wanted_spec:
@@ -35,5 +38,6 @@ def difference(got: Any, expected: Any) -> float:
                     raise Mismatch(f"other {a.dtype} values than eager")
             else:
                 apart = torch.where(a == b, 0, (a - b).abs()).nan_to_num(0.0, posinf=float("inf"))  # equal infinities differ by 0
-                largest = max(largest, float(apart.max()))
+                top = float(b.abs().nan_to_num(0.0, posinf=0.0).max())
+                largest = max(largest, float(apart.max()) / max(top, 1.0))
     return largest

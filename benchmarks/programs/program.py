@@ -28,7 +28,7 @@ class Program:
     make: Callable[[], Callable[..., Any]]
     inputs: Callable[[], list[tuple]]
     call: Callable[[Callable[..., Any], tuple], Any] = plain_call
-    tolerance: float = 1e-4  # largest absolute difference that is rounding, for outputs of order 1
+    tolerance: float = 1e-4  # largest difference that is rounding (`compare.difference`)
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -18,7 +18,8 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("got", "expected", "apart"),
     [
-        ([torch.tensor([1.0, 2.0]), "text"], [torch.tensor([1.0, 2.5]), "text"], 0.5),
+        ([torch.tensor([0.5, 0.0]), "text"], [torch.tensor([0.5, 0.5]), "text"], 0.5),
+        (torch.tensor([4.0, 12.0]), torch.tensor([8.0, 16.0]), 0.25),
         (torch.tensor([NAN, INF, -INF]), torch.tensor([NAN, INF, -INF]), 0.0),
         (torch.tensor([1.0]), torch.tensor([INF]), INF),
         ({"a": torch.empty(0)}, {"a": torch.empty(0)}, 0.0),

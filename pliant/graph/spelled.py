@@ -7,6 +7,7 @@ sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +16,13 @@ import torch
 
 from pliant.graph.dispatch import record
 from pliant.graph.rules import RULES
-from pliant.graph.rules.shape import count, same, sym
+from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
 from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
+FUSED = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
 class Unspelled(Exception):
@@ -42,11 +45,11 @@ def undisturbed(*tensors: Any) -> Any:
     return trace if torch._C._functorch.maybe_current_level() is None else None
 
 
-def apply(trace: Any, func: Any, *args: Any) -> Any:
-    out = RULES[func](trace, *args)
+def apply(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    out = RULES[func](trace, *args, **kwargs)
     if out is NotImplemented:
         raise Unspelled
-    record(trace, func, args, {}, out)
+    record(trace, func, args, kwargs, out)
     return out
 
 
@@ -89,6 +92,45 @@ def dropout(x: Any, p: float, training: bool, inplace: bool) -> Any:
     return x if training is False and type(x) is TracedTensor and type(p) is float and 0 <= p <= 1 else NotImplemented
 
 
+def attention(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **others: Any
+) -> Any:
+    """What `sdp_utils_cpp.cpp` lets the fused kernel have: four dims, equal heads, no size that may be 0, a mask that broadcasts."""
+    tensors = (q, k, v) if attn_mask is None else (q, k, v, attn_mask)
+    trace = undisturbed(*tensors)
+    if trace is None or dropout_p != 0 or is_causal is not False or others or not torch._C._get_flash_sdp_enabled():
+        return NotImplemented
+    if any([len(x.sizes) != 4 or x.device.type != "cpu" for x in tensors]) or not (q.dtype is k.dtype is v.dtype) or q.dtype not in FUSED:
+        return NotImplemented
+    n, heads, rows, width = q.sizes
+    columns, range_ = k.sizes[2], trace.scope.range
+    if not all([type(x.strides[3]) is int and x.strides[3] == 1 for x in (q, k, v)]):
+        return NotImplemented
+    agree = all([same(x.sizes[0], n) and same(x.sizes[1], heads) and same(x.sizes[3], width) and same(x.sizes[2], columns) for x in (k, v)])
+    if not agree or not all([s > 0 if type(s) is int else range_(s.node.expr)[0] > 0 for s in (*q.sizes, columns)]):
+        return NotImplemented
+    given: dict[str, Any] = {}
+    if attn_mask is not None:
+        fit = zip(attn_mask.sizes, (n, heads, rows, columns))
+        if not all([(type(a) is int and a == 1) or same(a, b) or known_equal(trace, a, b) for a, b in fit]):
+            return NotImplemented
+        if attn_mask.dtype is torch.bool:
+            never = apply(trace, aten.scalar_tensor.default, -math.inf, dtype=q.dtype, device=q.device)
+            zero = apply(trace, aten.scalar_tensor.default, 0.0, dtype=q.dtype, layout=torch.strided, device=q.device)
+            attn_mask = apply(trace, aten.where.self, attn_mask, zero, never)
+        elif attn_mask.dtype is not q.dtype:
+            return NotImplemented
+        given["attn_mask"] = attn_mask
+    if scale is not None:
+        given["scale"] = scale
+    return apply(trace, aten._scaled_dot_product_flash_attention_for_cpu.default, q, k, v, **given)[0]
+
+
+def known_equal(trace: Any, a: Any, b: Any) -> bool:
+    """Whether two sizes are equal by what is known already."""
+    return not (type(a) is type(b) is int) and trace.scope.known_true(ops.eq(key(a), key(b)))
+
+
 def pointwise(func: Any) -> Callable[..., Any]:
     def spelled(*args: Any) -> Any:
         trace = undisturbed(*args)
@@ -97,11 +139,12 @@ def pointwise(func: Any) -> Callable[..., Any]:
     return spelled
 
 
-#: By function: called with its arguments where all of them are given by position. May raise `Unspelled`.
+#: By function: called with its arguments. May raise `Unspelled`.
 SPELLED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.linear: linear,
     torch.nn.functional.layer_norm: layer_norm,
     torch.nn.functional.dropout: dropout,
+    torch.nn.functional.scaled_dot_product_attention: attention,
     torch.Tensor.reshape: reshape,
     torch.Tensor.contiguous: contiguous,
     operator.add: pointwise(aten.add.Tensor),
@@ -112,14 +155,14 @@ SPELLED: dict[Any, Callable[..., Any]] = {
 }
 
 
-def spell(fn: Any, args: tuple, trace: Any) -> Any:
-    """The result of `fn(*args)`, its operators recorded; NotImplemented, and nothing recorded, where PyTorch must say."""
+def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
+    """The result of `fn(*args, **kwargs)`, its operators recorded; NotImplemented, and nothing recorded, where PyTorch must say."""
     spelled = SPELLED.get(fn)
     if spelled is None:
         return NotImplemented
     n = len(trace.ops)
     try:
-        out = spelled(*args)
+        out = spelled(*args, **kwargs)
     except (Unspelled, TypeError, RuntimeError):  # a wrong program: PyTorch's own error is the one to see
         out = NotImplemented
     if out is NotImplemented:

@@ -87,7 +87,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
         with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
-            out = spelled.spell(fn, args, trace) if way is None and not kwargs else NotImplemented
+            out = spelled.spell(fn, args, kwargs, trace) if way is None else NotImplemented
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             rec.out = out

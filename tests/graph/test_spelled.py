@@ -19,6 +19,15 @@ turned = torch.randn(3, 4, 5).transpose(1, 2)
 picture = torch.randn(2, 3, 4, 5)
 ones = torch.randn(1, 5, 1)
 
+
+def heads(rows: int, of: int = 3) -> torch.Tensor:
+    return torch.randn(2, rows, of, 4).transpose(1, 2)
+
+
+query, keys = heads(5), heads(7)
+mask = torch.rand(2, 1, 5, 7) > 0.3
+attend = F.scaled_dot_product_attention
+
 CASES = [
     (F.linear, (flat, weight, bias)),
     (F.linear, (cube, weight, bias)),
@@ -40,6 +49,13 @@ CASES = [
       for a, b in ((cube, cube), (cube, flat), (cube, turned), (picture, picture.double()), (flat, flat.long()), (flat.int(), flat.int()))],
     (F.gelu, (cube,)),
     (F.gelu, (turned,)),
+    (attend, (query, keys, keys)),
+    (attend, (query, keys, keys), {"scale": 0.5, "dropout_p": 0.0, "is_causal": False}),
+    (attend, (query, keys, keys, mask)),
+    (attend, (query, keys, keys), {"attn_mask": mask.float(), "scale": 0.5}),
+    (attend, (query, keys, keys), {"attn_mask": mask[:1]}),
+    (attend, (query.double(), keys.double(), keys.double()), {"attn_mask": mask}),
+    (attend, (query.bfloat16(), keys.bfloat16(), keys.bfloat16()), {"attn_mask": mask}),
 ]  # fmt: skip
 
 LEFT = [  # to PyTorch
@@ -57,6 +73,14 @@ LEFT = [  # to PyTorch
     (operator.add, (cube, torch.randn(7))),
     (operator.add, (cube, 2)),
     (F.gelu, (flat.long(),)),
+    (attend, (query, keys, keys), {"is_causal": True}),
+    (attend, (query, keys, keys), {"dropout_p": 0.5}),
+    (attend, (query, keys, keys[:, :1])),
+    (attend, (query[0], keys[0], keys[0])),
+    (attend, (query[:, :, :0], keys, keys)),
+    (attend, (query, keys, keys), {"attn_mask": mask[..., :3]}),
+    (attend, (query.transpose(2, 3), keys[..., :4, :].transpose(2, 3), keys[..., :4, :].transpose(2, 3))),
+    (attend, (query, heads(7, 3), keys.double())),
 ]
 
 
@@ -67,21 +91,21 @@ def text(captured: Captured) -> list[str]:
 
 
 @pytest.mark.parametrize("dynamic", [None, lambda x, d, s: True, lambda x, d, s: d == 0], ids=["static", "dynamic", "rows"])
-@pytest.mark.parametrize("fn, args", CASES, ids=lambda v: getattr(v, "__name__", None))
-def test_the_same_operators(fn, args, dynamic):
-    def by_pytorch(*args):
+@pytest.mark.parametrize("fn, args, kwargs", [(*c, {})[:3] for c in CASES], ids=lambda v: getattr(v, "__name__", None))
+def test_the_same_operators(fn, args, kwargs, dynamic):
+    def by_pytorch(*args, **kwargs):
         with layout.framework():
-            return fn(*args), *args
+            return fn(*args, **kwargs), *args
 
-    def by_us(*args):
+    def by_us(*args, **kwargs):
         trace = next(a for a in args if type(a) is TracedTensor).trace
         with layout.framework():
-            out = spelled.spell(fn, args, trace)
+            out = spelled.spell(fn, args, kwargs, trace)
         assert out is not NotImplemented or dynamic is not None  # sizes that nobody has compared yet are PyTorch's affair
-        return fn(*args) if out is NotImplemented else out, *args
+        return fn(*args, **kwargs) if out is NotImplemented else out, *args
 
     with torch.no_grad():
-        want, got = Captured(by_pytorch, args, dynamic), Captured(by_us, args, dynamic)
+        want, got = Captured(by_pytorch, args, dynamic, kwargs), Captured(by_us, args, dynamic, kwargs)
     assert text(got) == text(want)
     assert describe_all(got.out[0], got.symbols) == describe_all(want.out[0], want.symbols)
     assert [got.out[0] is a for a in got.out[1:]] == [want.out[0] is a for a in want.out[1:]]
@@ -89,32 +113,32 @@ def test_the_same_operators(fn, args, dynamic):
     assert {str(g.expr) for g in got.scope.guards} <= {str(g.expr) for g in want.scope.guards}
 
 
-@pytest.mark.parametrize("fn, args", LEFT, ids=lambda v: getattr(v, "__name__", None))
-def test_what_is_left_to_pytorch_leaves_no_trace(fn, args):
-    def ours(*args):
+@pytest.mark.parametrize("fn, args, kwargs", [(*c, {})[:3] for c in LEFT], ids=lambda v: getattr(v, "__name__", None))
+def test_what_is_left_to_pytorch_leaves_no_trace(fn, args, kwargs):
+    def ours(*args, **kwargs):
         trace = args[0].trace
-        assert spelled.spell(fn, args, trace) is NotImplemented
+        assert spelled.spell(fn, args, kwargs, trace) is NotImplemented
         assert not trace.ops
 
     with torch.no_grad():
-        Captured(ours, args)
+        Captured(ours, args, kwargs=kwargs)
 
 
 def test_gradients_autocast_and_transforms_are_pytorchs():
     def ours(x, w, b):
         trace = x.trace
         args = (x, w, b)
-        assert spelled.spell(F.linear, args, trace) is not NotImplemented
+        assert spelled.spell(F.linear, args, {}, trace) is not NotImplemented
         with torch.autocast("cpu"):
-            assert spelled.spell(F.linear, args, trace) is NotImplemented
+            assert spelled.spell(F.linear, args, {}, trace) is NotImplemented
         with torch.enable_grad():
-            assert spelled.spell(F.linear, args, trace) is not NotImplemented
+            assert spelled.spell(F.linear, args, {}, trace) is not NotImplemented
             w.requires_grad_()
-            assert spelled.spell(F.linear, args, trace) is NotImplemented
+            assert spelled.spell(F.linear, args, {}, trace) is NotImplemented
         torch.func.vmap(lambda t: check(args, trace) or t)(x)
 
     def check(args, trace):
-        assert spelled.spell(F.linear, args, trace) is NotImplemented
+        assert spelled.spell(F.linear, args, {}, trace) is NotImplemented
 
     with torch.no_grad():
         Captured(ours, (cube, weight, bias))

@@ -17,9 +17,10 @@ Nothing here depends on the values of sizes: `hints` only tune.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels
+from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
+from pliant.lower.pieces import Cut, pieces
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
@@ -62,6 +63,8 @@ class Schedule:
     tile: int | None  # outer dim along which `tiled` loads are contiguous: it changes places with the vector dim
     tiled: list[Node]
     pairs: bool = False  # vectors of bf16 may be moved two at a time
+    cut: Cut | None = None  # into pieces with stores of their own
+    pinned: Set[int] = frozenset()  # ids of nodes that may be computed inside of a piece only
     blocked: bool = False  # outer dims run inside blocks of the vector dim: what they write between its points stays in the cache
 
     @property
@@ -184,6 +187,14 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     vector = choose_vector(kernel, nodes, depends, lanes, serial)
     if vector is None:
         lanes = 1
+    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
+    cut = pieces(kernel, vector, depends) if vector is not None and not serial and tile is None else None
+    pinned: Set[int] = frozenset()
+    if cut is not None:
+        kernel = replace(kernel, stores=[s for part in cut.parts() for s in part])
+        before = {id(n) for n in nodes}
+        nodes = operands_first([*kernel.roots(), *cut.bounds()])
+        depends, pinned = dependence(kernel, nodes), frozenset(id(n) for n in nodes) - before
     costs = Costs(kernel, depends, vector)
     outer = [d for d in range(outer_rank) if d != vector]
     inner = [d for d in range(outer_rank, rank) if d != vector]
@@ -198,8 +209,9 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     body = sum(costs.node(n) for n in nodes)
     body += sum(costs.access(padded(s.strides, rank), s.index, s.node.dtype) for s in kernel.stores)
     heaviest = max((sum(costs.node(n) for n in reachable(s.roots(), s.loads)) for s in sweeps), default=body)
+    if cut is not None:
+        heaviest = max(sum(costs.node(n) for n in reachable([n for s in part for n in store_roots(s)])) for part in cut.parts())
     always = masks and vector is not None and heaviest >= HEAVY
-    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
     pairs = vector is not None and lanes > 1 and not serial and tile is None and moves_in_pairs(kernel, nodes, depends, vector, outer_rank)
     unroll = (2 if pairs else 1) if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
@@ -212,7 +224,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
         unroll = 1
     return Schedule(
         kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
-        serial and adds_within_columns(kernel, vector), split, tile, tiled, pairs and unroll % 2 == 0,
+        serial and adds_within_columns(kernel, vector), split, tile, tiled, pairs and unroll % 2 == 0, cut, pinned,
         tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer),
     )  # fmt: skip
 

@@ -107,11 +107,13 @@ class RandomKernel:
         dims = self.reach(full)
         strides, offset, size = self.layout(dims, True)
         kind = r.random()
-        if kind < 0.12 and dims:  # padding: x[i - 1] where i >= 1
+        if kind < 0.16 and dims:  # padding: x[i - 1] where i >= 1
             d = r.randrange(len(dims))
             stride = strides[d] if isinstance(strides[d], int) else self.sizes[strides[d]]
             on = Node("ge", (Node("index", (), "i64", (d,)), Node("const", (), "i64", (1,))), "bool")
             base = self.buffer(dtype, size, False)
+            if r.random() < 0.4:
+                return self.joined(d, base, dtype, strides, offset)
             return Node("load", (on,), dtype, (base, strides, offset - stride, (), True))
         if kind < 0.3:  # a gather
             rows, step = r.randint(1, 6), r.choice((1, 3))
@@ -119,6 +121,36 @@ class RandomKernel:
             base = self.buffer(dtype, size + rows * step, False)
             return Node("load", (index,), dtype, (base, strides, offset, (step,)))
         return Node("load", (), dtype, (self.buffer(dtype, size, False), strides, offset, ()))
+
+    def joined(self, d: int, base: int, dtype: str, strides: tuple, offset: Any) -> Node:
+        """Of dim `d` one part from each of two or three buffers, as a concatenation reads them."""
+        r = self.r
+        n = self.dims[d]
+        bounds = sorted(r.randint(-1, n + 1) for _ in range(r.choice((1, 1, 2))))
+        index = Node("index", (), "i64", (d,))
+        value, below = None, None
+        for k, end in enumerate((*bounds, None)):
+            at = base if k == 0 else self.buffer(dtype, self.memory[base].size, False)
+            tests = [] if below is None else [Node(*r.choice((("ge", (index, below)), ("gt", (index, self.less_one(below))))), "bool")]
+            if end is not None:
+                bound = self.bound(end)
+                tests.append(Node(*r.choice((("lt", (index, bound)), ("le", (index, self.less_one(bound))))), "bool"))
+                below = bound
+            on = tests[0] if len(tests) == 1 else Node("and", tuple(tests), "bool")
+            part = Node("load", (on,), dtype, (at, strides, offset, (), True))
+            value = part if value is None else Node("where", (on, part, value), dtype)
+        assert value is not None
+        return value
+
+    def bound(self, value: int) -> Node:
+        if self.r.random() < 0.5:
+            return Node("const", (), "i64", (value,))
+        name = f"s{len(self.sizes)}"
+        self.sizes[name] = value
+        return Node("size", (), "i64", (name,))
+
+    def less_one(self, n: Node) -> Node:
+        return Node("sub", (n, Node("const", (), "i64", (1,))), "i64")
 
     def indices(self, rows: int, full: bool) -> Node:
         strides, offset, size = self.layout(self.reach(full), True)

@@ -54,7 +54,7 @@ def schedule_text(kernel: Kernel) -> str:
     buffers = ", ".join(f"b{k}: {b.dtype}{' written' if b.written else ''}" for k, b in enumerate(kernel.buffers))
     lines = [f"kernel {kernel.name} for {to.name}", f"  dims {dims}; the last {kernel.reduced} reduced", f"  buffers {buffers}"]
     lines += [f"  {names[id(n)]} = {node_text(n, names)}" for n in s.nodes]
-    for st in kernel.stores:
+    for st in s.kernel.stores:
         lines.append(f"  b{st.buffer}[strides {sizes_text(st.strides)}, offset {st.offset}] {st.mode} {names[id(st.node)]}")
     return "\n".join([*lines, *(f"  {line}" for line in loops_text(s, names))])
 
@@ -66,6 +66,7 @@ def loops_text(s: Schedule, names: dict[int, str]) -> list[str]:
     marks = {
         "one body for whole vectors and tails": s.always_masked, "in order": s.serial, "threads share columns": s.columns,
         "threads share the reduction": s.split, f"tiles along d{s.tile}": s.tile is not None, "in blocks": s.blocked,
+        "bf16 in pairs": s.pairs, f"in {len(s.cut.parts()) if s.cut else 1} pieces": s.cut is not None,
     }  # fmt: skip
     told = [mark for mark, on in marks.items() if on]
     if told:

@@ -20,6 +20,7 @@ from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.lower.loops import Node, Size, Store
+from pliant.lower.pieces import Cut
 from pliant.lower.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 
 FEW = 4  # copies in the loop between a wider one and single vectors
@@ -60,6 +61,7 @@ class Body:
         self.store_accesses: dict[int, Access] = {}
         self.sizes: dict[Hashable, Value] = {}
         self.heap: Value | None = None
+        self.epilogue = s.epilogue  # or the stores of the piece that is being printed
         self.sweeper: Sweeper | None = None  # the sweep that is being printed
         self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
 
@@ -69,7 +71,7 @@ class Body:
         """id of a node -> level at which it is printed."""
         homes: dict[int, int] = {}
         for n in self.s.nodes:
-            home = STRIP if n.op == "reduce" else OUTER
+            home = STRIP if n.op == "reduce" or id(n) in self.s.pinned else OUTER
             bits, d = self.s.depends[id(n)], 0
             while bits:
                 if bits & 1:
@@ -285,9 +287,32 @@ class Body:
         start = b.binary("mul", block, size)
         stop = b.intrinsic("smin", b.add(start, size), n)
         if tile is None:
-            self.vectors(start, stop, [], self.strips, frame)
+            self.pieces(s.cut if s.cut is not None else s.epilogue, start, stop, frame)
         else:
             self.vectors(start, stop, [], functools.partial(self.tiled_strips, *tile, stop), frame)
+
+    def pieces(self, cut: Cut | list[Store], start: Value, stop: Value, frame: Frame) -> None:
+        """[start, stop) of the vector dim at one point of the others, cut where the stores change."""
+        b = self.b
+        if not isinstance(cut, Cut):
+            self.epilogue = cut
+            self.vectors(start, stop, [], self.strips, frame)
+            return
+        middle = frame.values[id(cut.bound)]
+        if cut.more:
+            middle = b.intrinsic("sadd.sat", middle, const(cut.more, "i64"))
+        if cut.dim != self.s.vector:
+            below, above, out = b.fresh("below"), b.fresh("above"), b.fresh("cut.x")
+            b.branch(b.compare("slt", frame.counters.get(cut.dim, ZERO), middle), below, above)
+            for label, side in ((below, cut.low), (above, cut.high)):
+                b.label(label)
+                self.pieces(side, start, stop, frame)
+                b.jump(out)
+            b.label(out)
+            return
+        middle = b.intrinsic("smin", b.intrinsic("smax", middle, start), stop)
+        self.pieces(cut.low, start, middle, frame)
+        self.pieces(cut.high, middle, stop, frame)
 
     def vectors(
         self,
@@ -444,10 +469,9 @@ class Body:
 
     def end(self, frames: list[Frame]) -> None:
         """The epilogue."""
-        s = self.s
-        roots = [n for st in s.epilogue for n in (st.node, *st.index, *((st.predicate,) if st.predicate is not None else ()))]
+        roots = [n for st in self.epilogue for n in (st.node, *st.index, *((st.predicate,) if st.predicate is not None else ()))]
         self.evaluate([n for n in reachable(roots) if self.homes[id(n)] == STRIP], frames)
-        self.store_all(s.epilogue, frames)
+        self.store_all(self.epilogue, frames)
 
     # -- nodes --
 
@@ -492,7 +516,7 @@ class Body:
             return self.index(n.attrs[0], frame)
         if n.op == "cast":
             if n.dtype == "bf16" and id(n.args[0]) in self.narrow:
-                return frame.values[id(n.args[0])]
+                return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, "f32", self.target)
             if n.dtype == "bf16" and n.args[0].dtype == "f32":
                 return round_bf16(b, frame.values[id(n.args[0])], self.target, id(n.args[0]) in self.plain)
             return cast(b, frame.values[id(n.args[0])], n.args[0].dtype, n.dtype, self.target)

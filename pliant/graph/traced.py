@@ -53,6 +53,7 @@ LIMITS = (
     "dispatch_on_subclass called with NO overloaded args",
     "Cannot access data pointer",
     "Cannot access storage",
+    "Expected IntList but got GenericList",
 )
 
 

@@ -142,11 +142,31 @@ def check(op: Any, args: tuple, kwargs: dict, fused: bool, symbolic: bool, grad:
     torch.manual_seed(42)
     got, spec = run()
     where = f"{op.name} {'fused ' if fused else ''}{'symbolic ' if symbolic else ''}{args} {kwargs}"
-    same(list(got), tree_flatten(want)[0], where)
+    try:
+        same(list(got), tree_flatten(want)[0], where)
+    except AssertionError:
+        if not as_near(list(got), tree_flatten(want)[0], fn, args, kwargs):
+            raise
     if grad:
         inputs = [[t for t in tree_flatten(v)[0] if isinstance(t, torch.Tensor) and t.requires_grad] for v in (ours, theirs)]
         results = torch.utils._pytree.tree_unflatten(list(got), spec)
         same(gradients(results, inputs[0]), gradients(want, inputs[1]), f"gradients of {where}", gradients=True)
+    return True
+
+
+def as_near(got: list, want: list, fn: Callable, args: tuple, kwargs: dict) -> bool:
+    """Are results in f32 as near as eager's to what float64 gives? Exponentials of large scores lose digits in both."""
+
+    def double(t: Any) -> Any:
+        return t.detach().double() if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t
+
+    exact = tree_flatten(fn(*tree_map(double, (args, kwargs))))[0]
+    for g, w, e in zip(got, want, exact, strict=True):
+        if not isinstance(w, torch.Tensor) or w.dtype != torch.float32 or g.shape != w.shape or g.dtype != w.dtype:
+            return False
+        ours, theirs = ((t.detach() - e).abs().max().item() for t in (g, w))
+        if not ours <= theirs + 1e-6 * max(1.0, e.abs().max().item()):
+            return False
     return True
 
 

@@ -24,6 +24,7 @@ ALWAYS = frozenset(
         "_softmax", "_log_softmax", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data",
         "_log_softmax_backward_data", "gelu", "gelu_backward", "silu", "silu_backward", "tanh", "erf", "mish", "logsumexp",
         "_native_batch_norm_legit_no_training", "native_batch_norm", "native_group_norm", "native_group_norm_backward", "mse_loss", "mean",
+        "constant_pad_nd",
     )
 ) | {aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction, aten.mean.dim}  # fmt: skip
 """At every size."""
@@ -48,12 +49,19 @@ def worth_a_kernel(op: Any) -> bool:
     target = op.target
     if target in ALWAYS or target in SCATTERS:
         return True
+    if target is aten.stack.default:  # along the last dim it interleaves; along others PyTorch's copies of whole rows are as good
+        return interleaves(op)
     x = op.args[0] if op.args else None
     if not isinstance(x, TracedTensor) or not x.dtype.is_floating_point or elements(x) < SMALL:
         return False
     if target in FLOATS or target in ARITHMETIC and not isinstance(op.args[1], TracedTensor):
         return True
     return target in OF_HALVES and x.dtype in HALVES.values()
+
+
+def interleaves(op: Any) -> bool:
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
+    return dim in (-1, len(op.args[0][0].sizes))
 
 
 def elements(t: TracedTensor) -> int:

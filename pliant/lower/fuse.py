@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,7 +170,9 @@ class Fuser:
         self.inputs_written = any(t.storage_id in self.inputs for op in ops for t in liveness.written(op))
         makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
         dirty = {t.storage_id for op in ops for t in liveness.written(op)}
-        self.builder = Builder(self.facts, self.roots, read, makers, dirty, self.reinterpreted())
+        uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
+        once = {vid for vid, n in uses.items() if n == 1} - {t.vid for t in self.kept}
+        self.builder = Builder(self.facts, self.roots, read, makers, dirty, self.reinterpreted(), once)
         self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
 
@@ -197,6 +200,8 @@ class Fuser:
                 u = Unit(len(self.units), nest, [position])
                 self.units.append(u)
                 self.alias.append(u.index)
+                if nest is not None:  # then it computes what its operands were to be made of
+                    u.fused = bool({n.attrs[0] for n in nest.loads()} - {self.roots[t.vid] for t in liveness.op_inputs(op)})
                 for t in self.touched(op, nest):
                     w = order.read(u, self.storage(t))
                     u.reads[self.roots.get(t.vid, t.vid)] = w

@@ -34,7 +34,34 @@ def lowering(*targets: Any) -> Callable[[Rule], Rule]:
     return register
 
 
-class Space:
+class Numbers:
+    """Operands of any kind as values, for whoever can `load` a tensor."""
+
+    build: Builder
+
+    def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
+        raise NotImplementedError
+
+    def value(self, x: Any, dtype: str) -> V:
+        """A tensor, Python number or symbolic integer as a value of `dtype`."""
+        if isinstance(x, TracedTensor):
+            return cast(self.load(x), dtype)
+        e = liveness.number(x)
+        if e is not None:
+            if e.kind is not int:
+                raise Refuse
+            return self.size(e, dtype)
+        if not isinstance(x, (int, float)) or (isinstance(x, float) and not math.isfinite(x) and dtype[0] in "iu"):
+            raise Refuse
+        return const(x, dtype)
+
+    def size(self, e: Any, dtype: str) -> V:
+        """A size as a number."""
+        n = self.build.facts.size(e) if isinstance(e, (int, Expr)) else e
+        return const(n, dtype) if type(n) is int else cast(V(Node("size", (), "i64", (n,))), dtype)
+
+
+class Space(Numbers):
     """The dims of one nest as the rule sees them, dims of size 1 included; the nest itself goes without those."""
 
     def __init__(self, build: Builder, sizes: Sequence[Any], reduced: int = 0) -> None:
@@ -88,15 +115,14 @@ class Space:
     def windows(self, t: TracedTensor, starts: dict[int, Size], keep: V, axes: Sequence[int] | None = None) -> V:
         """`t` laid at `starts[dim]` along each of those dims, anything where `keep` is false: nothing is read there.
 
-        A negated tensor is read as what it negates, so that rotating halves (`cat((-b, a))`) needs no tensor in between.
+        What a pointwise operation makes for this reader alone is computed from its operands, so that no tensor is in between. A negated
+        one always is, for that costs nothing.
         """
         facts = self.build.facts
-        maker = self.build.makers.get(t.vid)
-        if maker is not None and maker.target is torch.ops.aten.neg.default:
-            operand = maker.args[0]
-            if operand.storage_id not in self.build.dirty and NAMES.get(operand.dtype) == "f32":
-                return -self.windows(operand, starts, keep, axes)
         axes = list(range(len(self.sizes))) if axes is None else axes
+        seen = Window(self, t, starts, keep, axes).computed()
+        if seen is not None:
+            return seen
         name = NAMES.get(t.dtype)
         if name is None or len(axes) != len(t.sizes) or t.device.type != "cpu":
             raise Refuse
@@ -113,24 +139,6 @@ class Space:
             if axis in self.position:
                 out[self.position[axis]] = stride
         return V(Node("load", (keep.node,), name, (self.build.root(t), tuple(out), offset, (), True)))
-
-    def value(self, x: Any, dtype: str) -> V:
-        """A tensor, Python number or symbolic integer as a value of `dtype`."""
-        if isinstance(x, TracedTensor):
-            return cast(self.load(x), dtype)
-        e = liveness.number(x)
-        if e is not None:
-            if e.kind is not int:
-                raise Refuse
-            return self.size(e, dtype)
-        if not isinstance(x, (int, float)) or (isinstance(x, float) and not math.isfinite(x) and dtype[0] in "iu"):
-            raise Refuse
-        return const(x, dtype)
-
-    def size(self, e: Any, dtype: str) -> V:
-        """A size as a number."""
-        n = self.build.facts.size(e) if isinstance(e, (int, Expr)) else e
-        return const(n, dtype) if type(n) is int else cast(V(Node("size", (), "i64", (n,))), dtype)
 
     def index(self, axis: int) -> V:
         """The position along a dim of this space, i64."""
@@ -161,23 +169,71 @@ class Space:
         self.nest.puts.append(Put(t, root, strides, facts.size(t.offset), node, full or not self.reduced, fresh))
 
 
+class Window(Numbers):
+    """What the rule of a pointwise operation gets in place of a space of its own, where its result `t` is laid into another space."""
+
+    def __init__(self, space: Space, t: TracedTensor, starts: dict[int, Size], keep: V, axes: Sequence[int]) -> None:
+        self.space, self.t, self.starts, self.keep, self.axes = space, t, starts, keep, axes
+        self.build = space.build
+        self.result: V | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refuse  # the rule is none of a pointwise operation
+
+    def computed(self) -> V | None:
+        """The value of `t`; None if it is to be read from memory."""
+        b, t = self.build, self.t
+        maker = b.makers.get(t.vid)
+        if maker is None or (t.vid not in b.once and maker.target is not torch.ops.aten.neg.default) or maker.target not in TABLE:
+            return None
+        if len(self.axes) != len(t.sizes) or liveness.mutable(maker.target) or liveness.has_effect(maker):
+            return None
+        if any(x.storage_id in b.dirty for x in (t, *liveness.op_inputs(maker))):
+            return None
+        try:
+            TABLE[maker.target](Through(b, maker, self), maker)
+        except Refuse:
+            return None
+        return self.result
+
+    def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
+        facts, lead = self.build.facts, len(self.t.sizes) - len(t.sizes)
+        if axes is not None or lead < 0:
+            raise Refuse
+        starts = dict(self.starts)
+        for axis, n, whole in zip(self.axes[lead:], t.sizes, self.t.sizes[lead:], strict=True):
+            n = facts.size(n)
+            if type(n) is int and n == 1:
+                starts.pop(axis, None)  # one element for all
+            elif not facts.surely_equal(n, facts.size(whole)):
+                raise Refuse
+        return self.space.windows(t, starts, self.keep, self.axes[lead:])
+
+    def put(self, t: Any, value: V) -> None:
+        if t is not self.t:
+            raise Refuse
+        self.result = cast(value, NAMES[t.dtype])
+
+
 class Builder:
     """Collects the nests of one operation.
 
     `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
     that somebody reads, `dirty` the storages that some operation writes to, `reinterpreted` the views whose elements are not those of
-    their root: of another dtype, or negated.
+    their root: of another dtype, or negated, `once` those that one operation reads and nobody else.
     """
 
     def __init__(
-        self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int], reinterpreted: set[int]
-    ) -> None:
+        self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int], reinterpreted: set[int],
+        once: set[int],
+    ) -> None:  # fmt: skip
         self.facts = facts
         self.roots = roots
         self.reinterpreted = reinterpreted
         self.read = read
         self.makers = makers
         self.dirty = dirty
+        self.once = once
         self.spaces: list[Space] = []
         self.op: Any = None
 
@@ -218,6 +274,19 @@ class Builder:
     def arguments(self, op: Any, *names: str, **defaults: Any) -> list[Any]:
         """The arguments of these names, however they were passed; the schema's defaults where they were not."""
         return arguments(op, *names, **defaults)
+
+
+class Through(Builder):
+    """The builder of an operation that is computed inside the space of its reader."""
+
+    def __init__(self, outer: Builder, op: Any, window: Window) -> None:
+        super().__init__(outer.facts, outer.roots, outer.read, outer.makers, outer.dirty, outer.reinterpreted, outer.once)
+        self.op, self.window = op, window
+
+    def space(self, sizes: Sequence[Any], reduced: int = 0) -> Any:
+        if reduced or len(sizes) != len(self.window.t.sizes):
+            raise Refuse
+        return self.window
 
 
 def arguments(op: Any, *names: str, **defaults: Any) -> list[Any]:

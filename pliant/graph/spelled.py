@@ -78,9 +78,11 @@ def reshape(x: Any, *shape: Any) -> Any:
     """A reshape that does not move data is a view. (at::reshape)"""
     if undisturbed(x) is None:
         return NotImplemented
-    if x.dense:
-        return x.view(*shape)
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if not all([type(s) is int or type(s) is torch.SymInt for s in sizes]):
+        return NotImplemented  # tensors of one number stand for it
+    if x.dense:
+        return x.view(sizes)
     return x.view(x.sizes) if unchanged(x, sizes) else NotImplemented
 
 

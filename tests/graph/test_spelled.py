@@ -69,6 +69,7 @@ LEFT = [  # to PyTorch
     (F.dropout, (cube, 1.5, False, False)),
     (torch.Tensor.reshape, (turned, -1)),
     (torch.Tensor.reshape, (cube, 7, 7)),
+    *[(torch.Tensor.reshape, (x, torch.tensor(3), 5, 4)) for x in (cube, turned)],
     (torch.Tensor.contiguous, (turned,)),
     (operator.add, (cube, torch.randn(7))),
     (operator.add, (cube, 2)),

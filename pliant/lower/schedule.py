@@ -21,10 +21,12 @@ from dataclasses import dataclass, field, replace
 
 from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
 from pliant.lower.pieces import Cut, pieces
+from pliant.lower.small_dims import written_out
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
 TILE_COST = 3  # a load that is turned in registers
+WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice
 UNKNOWN = 512  # a size without a hint
@@ -148,6 +150,8 @@ class Costs:
         wide = max(DTYPES[dtype].bits / 32, 0.5)
         if stride == 1:
             return wide
+        if type(stride) is int and 1 < stride <= WOVEN:
+            return WOVEN_COST * wide
         return TILE_COST if loaded and not self.kernel.reduced and 1 in strides else GATHER_COST
 
     def node(self, n: Node) -> float:
@@ -179,6 +183,7 @@ def extent(kernel: Kernel, dim: int) -> int:
 
 def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     """Schedule a kernel for vectors of `vector_bits`. `masks`: a masked vector costs no more than a whole one."""
+    kernel = written_out(kernel)
     nodes = kernel.nodes()
     depends = dependence(kernel, nodes)
     rank, outer_rank = len(kernel.dims), len(kernel.dims) - kernel.reduced

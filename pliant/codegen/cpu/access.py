@@ -123,20 +123,16 @@ class Memory:
             lanes = frame.lanes
             whole = vector_type(ty, lanes)
 
-
             def plain() -> list[Value]:
                 return [b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)]
-
-            def masked(mask: Value) -> list[Value]:
-                args: list[str | Value] = [f"ptr align {align} {pointer.ref}", b.splat(mask, lanes), f"{whole} zeroinitializer"]
-                return [b.call(f"llvm.masked.load.v{lanes}{ty_suffix(ty)}.p0", ty, lanes, args)]
 
             if mask is None:
                 v = plain()[0]
             elif frame.full is not None and a.predicate is None:
-                v = b.either(frame.full, plain, functools.partial(masked, mask))[0]
+                some = b.splat(mask, lanes)
+                v = b.either(frame.full, plain, lambda: [self.masked_load(pointer, some, ty, align)])[0]
             else:
-                v = masked(mask)[0]
+                v = self.masked_load(pointer, b.splat(mask, lanes), ty, align)
         elif pointer.lanes > 1 and not a.index and (mask is None or frame.full is not None and a.predicate is None):
             strided = functools.partial(self.strided, a, frame)
             v = strided() if mask is None else b.either(frame.full, lambda: [strided()], lambda: [self.gather(pointer, mask, ty, align)])[0]
@@ -152,6 +148,16 @@ class Memory:
             )[0]  # fmt: skip
             v = b.select(mask, v, zero(ty))
         return from_memory(b, v, a.dtype)
+
+    def masked_load(self, pointer: Value, mask: Value, ty: str, align: int) -> Value:
+        """Neighbours from `pointer` on; 0 in lanes that may not read."""
+        n = mask.lanes
+        args: list[str | Value] = [f"ptr align {align} {pointer.ref}", mask, f"{vector_type(ty, n)} zeroinitializer"]
+        return self.b.call(f"llvm.masked.load.v{n}{ty_suffix(ty)}.p0", ty, n, args)
+
+    def masked_store(self, v: Value, pointer: Value, mask: Value, align: int) -> None:
+        args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", mask]
+        self.b.line(self.b.call_text(f"llvm.masked.store.v{mask.lanes}{ty_suffix(v.ty)}.p0", "void", args))
 
     def strided(self, a: Access, frame: Frame) -> Value:
         """Lanes a stride apart, one by one: quicker than the instruction that gathers."""
@@ -198,19 +204,16 @@ class Memory:
         align = BYTES[a.dtype]
         if contiguous:
             lanes = frame.lanes
-            whole = vector_type(ty, lanes)
             if mode != "set":
                 v = self.meet(mode, v, self.load(a, frame), a.dtype)
             v = to_memory(b, b.splat(v, lanes), a.dtype)
 
-
             def all_lanes() -> list[Value]:
-                b.line(f"store {whole} {v.ref}, ptr {pointer.ref}, align {align}")
+                b.line(f"store {v.type} {v.ref}, ptr {pointer.ref}, align {align}")
                 return []
 
             def some_lanes(mask: Value) -> list[Value]:
-                args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", b.splat(mask, lanes)]
-                b.line(b.call_text(f"llvm.masked.store.v{lanes}{ty_suffix(ty)}.p0", "void", args))
+                self.masked_store(v, pointer, b.splat(mask, lanes), align)
                 return []
 
             if mask is None:

@@ -143,8 +143,8 @@ class Dump:
         loads = [n for n in s.nodes if n.op == "load"]
         if 1 <= number <= len(loads):
             return f"the load {node_text(loads[number - 1], {id(n): f'%{k}' for k, n in enumerate(s.nodes)})}"
-        if number <= len(loads) + len(self.kernel.stores):
-            st = self.kernel.stores[number - len(loads) - 1]
+        if number <= len(loads) + len(s.kernel.stores):
+            st = s.kernel.stores[number - len(loads) - 1]
             return f"the store to b{st.buffer}, strides {sizes_text(st.strides)}, offset {st.offset}"
         return "memory for scratch rows" if number == OUT_OF_MEMORY else "an index that is out of range"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 
-from pliant.codegen.cpu import pairs
+from pliant.codegen.cpu import pairs, weave
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
 from pliant.codegen.cpu.math import Math
@@ -478,6 +478,7 @@ class Body:
     def evaluate(self, nodes: list[Node], frames: list[Frame]) -> None:
         """Print nodes at each frame; once for all of them where they don't vary along the vector dim."""
         here = {id(n) for n in nodes}
+        woven = self.woven(nodes, frames[0])
         for n in nodes:
             key = id(n)
             if key in frames[0].values:
@@ -485,7 +486,9 @@ class Body:
             if (twin := self.twins.get(key)) is not None and id(twin) in here and id(twin) not in frames[0].values:
                 self.both(n, twin, frames)
                 continue
-            if len(frames) > 1 and not self.s.depends[key] & self.vector_bit:
+            if (group := woven.get(key)) is not None:
+                self.load_woven(group, frames)
+            elif len(frames) > 1 and not self.s.depends[key] & self.vector_bit:
                 value = self.node(n, frames[0])
                 for f in frames:
                     f.values[key] = value
@@ -495,6 +498,27 @@ class Body:
             else:
                 for f in frames:
                     f.values[key] = self.node(n, f)
+
+    def woven(self, nodes: list[Node], frame: Frame) -> dict[int, list[Node]]:
+        """id of a load -> the loads that it is moved with, where vectors are taken apart in registers."""
+        v = self.s.vector
+        if v is None or frame.vector != v or frame.lanes == 1 or self.checked:
+            return {}
+        out = {id(n): group for group in weave.woven_loads(nodes, v, len(self.kernel.dims)) for n in group}
+        if frame.mask is None:
+            for n in nodes:
+                if n.op == "load" and not n.args and n.strides[v : v + 1] == (2,):
+                    out.setdefault(id(n), [n])
+        return out
+
+    def load_woven(self, group: list[Node], frames: list[Frame]) -> None:
+        accesses = [self.loads[id(n)] for n in group]
+        for f in frames:
+            if len(group) == 1:
+                values = [weave.load_alone(self.memory, accesses[0], f)]
+            else:
+                values = weave.load(self.memory, accesses, f)
+            f.values.update((id(n), value) for n, value in zip(group, values, strict=True))
 
     def both(self, n: Node, twin: Node, frames: list[Frame]) -> None:
         """Print the sine and the cosine of one operand."""
@@ -564,9 +588,16 @@ class Body:
                     key = id(st.node)
                     pairs.store(self.memory, self.store_accesses[id(st)], f, f.values[key], g.values[key])
             return
+        groups = [[st] for st in stores]
+        if self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
+            groups = weave.woven_stores(stores, self.s.vector, len(self.kernel.dims))
         for frame in frames:
-            for st in stores:
-                self.store(st, frame)
+            for group in groups:
+                if len(group) == 1:
+                    self.store(group[0], frame)
+                    continue
+                values = [frame.values[id(st.node)] for st in group]
+                weave.store(self.memory, [self.store_accesses[id(st)] for st in group], frame, values)
 
     def store(self, st: Store, frame: Frame) -> None:
         self.memory.store(self.store_accesses[id(st)], frame, frame.values[id(st.node)], st.mode)

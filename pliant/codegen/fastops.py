@@ -13,6 +13,7 @@ overload's base name in each of `NAMESPACES`, then `torch.ops` itself, which is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -332,7 +333,7 @@ def _choose(target: Any, args: list, kwargs: dict) -> Call:
         return call if call.fast else plain(target)
     if target is torch.ops.aten.slice.Tensor:  # indexing skips a slice that takes everything: probe with one that does not
         args[2:4] = [value if value is None else at for value, at in zip(args[2:4], (1, 2), strict=False)]
-    with _disable_current_modes():
+    with _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext():
         for call, below in _candidates(target):
             values, keywords = normalize(target, tuple(map(_stand_in, args)), {k: _stand_in(v) for k, v in kwargs.items()}, call.trim)
             if call.render is _function:

@@ -6,6 +6,7 @@ handlers do nothing but their work. CPython 3.11; another version is another mod
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
 import operator
@@ -55,7 +56,6 @@ class Decoded:
     names: list[str]
     offsets: list[int]
     table: list[tuple[int, int, int, int, bool]]
-    lines: list[int]
     nlocalsplus: int
     nfree: int
     ncells: int
@@ -64,13 +64,26 @@ class Decoded:
     index_at: dict[int, int]  # byte offset -> instruction index (EXTENDED_ARG prefixes included)
     loop_headers: set[int]  # targets of backward jumps, instruction indexes
     sites: dict[int, Site] = field(default_factory=dict, repr=False)
+    spans: tuple[list[int], list[int]] | None = field(default=None, repr=False)  # where a line begins, and its number; made on demand
 
     def site(self, i: int) -> Site:
         """The place of instruction `i`, whoever called this code."""
         s = self.sites.get(i)
         if s is None:
-            s = self.sites[i] = Site(self.code.co_filename, self.lines[i], self.code.co_qualname, self.offsets[i], self.code)
+            s = self.sites[i] = Site(self.code.co_filename, self.line(i), self.code.co_qualname, self.offsets[i], self.code)
         return s
+
+    def line(self, i: int) -> int:
+        """The line of instruction `i`; of one that has none, the line before."""
+        if self.spans is None:
+            starts, lines = [0], [self.code.co_firstlineno]
+            for start, _, line in self.code.co_lines():
+                if line is not None:
+                    starts.append(start)
+                    lines.append(line)
+            self.spans = starts, lines
+        starts, lines = self.spans
+        return lines[bisect.bisect_right(starts, self.offsets[i]) - 1]
 
 
 _decoded: dict[CodeType, Decoded] = {}
@@ -151,17 +164,9 @@ def _decode(code: CodeType) -> Decoded:
         start = index_at[e.start]
         stop = index_at.get(e.end, end)
         table.append((start, stop, index_at[e.target], e.depth, e.lasti))
-    lines = []
-    line, end_of_line = code.co_firstlineno, 0
-    spans = code.co_lines()
-    for offset in offsets:
-        while offset >= end_of_line:
-            _, end_of_line, found = next(spans, (0, len(code.co_code), None))
-            line = found if found is not None else line
-        lines.append(line)
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
     return Decoded(
-        code, ins, names, offsets, table, lines, n, len(code.co_freevars),
+        code, ins, names, offsets, table, n, len(code.co_freevars),
         len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), index_at, loop_headers,
     )  # fmt: skip

@@ -68,7 +68,7 @@ def passes_at(e: BaseException, code: CodeType, i: int) -> None:
     if found is None:
         found = vm.world.passing[id(e)] = (e, None, [])
     d = decode(code)
-    found[2].append((code, d.offsets[i], d.lines[i]))
+    found[2].append((code, d.offsets[i], d.line(i)))
 
 
 def caught(e: BaseException) -> None:

@@ -32,7 +32,7 @@ from pliant.interpret.lookasides import lookaside, type_of
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm
-from pliant.interpret.world import WRITTEN
+from pliant.interpret.world import WRITTEN, Opaque
 
 FunctionType = types.FunctionType
 PLAIN_METACLASSES = (type, abc.ABCMeta)
@@ -218,7 +218,7 @@ lookaside(type.__new__, abc.ABCMeta.__new__)(l_type_new)
 @lookaside(type)
 def l_type(args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw:
-        if type(args[0]).__name__ == "Opaque":
+        if type(args[0]) is Opaque:
             raise Break("PL0017", f"the type of {args[0].source.name}")
         return type_of(args[0])
     if len(args) != 3:

@@ -38,7 +38,7 @@ from pliant.interpret.slots import (
 )
 from pliant.interpret.state import Break, vm
 from pliant.interpret.texts import LateText, TextNeeded, needed
-from pliant.interpret.world import Opaque
+from pliant.interpret.world import Opaque, opaque_use
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 SYM_BASE = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
@@ -94,7 +94,7 @@ def is_instance(o: Any, cls: Any) -> bool:
         return isinstance(o, cls)
     if t is Generator or t is LateText:
         return issubclass(type_of(o), cls)
-    if t.__name__ == "Opaque":
+    if t is Opaque:
         raise Break("PL0017", f"the type of {o.source.name}")
     m = lookup(type(cls), "__instancecheck__")
     if type(m) is FunctionType and not m.__module__.startswith(("abc", "typing", "torch", "enum")):
@@ -657,6 +657,8 @@ METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensor_to_number(
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensor_to_number(t, float)
 METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: truth(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
+
+LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is about the value, not about what it takes to say so
 
 for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of the stand-in: nothing to interpret
     LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))

@@ -44,7 +44,7 @@ class Opaque:
         return f"<opaque {self.source.name}>"
 
 
-def _opaque_use(self: Any, *_: Any) -> Any:
+def opaque_use(self: Any, *_: Any) -> Any:
     raise Break("PL0017", f"the value of {self.source.name} changes on every call, so it is kept out of the graph")
 
 
@@ -52,7 +52,7 @@ for _name in (
     "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs bool int float "
     "index hash str format len iter next getitem setitem contains call and or xor invert lshift rshift round matmul"
 ).split():
-    setattr(Opaque, f"__{_name}__", _opaque_use)
+    setattr(Opaque, f"__{_name}__", opaque_use)
 
 
 GENERIC_GETATTR = object.__getattribute__

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pliant
+from pliant import events
 
 
 def class_carried(x: torch.Tensor) -> torch.Tensor:
@@ -66,3 +67,18 @@ def test_a_callable_is_not_compared_where_the_graph_breaks() -> None:
     own = Untouchable()
     fn = pliant.compile(lambda x: call(own(x)) * 2)
     assert torch.equal(fn(torch.ones(2)), torch.full((2,), 6.0))
+
+
+def test_a_break_over_a_changing_value_names_the_value() -> None:
+    def pieces(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([p.sum() for p in x.split(4)]).cumsum(0)
+
+    reasons: list[str] = []
+    stop = events.subscribe(lambda e: reasons.append(e.fields["reason"]) if e.kind == "graph_break" else None)
+    fn = pliant.compile(pieces)
+    for n in range(1, 40, 4):
+        x = torch.randn(n)
+        torch.testing.assert_close(fn(x), pieces(x))
+    stop()
+    assert any("the value of" in r and "changes on every call" in r for r in reasons), reasons
+    assert not any("'source'" in r for r in reasons)

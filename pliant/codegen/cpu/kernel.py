@@ -26,6 +26,7 @@ from pliant.lower.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 FEW = 4  # copies in the loop between a wider one and single vectors
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
 OUT_OF_MEMORY = 0x7FFFFFFF
+ONCE = frozenset(("log",))  # functions that the C library computes faster for a single number
 SIDES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 
 
@@ -323,7 +324,7 @@ class Body:
         frame: Frame,
         meet: Callable[[list[list[Value]]], list[Value]] | None = None,
     ) -> list[list[Value]]:
-        """Run `body` over [start, stop) of the vector dim: whole unrolled vectors, then what is left.
+        """Run `body` over [start, stop) of the vector dim, start <= stop: whole unrolled vectors, then what is left.
 
         `body` gets one frame and one set of carried values for each unrolled copy. `sets` are the carried values that come in: [of vectors,
         of single lanes] (the second only where tails run lane by lane), or nothing. `meet` joins the sets of the copies.
@@ -371,8 +372,10 @@ class Body:
             return flat(body(frames(i, count, width, left, full), unflat(carried, count)))
 
         def masked(i: Value, carried: list[Value], count: int = 1) -> list[Value]:
-            left = b.intrinsic("smin", b.sub(stop, i), const(lanes * count, "i64"))
-            full = b.compare("eq", left, const(lanes * count, "i64")) if s.always_masked else None
+            left, full = b.sub(stop, i), None
+            if s.always_masked:
+                left = b.intrinsic("smin", left, const(lanes * count, "i64"))
+                full = b.compare("eq", left, const(lanes * count, "i64"))
             return run(i, carried, count, lanes, b.convert("trunc", left, "i32"), full)
 
         if s.always_masked:
@@ -381,7 +384,7 @@ class Body:
             return [meet(unflat(copies, unroll)) if meet is not None else copies]
 
         def whole(step_: int, begin: Value) -> Value:
-            return b.add(begin, b.binary("and", b.intrinsic("smax", b.sub(stop, begin), ZERO), const(-step_, "i64")))
+            return b.plus(begin, b.binary("and", b.sub(stop, begin) if begin.ref != "0" else stop, const(-step_, "i64")))
 
         if lanes * unroll == 1:
             return [b.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
@@ -553,6 +556,8 @@ class Body:
             if bound.lanes == 1:
                 return self.side(SIDES[n.op], frame.counters[frame.vector], bound, frame.lanes)
         assert n.op != "reduce", "a reduction is a result of its sweep"
+        if n.op in ONCE and n.dtype in ("f32", "f64") and self.vector_bit and not self.s.depends[id(n)] & self.vector_bit:
+            return self.m.once(n.op, frame.values[id(n.args[0])])
         return scalar(self.m, n.op, n.dtype, [(frame.values[id(a)], a.dtype) for a in n.args])
 
     def bounded(self, n: Node, frame: Frame) -> Value:

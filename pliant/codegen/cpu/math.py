@@ -223,6 +223,10 @@ class Math:
             out = b.insert(out, one, lane)
         return X(self, out)
 
+    def once(self, name: str, v: Value) -> Value:
+        """Of one number for many lanes, the sum of a row say: the C library's code is made for one, where ours waits for each step."""
+        return self.libm(name, X(self, v)).v
+
     def clamp(self, x: X, low: float, high: float) -> X:
         """NaN stays."""
         x = self.where(x.compare("olt", low), low, x)

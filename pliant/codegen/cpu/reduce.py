@@ -6,6 +6,7 @@ A set of accumulators is a flat list of values: one for each reduction, two (val
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Frame
@@ -92,10 +93,10 @@ class Accumulators:
         for n, dtype in zip(self.reduces, self.dtypes):
             kind, v = n.attrs[0], accs[at]
             if not kind.startswith("arg"):
-                out.append(self.fold(v, functools.partial(combine, self.m, kind, dtype)))
+                out.append(self.extreme(v, kind) if kind in ("max", "min") and v.floating else self.fold(v, self.pair(kind, dtype)))
                 at += 1
                 continue
-            best = self.fold(v, functools.partial(combine, self.m, kind[3:], dtype))
+            best = self.fold(v, self.pair(kind[3:], dtype))
             hit = b.compare("oeq" if v.floating else "eq", v, best)
             if v.floating:  # the best is NaN if there is one
                 hit = b.binary("or", hit, b.compare("uno", v, v))
@@ -103,6 +104,18 @@ class Accumulators:
             out += [best, self.fold(places, functools.partial(b.intrinsic, "smin"))]
             at += 2
         return out
+
+    def pair(self, kind: str, dtype: str) -> Callable[[Value, Value], Value]:
+        return functools.partial(combine, self.m, kind, dtype)
+
+    def extreme(self, v: Value, kind: str) -> Value:
+        """The maximum or minimum of the lanes; NaN if there is one, which is asked once and not at every step."""
+        b = self.b
+        if v.lanes == 1:
+            return v
+        nan = b.reduce_bits("or", b.compare("uno", v, v))
+        better = "ogt" if kind == "max" else "olt"
+        return b.select(nan, const(math.nan, v.ty), self.fold(v, lambda x, y: b.select(b.compare(better, x, y), x, y)))
 
     def fold(self, v: Value, meet: Callable[[Value, Value], Value]) -> Value:
         while v.lanes > 1:

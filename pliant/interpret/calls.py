@@ -97,7 +97,12 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
-    r = engine.call_captured(fn, args, kwargs)
+    try:
+        r = engine.call_captured(fn, args, kwargs)
+    except TypeError:
+        if vm.pending is None and any([symbolic_within(a) for a in (*args, *kwargs.values())]):
+            raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
+        raise
     if vm.pending is not None:
         e, vm.pending = vm.pending, None
         raise e
@@ -118,6 +123,14 @@ def check_native(fn: Any, a: Any) -> None:
             raise TextNeeded
     elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
         raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
+
+
+def symbolic_within(a: Any, depth: int = 2) -> bool:
+    """Whether a container holds symbolic numbers, which C code may not take for numbers."""
+    if type(a) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+        return depth < 2
+    values = (*a.keys(), *a.values()) if isinstance(a, dict) else a if isinstance(a, (list, tuple, set, frozenset)) else ()
+    return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 
 
 KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet

@@ -187,6 +187,11 @@ def tables_of_characters(x):
     return "abc".translate(str.maketrans("ab", "xy", "c")), b"ab".translate(bytes.maketrans(b"a", b"z")), x + 1, operator.index(3)
 
 
+@program(*ROWS)
+def symbolic_numbers_in_what_c_code_reads(x):
+    return x * len("abc".translate({97: x.shape[0] + 96, 98: None})), "b".translate({98: x.shape[0] + 96})
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

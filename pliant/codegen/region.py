@@ -111,6 +111,8 @@ class Region:
                 names.append(f"v{t.vid}")
             if names:
                 lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = ctx.saved_tensors")
+            w.globals["_keep"] = KEEP_GRAPH
+            lines.append("if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()  # each is freed behind its last reader")
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
                 w.learn(*sizes)
@@ -128,8 +130,7 @@ class Region:
                 vid = slot.vid if isinstance(slot, TracedTensor) else -1
                 out.append("None" if vid in seen else by_slot.get(vid, "None"))
                 seen.add(vid)
-            w.globals["_keep"] = KEEP_GRAPH
-            return ["if not _keep(): ctx.slots = None", f"return {tuple_text(out)}"]
+            return [f"return {tuple_text(out)}"]
 
         ops = self.lower(b.ops, b.grads, self.scope) if self.lower is not None else b.ops
         name, leading, checks = f"{self.name}_backward", ("ctx", *params), self.checks_of(b)

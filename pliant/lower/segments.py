@@ -18,7 +18,7 @@ from pliant.lower.fuse import Fuser, Order
 from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
-from pliant.lower.memory import Interval, Plan, plan
+from pliant.lower.memory import Interval, Plan, hinted, plan
 from pliant.lower.nest import Facts, Size
 from pliant.symbolic.expr import Expr, postorder
 
@@ -26,6 +26,11 @@ WINDOW = 24
 """How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
 MOST_ARGUMENTS = 1000
 """Of one native call (`kMaxArgs` of the launcher)."""
+
+LEAST_STEPS, MOST_DEAD = 8, 4
+"""A run that is at least so long ends where so many tensors are no longer needed whose memory only the program between runs can free,
+and they are `WORTH` times as large as what then crosses from this run to the next, which cannot be freed inside that one either."""
+WORTH = 2
 
 Step = Launch | Gemm | Attention
 
@@ -114,27 +119,102 @@ def arrange(items: list[Item], f: Fuser) -> list[Item]:
             missing[j] -= 1
             if not missing[j]:
                 heapq.heappush(ready[items[j].native], j)
+    return late(out)
+
+
+def late(items: list[Item]) -> list[Item]:
+    """The order, with kernels that read nothing (fills, mostly) where their results are first read: until then these took memory.
+
+    Where an ATen call reads them they join the native run before it.
+    """
+    at = {item.index: k for k, item in enumerate(items)}
+    first: dict[int, int] = {}
+    for k, item in enumerate(items):
+        for d in item.deps:
+            first.setdefault(d, k)
+    before: dict[int, list[Item]] = {}
+    for item in items:
+        target = first.get(item.index, -1)
+        if not item.native or item.reads or item.written or item.has_effect or target < 0:
+            continue
+        while target > at[item.index] and not items[target].native:
+            target -= 1
+            if items[target].native:
+                target += 1
+                break
+        if target > at[item.index] + 1:
+            before.setdefault(target, []).append(item)
+    moved = {item.index for found in before.values() for item in found}
+    out: list[Item] = []
+    for k, item in enumerate(items):
+        out += before.get(k, [])
+        if item.index not in moved:
+            out.append(item)
     return out
 
 
 def runs(items: list[Item], f: Fuser) -> list[list[Item]]:
     """The items cut where native ones begin and end, and where memory from before is written after an index was checked.
 
-    So what fails in a check has, as a rule, not done anything yet, and the frame may run again.
+    So what fails in a check has, as a rule, not done anything yet, and the frame may run again. Long runs are also cut where what they
+    were given has died, as tensors saved for a backward pass do: results of the next run take its memory.
     """
     out: list[list[Item]] = []
     made: set[int] = set()
     checks = False
+    memory = Lives(items, f)
     for item in items:
         lasts = any(f.storage(t) not in made for t in item.written)
-        if out and out[-1][-1].native == item.native and not (checks and lasts):
+        joins = out and out[-1][-1].native == item.native and not (checks and lasts)
+        if joins and not (item.native and len(out[-1]) >= LEAST_STEPS and memory.cut_pays()):
             out[-1].append(item)
         else:
             out.append([item])
             checks = False
+            memory.begin()
         checks = checks or item.native and item.has_effect
         made |= {f.storage(t) for t in item.made}
+        memory.step(item)
     return out
+
+
+class Lives:
+    """Which memory, by storage, has died in the current run, and which of its own lives on; bytes are typical ones."""
+
+    def __init__(self, items: list[Item], f: Fuser) -> None:
+        self.storage = f.storage
+        self.bytes: dict[int, int] = {}
+        self.last: dict[int, Item] = {}
+        others = {f.storage(t) for t in f.kept}
+        for item in items:
+            for t in (*item.reads, *item.made, *item.written):
+                s = f.storage(t)
+                if t.source is not None or t.constant is not None:
+                    others.add(s)
+                elif s not in self.bytes:
+                    self.bytes[s] = hinted(bytes_of(t, f.facts))
+                self.last[s] = item
+        for s in others:  # results, and what belongs to others, are freed by nobody here
+            self.last.pop(s, None)
+        self.begin()
+
+    def begin(self) -> None:
+        """A new run."""
+        self.own: set[int] = set()
+        self.dead: set[int] = set()
+
+    def step(self, item: Item) -> None:
+        for t in item.made:
+            self.own.add(self.storage(t))
+        for t in (*item.reads, *item.made, *item.written):
+            s = self.storage(t)
+            if self.last.get(s) is item:
+                (self.own.discard if s in self.own else self.dead.add)(s)
+
+    def cut_pays(self) -> bool:
+        """Should the run end here?"""
+        crossing = sum(self.bytes[s] for s in self.own if s in self.last)
+        return len(self.dead) >= MOST_DEAD and sum(self.bytes[s] for s in self.dead) >= WORTH * crossing
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@
 namespace pliant {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kSmallest = 64 << 10;
+constexpr int64_t kSmallest = 4 << 10;
 constexpr int64_t kIdleThread = 256ll << 20; // a larger block is freed when it is given back
 constexpr int64_t kIdleAll = 1ll << 30;      // and so is any, while threads together keep more than this
 constexpr int kPatience = 256;               // uses of less than a quarter of the block before it is made smaller

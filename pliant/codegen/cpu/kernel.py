@@ -172,7 +172,7 @@ class Body:
             assert s.vector is not None
             self.tile_rows = rows(s.lanes, [n.dtype for n in s.tiled])
             for n in s.tiled:
-                self.tiles[id(n)] = Tile(self.b, self.loads[id(n)], s.vector, s.lanes, self.tile_rows)
+                self.tiles[id(n)] = Tile(self.memory, self.loads[id(n)], s.vector, s.lanes, self.tile_rows)
 
     def fail(self, cond: Value, number: int) -> None:
         """Leave with `number` if `cond`."""

@@ -109,7 +109,8 @@ class Printer:
             self.call(GIVE, "void", "ptr %arena, i64 %total")
         self.line("ret i32 %rc")
         body = "\n".join(self.lines)
-        return f"define i32 @{self.name}(ptr %ctx) #0 {{\nentry:\n{body}\n}}\n"
+        # LLVM's quick code generation: an eighth of the time, and stores of arguments and calls are as fast.
+        return f"define i32 @{self.name}(ptr %ctx) noinline optnone nounwind {{\nentry:\n{body}\n}}\n"
 
     def read_arguments(self) -> None:
         """Addresses, leaves, and all sizes."""

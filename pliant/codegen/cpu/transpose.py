@@ -6,7 +6,9 @@ In a tiled kernel the last two loops change places: for each strip of the vector
 
 from __future__ import annotations
 
-from pliant.codegen.cpu.access import Access, step
+from collections.abc import Callable
+
+from pliant.codegen.cpu.access import Access, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, MEMORY
 from pliant.codegen.cpu.text import Text, Value, const, vector_type
 
@@ -37,8 +39,10 @@ def turn(b: Text, v: list[Value]) -> list[Value]:
 class Tile:
     """The tile of one access: `rows` vectors of `lanes` on the stack."""
 
-    def __init__(self, b: Text, access: Access, vector: int, lanes: int, count: int) -> None:
-        self.b, self.access, self.lanes, self.count = b, access, lanes, count
+    def __init__(self, memory: Memory, access: Access, vector: int, lanes: int, count: int) -> None:
+        self.moves, self.b = memory, memory.b
+        b = self.b
+        self.access, self.lanes, self.count = access, lanes, count
         self.stride = access.strides[vector]
         self.ty = MEMORY[access.dtype]
         self.memory = b.op(f"alloca [{count} x {vector_type(self.ty, lanes)}], align 64", "ptr")
@@ -58,21 +62,43 @@ class Tile:
         self.whole(pointer)
         b.jump(out)
         b.label(slow)
-        self.one_by_one(pointer, high, wide)
+        if self.moves.masks:
+            self.some(pointer, high, wide)
+        else:
+            self.one_by_one(pointer, high, wide)
         b.jump(out)
         b.label(out)
 
     def whole(self, pointer: Value) -> None:
-        b, lanes, align = self.b, self.lanes, BYTES[self.access.dtype]
-        whole = vector_type(self.ty, lanes)
+        whole, align = vector_type(self.ty, self.lanes), BYTES[self.access.dtype]
+        self.turned(pointer, lambda at, first, k: self.b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, self.lanes))
+
+    def some(self, pointer: Value, high: Value, wide: Value) -> None:
+        """At an edge: 0 beyond it."""
+        b, lanes = self.b, self.lanes
+
+        def bound(n: Value, most: int) -> Value:
+            return b.splat(b.convert("trunc", b.intrinsic("smin", n, const(most, "i64")), "i32"), lanes)
+
+        rest, rows = bound(high, self.count), bound(wide, lanes)
+        inside = {first: b.compare("ult", b.add(b.iota(lanes, "i32"), const(first, "i32")), rest) for first in range(0, self.count, lanes)}
+
+        def masked(at: Value, first: int, k: int) -> Value:
+            # Vectors that are all beyond the edge read from the first one: processors take long over addresses where no memory is.
+            at = b.select(b.compare("slt", const(k, "i64"), wide), at, pointer) if k else at
+            on = b.binary("and", inside[first], b.compare("ult", b.splat(const(k, "i32"), lanes), rows))
+            return self.moves.masked_load(at, on, self.ty, BYTES[self.access.dtype])
+
+        self.turned(pointer, masked)
+
+    def turned(self, pointer: Value, load: Callable[[Value, int, int], Value]) -> None:
+        """`load(address, point of the tiled dim, lane)` for each vector, transposed."""
+        b, lanes = self.b, self.lanes
         starts = [step(b, pointer, b.times(const(k, "i64"), self.stride), self.access) for k in range(lanes)]
         for first in range(0, self.count, lanes):
-            vectors = []
-            for start in starts:
-                at = step(b, start, const(first, "i64"), self.access)
-                vectors.append(b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, lanes))
+            vectors = [load(step(b, start, const(first, "i64"), self.access), first, k) for k, start in enumerate(starts)]
             for k, v in enumerate(turn(b, vectors)):
-                b.line(f"store {whole} {v.ref}, ptr {self.row(first + k).ref}, align {lanes * align}")
+                b.line(f"store {v.type} {v.ref}, ptr {self.row(first + k).ref}, align {lanes * BYTES[self.access.dtype]}")
 
     def one_by_one(self, pointer: Value, high: Value, wide: Value) -> None:
         b, align = self.b, BYTES[self.access.dtype]

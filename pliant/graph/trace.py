@@ -33,7 +33,12 @@ class Recorder(TorchDispatchMode):
         return False  # or PyTorch wraps the method, and imports TorchDynamo to do so
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return dispatch(self.trace(), func, args, kwargs or {})
+        trace = self.trace()
+        try:
+            return dispatch(trace, func, args, kwargs or {})
+        except Exception:
+            trace.failed_node = torch._C._current_autograd_node()
+            raise
 
 
 class Carry(torch.autograd.Function):
@@ -76,6 +81,7 @@ class Trace:
         self.next_unbacked = 0
         self.n_forward: int | None = None
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
+        self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)

@@ -57,6 +57,9 @@ LIMITS = (
 )
 
 
+#: How C++ code without symbolic sizes refuses them.
+SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
+
 NO_DERIVATIVE = "no derivative of "
 
 

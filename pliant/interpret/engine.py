@@ -15,7 +15,7 @@ from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, spelled, symnode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import NO_DERIVATIVE, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import capture as C
@@ -73,9 +73,6 @@ def internal_error(e: BaseException) -> bool:
     return isinstance(e, (CaptureFailed, UserError, ConstraintViolation))
 
 
-SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")  # how C++ code without symbolic sizes refuses
-
-
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
     if torch._C._len_torch_function_stack() and globalstate.user_modes():
@@ -96,8 +93,13 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
             del trace.ops[n:]
             with layout.framework():
                 kwargs = resizing.settled(args, kwargs) if fn is torch.nn.functional.interpolate else kwargs
-            with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
-                rec.out = out = fn(*args, **kwargs)
+            try:
+                with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
+                    rec.out = out = fn(*args, **kwargs)
+            except RuntimeError as again:
+                if any(text in str(again) for text in SYMBOLIC_REFUSED):
+                    raise Break("PL0011", str(again).splitlines()[0]) from again
+                raise
             return out
         if "SymInt" in str(e) and any(type(a) in (torch.SymInt, torch.SymFloat) for a in pytree.tree_leaves((args, kwargs))):
             del trace.ops[n:]  # an operator whose schema wants plain numbers
@@ -126,7 +128,7 @@ def check_derivatives(ops: list) -> None:
     for op in ops:
         name = op.target._schema.name.removeprefix("aten::")
         if NO_DERIVATIVE + name in vm.refused and any(isinstance(o, TracedTensor) and o.requires_grad for o in op.outs):
-            raise Break("PL0011", f"the derivative of {name} is not implemented")
+            raise Break("PL0011", f"the derivative of {name} is not implemented, or cannot be captured")
 
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:

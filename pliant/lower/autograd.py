@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.record import Op
-from pliant.graph.traced import NO_DERIVATIVE, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
@@ -125,20 +126,41 @@ class Plan:
         # eager's backward usually runs outside of autocast
         with trace.recording(), layout.framework(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
             tangents = [trace.tangent(h) for h in heads]
-            targets = [self.leaf(t) for t in self.wanted]
-            try:
-                grads: list[Any] = list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
-            except NotImplementedError as e:  # eager says so if ever gradients arrive: that operator is left to it
-                found = WITHOUT_DERIVATIVE.search(str(e))
-                if found is None:
-                    raise
-                raise Reconsider(self.name, str(e), NO_DERIVATIVE + found[1]) from e
+            grads = self.gradients(heads, [self.leaf(t) for t in self.wanted], tangents)
         if trace.n_forward is None:
             trace.n_forward = start
         same = self.same.copy()
         ops = views.without_repetition(trace.ops[start:], [], same)
         grads = [views.swap(g, same.tensors) for g in grads]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
+
+    def gradients(self, heads: list[Any], targets: list[Any], tangents: list[Any]) -> list[Any]:
+        """The autograd engine's gradients. An operator whose derivative cannot be recorded is left to eager: `Reconsider`."""
+        trace = self.trace
+        start = len(trace.ops)
+        trace.failed_node = None
+        try:
+            try:
+                return list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+            except RuntimeError as e:
+                if not any(text in str(e) for text in SYMBOLIC_REFUSED):
+                    raise
+            del trace.ops[start:]  # PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned
+            with enable_python_dispatcher(), layout.framework(last_try=True):
+                return list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+        except (RuntimeError, Untraceable) as e:
+            found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
+            name = found[1] if found is not None else self.forward_of(trace.failed_node, start)
+            if name is None:
+                raise
+            raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
+
+    def forward_of(self, node: Any, end: int) -> str | None:
+        """The name of the operator that has this node of the autograd graph."""
+        for op in self.trace.ops[:end] if node is not None else ():
+            if any([type(o) is TracedTensor and o.grad_fn is node for o in op.outs]):
+                return op.target._schema.name.removeprefix("aten::")
+        return None
 
     def with_reads(self, b: Backward) -> Backward:
         """Fill in what the backward part reads. A view of something that is kept anyway is not kept, but made again."""

@@ -252,6 +252,23 @@ def functional_transforms(x):
     return torch.func.grad(f)(x.detach()), torch.func.vmap(lambda r: r * 2)(x), torch.func.jvp(f, (x.detach(),), (torch.ones_like(x),))[1]
 
 
+@program(*PAIRS, grad=True, breaks=0)
+def derivatives_that_ask_for_integers(x, y):
+    z = torch.complex(x, y)
+    return torch.sgn(z), torch.masked_select(z, x > 0)
+
+
+@program(*PAIRS, grad=True)
+def derivatives_that_cannot_be_captured(x, y):
+    z = x * 2
+    return z.index_fill(0, torch.tensor([0, 1]), y.mean()) + y
+
+
+@program(*PAIRS)
+def operators_that_ask_for_integers(x, y):
+    return torch.cov(x * 2) + 1, torch.combinations(y.sum(1), 2)
+
+
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)
 def test_program(case):
     case.run()

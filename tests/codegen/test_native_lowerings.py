@@ -33,6 +33,28 @@ FORWARD: dict[str, tuple[Callable, tuple]] = {
     "flip of a view": (lambda x: x[:, 2:].t().flip(0) * 2, (normal(17, 33),)),
     "roll": (lambda x: (x.roll(3, 0), x.roll(-1, 1) + 1, x.roll(100, 1), x.roll(0, 0)), (normal(17, 33),)),
     "repeat": (lambda x: (x.repeat(2, 3), x.repeat(2, 1, 1) * 2, (x + 1).repeat(1, 2)), (normal(5, 7),)),
+    "concatenated while computed": (
+        lambda x, r, c: (torch.cat((x * r, (x + c).relu(), -x), 1), torch.cat((x * 2 + c, r - x), 0), torch.cat((c * 2, x), 1) * 2),
+        (normal(9, 37), normal(37), normal(9, 1)),
+    ),
+    "concatenated and kept": (lambda x: (lambda y: (torch.cat((y, y + 1, x), 1), y, torch.cat((-y, x), 0)))(x.exp()), (normal(9, 37),)),
+    "concatenated, then overwritten": (
+        lambda x: (lambda y: (lambda z: (z, y.add_(1)))(torch.cat((y, x + 1), 1)))(x * 2), (normal(9, 37),)
+    ),
+    "concatenated numbers": (lambda x: (torch.cat((x > 0, x.isnan()), 0), torch.cat((x.int() * 3, x.int()), 1)), (normal(9, 37),)),
+    "stacked while computed": (
+        lambda x, r: (torch.stack((x * r, r - x), -1), torch.stack((x, x * 2, -x), 1), torch.stack((x.exp(), x, x, x * 2), -1) + 1),
+        (normal(9, 37), normal(37)),
+    ),
+    "padded while computed": (
+        lambda x, r, c: (F.pad(x * r + c, (1, 2, 2, 1), value=3.0), F.pad(x.exp(), (-1, 2)), F.pad(x.abs().log(), (0, 0, 3, 0)) * 2),
+        (normal(9, 37), normal(37), normal(9, 1)),
+    ),
+    "rotated halves": (
+        lambda x, r: tuple(y * r + torch.cat((-y[:, 5:], y[:, :5]), -1) * r for y in (x, x.bfloat16(), x.half(), x.double())),
+        (normal(70, 10), normal(10)),
+    ),
+    "rotated pairs": (lambda x: torch.stack((-x[:, 1::2], x[:, ::2]), -1).flatten(-2) * 2 + x, (normal(9, 74),)),
     "shifts": (
         lambda x, n: (x << n, x >> n, x.to(torch.int32) << n.to(torch.int32), x.to(torch.uint8) >> n.to(torch.uint8)),
         (torch.tensor([1, -1, 5, -70, 255, 3, -8, 9]), torch.tensor([0, 63, 2, 64, 8, 100, 1, 31])),

@@ -60,6 +60,19 @@ def test_rounding_of_every_kind_of_number(to):
     assert code == 0 and same(out, to_bf16(x))
 
 
+@pytest.mark.parametrize("factor", [2.0, -16.0, 0.5, 3.0])
+def test_products_of_every_bit_pattern(to, factor):
+    """Doubling needs no rounding; halving does, of the smallest numbers."""
+    x = every_bf16()
+    product = rounded(op("mul", cast(load(0, (1,)), "f32"), Node("const", (), "f32", (factor,))))
+    kernel = Kernel("times", ("n",), 0, [Buffer("bf16", False), Buffer("bf16", True)],
+                    [Store(1, (1,), 0, cast(op("neg", product), "bf16"))], ("n",))  # fmt: skip
+    (address,) = cpu.compile_kernels([kernel])
+    code, (_, got) = call(address, kernel, [x, np.zeros_like(x)], {"n": x.size})
+    with np.errstate(all="ignore"):
+        assert code == 0 and same(got, reference(kernel, [x, np.zeros_like(x)], {"n": x.size})[-1])
+
+
 def test_every_bit_pattern_passes_through_arithmetic(to):
     x = every_bf16()
     y = np.random.default_rng(0).permutation(x)

@@ -83,12 +83,19 @@ def fit_bf16(nodes: list[Node]) -> set[int]:
             fits = n.args[0].dtype in ("bf16", "bool", "u8", "i8")
         elif n.op == "const":
             fits = isinstance(n.attrs[0], (int, float)) and as_bf16(float(n.attrs[0])) == n.attrs[0]
+        elif n.op == "mul" and n.dtype == "f32" and any(doubles(a) for a in n.args):
+            fits = all(id(a) in out for a in n.args)
         else:
             fits = n.op == "where" or n.op in EXACT
             fits = fits and all(id(a) in out for a in (n.args[1:] if n.op == "where" else n.args))
         if fits:
             out.add(id(n))
     return out
+
+
+def doubles(n: Node) -> bool:
+    """Is it a power of two that takes no bits off any number? (Halving does, from the smallest.)"""
+    return n.op == "const" and isinstance(n.attrs[0], (int, float)) and abs(n.attrs[0]) in (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 FOREIGN = frozenset(("fmod", "remainder", "floordiv", "bitcast"))

@@ -56,47 +56,50 @@ class Tile:
         """From `pointer`, the first element: `high` points of the tiled dim, `wide` of the vector dim."""
         b = self.b
         full = b.binary("and", b.compare("sge", high, const(self.count, "i64")), b.compare("sge", wide, const(self.lanes, "i64")))
+        if self.moves.masks:
+            some = self.edge(pointer, high, wide)
+            self.turned(pointer, lambda ats, first: b.either(full, lambda: self.plain(ats), lambda: some(ats, first)))
+            return
         fast, slow, out = b.fresh("tile.f"), b.fresh("tile.s"), b.fresh("tile.x")
         b.branch(full, fast, slow)
         b.label(fast)
-        self.whole(pointer)
+        self.turned(pointer, lambda ats, first: self.plain(ats))
         b.jump(out)
         b.label(slow)
-        if self.moves.masks:
-            self.some(pointer, high, wide)
-        else:
-            self.one_by_one(pointer, high, wide)
+        self.one_by_one(pointer, high, wide)
         b.jump(out)
         b.label(out)
 
-    def whole(self, pointer: Value) -> None:
+    def plain(self, ats: list[Value]) -> list[Value]:
         whole, align = vector_type(self.ty, self.lanes), BYTES[self.access.dtype]
-        self.turned(pointer, lambda at, first, k: self.b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, self.lanes))
+        return [self.b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, self.lanes) for at in ats]
 
-    def some(self, pointer: Value, high: Value, wide: Value) -> None:
-        """At an edge: 0 beyond it."""
+    def edge(self, pointer: Value, high: Value, wide: Value) -> Callable[[list[Value], int], list[Value]]:
+        """Loads vectors of which some lanes or all lie beyond the end: 0 there."""
         b, lanes = self.b, self.lanes
 
         def bound(n: Value, most: int) -> Value:
             return b.splat(b.convert("trunc", b.intrinsic("smin", n, const(most, "i64")), "i32"), lanes)
 
-        rest, rows = bound(high, self.count), bound(wide, lanes)
-        inside = {first: b.compare("ult", b.add(b.iota(lanes, "i32"), const(first, "i32")), rest) for first in range(0, self.count, lanes)}
+        def load(ats: list[Value], first: int) -> list[Value]:
+            rows = bound(wide, lanes)
+            inside = b.compare("ult", b.add(b.iota(lanes, "i32"), const(first, "i32")), bound(high, self.count))
+            out = []
+            for k, at in enumerate(ats):
+                # Vectors that are all beyond the edge read from the first one: processors take long over addresses where no memory is.
+                at = b.select(b.compare("slt", const(k, "i64"), wide), at, pointer) if k else at
+                on = b.binary("and", inside, b.compare("ult", b.splat(const(k, "i32"), lanes), rows))
+                out.append(self.moves.masked_load(at, on, self.ty, BYTES[self.access.dtype]))
+            return out
 
-        def masked(at: Value, first: int, k: int) -> Value:
-            # Vectors that are all beyond the edge read from the first one: processors take long over addresses where no memory is.
-            at = b.select(b.compare("slt", const(k, "i64"), wide), at, pointer) if k else at
-            on = b.binary("and", inside[first], b.compare("ult", b.splat(const(k, "i32"), lanes), rows))
-            return self.moves.masked_load(at, on, self.ty, BYTES[self.access.dtype])
+        return load
 
-        self.turned(pointer, masked)
-
-    def turned(self, pointer: Value, load: Callable[[Value, int, int], Value]) -> None:
-        """`load(address, point of the tiled dim, lane)` for each vector, transposed."""
+    def turned(self, pointer: Value, load: Callable[[list[Value], int], list[Value]]) -> None:
+        """`load(addresses, point of the tiled dim)` for each group of vectors, transposed."""
         b, lanes = self.b, self.lanes
         starts = [step(b, pointer, b.times(const(k, "i64"), self.stride), self.access) for k in range(lanes)]
         for first in range(0, self.count, lanes):
-            vectors = [load(step(b, start, const(first, "i64"), self.access), first, k) for k, start in enumerate(starts)]
+            vectors = load([step(b, start, const(first, "i64"), self.access) for start in starts], first)
             for k, v in enumerate(turn(b, vectors)):
                 b.line(f"store {v.type} {v.ref}, ptr {self.row(first + k).ref}, align {lanes * BYTES[self.access.dtype]}")
 

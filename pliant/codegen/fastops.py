@@ -143,6 +143,10 @@ class _Probe(TorchDispatchMode):
         super().__init__()
         self.seen: tuple | None = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or PyTorch wraps the method, and imports TorchDynamo (and sympy) to do so: half a second
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.seen = (func, args, kwargs or {})
         raise _Stop

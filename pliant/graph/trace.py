@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,15 @@ class Recorder(TorchDispatchMode):
         except Exception:
             trace.failed_node = torch._C._current_autograd_node()
             raise
+
+
+def engine_gradients(heads: Sequence[Any], targets: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """The autograd engine's gradients of `heads` with respect to `targets`, None where there is no path; the tape is kept.
+
+    `torch.autograd.grad` first compares shapes, for which it imports sympy (half a second, once); tangents have their head's shape.
+    """
+    run = torch.autograd.Variable._execution_engine.run_backward
+    return run(tuple(heads), tuple(tangents), True, False, tuple(targets), allow_unreachable=True, accumulate_grad=False)
 
 
 class Carry(torch.autograd.Function):
@@ -164,7 +173,7 @@ class Trace:
             tangents = [self.tangent(o) for o in heads]
             targets = [self.leaves.get(i.vid, i) for i in inputs]
             wanted = [t for t in targets if t.requires_grad]
-            found = iter(torch.autograd.grad(heads, wanted, tangents, allow_unused=True) if heads and wanted else ())
+            found = iter(engine_gradients(heads, wanted, tangents) if heads and wanted else ())
             grads = [next(found, None) if t.requires_grad else None for t in targets]
         return tangents, grads
 

@@ -15,6 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.record import Op
+from pliant.graph.trace import engine_gradients
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
@@ -141,13 +142,13 @@ class Plan:
         trace.failed_node = None
         try:
             try:
-                return list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+                return list(engine_gradients(heads, targets, tangents))
             except RuntimeError as e:
                 if not any(text in str(e) for text in SYMBOLIC_REFUSED):
                     raise
             del trace.ops[start:]  # PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned
             with enable_python_dispatcher(), layout.framework(last_try=True):
-                return list(torch.autograd.grad(heads, targets, tangents, retain_graph=True, allow_unused=True))
+                return list(engine_gradients(heads, targets, tangents))
         except (RuntimeError, Untraceable) as e:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             name = found[1] if found is not None else self.forward_of(trace.failed_node, start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,8 +59,14 @@ def randint(trace: Any, *args: Any, dtype: Any = torch.int64, layout: Any = None
 
 @rule("arange", "arange.start", "arange.start_step")
 def arange(trace: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-    """Of ints with step 1: `end - start` elements. Everything else is left to PyTorch."""
+    """Of ints with step 1, or of numbers that are all known. Everything else is left to PyTorch."""
     start, end, step = (0, args[0], 1) if len(args) == 1 else (args[0], args[1], args[2] if len(args) > 2 else 1)
+    kinds = {type(start), type(end), type(step)}
+    if kinds <= {int, float} and (float in kinds or step != 1) and not unusual(layout) and not pin_memory:
+        if not step or not -(2**53) < (n := (end - start) / step) < 2**53 or n < 0:
+            return NotImplemented
+        of = torch.get_default_dtype() if float in kinds else torch.int64
+        return new(trace, (math.ceil(n),), dtype or of, default_device(device))
     if unusual(layout) or pin_memory or type(start) is not int or type(step) is not int or step != 1:
         return NotImplemented
     if type(end) is int:
@@ -68,6 +75,20 @@ def arange(trace: Any, *args: Any, dtype: Any = None, layout: Any = None, device
     elif type(end) is not torch.SymInt or start != 0 or not end.node.scope.known_true(end.node.expr >= 0):
         return NotImplemented
     return new(trace, (end - start,), dtype or torch.int64, default_device(device))
+
+
+@rule("linspace")
+def linspace(
+    trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    if unusual(layout) or pin_memory or type(steps) is not int or steps < 0 or complex in (type(start), type(end)):
+        return NotImplemented
+    return new(trace, (steps,), dtype or torch.get_default_dtype(), default_device(device))
+
+
+@rule("eye", "eye.m")
+def eye(trace: Any, n: Any, m: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    return from_size(trace, (n, n if m is None else m), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
 # in the likeness of a tensor --------------------------------------------------------------------------------

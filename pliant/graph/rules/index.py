@@ -200,6 +200,12 @@ add(put_, "index_put_", "_index_put_impl_")
 add(as_first, "flip", "index_fill.int_Scalar", "select_scatter", "slice_scatter")
 
 
+@rule("slice_backward", "select_backward", "diagonal_backward")
+def of_a_view(trace: Any, grad: TracedTensor, input_sizes: Any, *where: Any) -> Any:
+    """Zeros, with the gradient where the view was."""
+    return new(trace, tuple(input_sizes), grad.dtype, grad.device)
+
+
 @rule("index_copy")
 def index_copy(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor) -> Any:
     return as_first(trace, x) if fits_rows(trace, x, dim, index, source) else NotImplemented

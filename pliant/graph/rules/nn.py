@@ -191,6 +191,29 @@ def avg_pool2d(
     return new(trace, sizes, x.dtype, x.device) if sizes is not None else NotImplemented
 
 
+@rule("_adaptive_avg_pool2d")
+def adaptive_avg_pool2d(trace: Any, x: TracedTensor, output_size: list) -> Any:
+    n = len(x.sizes) - 2
+    if n not in (1, 2) or not x.dense or x.dtype not in WHOLE_FLOATS or len(output_size) != 2:
+        return NotImplemented
+    if any([type(s) is not int or s < 1 for s in x.sizes[-2:]]) or any([type(s) is not int or s < 0 for s in output_size]):
+        return NotImplemented
+    return new(trace, (*x.sizes[:n], *output_size), x.dtype, x.device)
+
+
+@rule("constant_pad_nd")
+def constant_pad(trace: Any, x: TracedTensor, pad: list, value: Any = 0) -> Any:
+    """Wider by constant numbers; what cuts is left to PyTorch, which checks what remains."""
+    n = len(x.sizes)
+    if not x.dense or len(pad) % 2 or len(pad) > 2 * n or any([type(p) is not int or p < 0 for p in pad]):
+        return NotImplemented
+    sizes = list(x.sizes)
+    for i in range(0, len(pad), 2):
+        if pad[i] + pad[i + 1]:
+            sizes[n - 1 - i // 2] += pad[i] + pad[i + 1]
+    return new(trace, tuple(sizes), x.dtype, x.device)
+
+
 # losses ------------------------------------------------------------------------------------------------------------
 @rule("nll_loss_forward")
 def nll_loss(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any, reduction: int, ignore_index: int) -> Any:

@@ -94,29 +94,30 @@ def truth(dtype: torch.dtype) -> Any:
 
 UNARY: dict[Dtype, str] = {
     same_number: "abs neg relu sign floor ceil round trunc",
-    same_float: "silu gelu hardtanh hardswish hardsigmoid leaky_relu elu mish softplus frac",
+    same_float: "silu gelu hardtanh hardswish hardsigmoid leaky_relu elu celu mish softplus frac hardshrink softshrink",
     same_integral: "bitwise_not",
     to_float: (
         "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
-        " erf erfc erfinv sigmoid reciprocal lgamma digamma"
+        " erf erfc erfinv sigmoid reciprocal lgamma digamma deg2rad rad2deg sinc logit special_entr special_log_ndtr"
     ),
-    truth: "logical_not isinf isnan signbit",
+    truth: "logical_not isinf isnan isposinf isneginf signbit",
 }
 
 BINARY: dict[Dtype, str] = {
-    any_type: "add.Tensor mul.Tensor",
-    same_number: "sub.Tensor remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
+    any_type: "add.Tensor mul.Tensor add.Scalar mul.Scalar",
+    same_number: "sub.Tensor sub.Scalar remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
     no_complex: "maximum minimum fmax fmin",
     same_integral: " ".join(
         f"bitwise_{n}.{o}" for n in ("and", "or", "xor", "left_shift", "right_shift") for o in ("Tensor", "Tensor_Scalar", "Scalar")
     ),
-    to_float: "div.Tensor atan2 xlogy.Tensor true_divide.Tensor",
+    to_float: "div.Tensor div.Scalar copysign.Tensor copysign.Scalar atan2 xlogy.Tensor true_divide.Tensor",
     truth: " ".join(
         [*(f"{n}.{o}" for n in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), "logical_and logical_or logical_xor"]
     ),
     same_float: (
         "gelu_backward silu_backward sigmoid_backward tanh_backward leaky_relu_backward hardtanh_backward hardswish_backward"
-        " hardsigmoid_backward softplus_backward mish_backward logaddexp hardshrink_backward softshrink_backward"
+        " hardsigmoid_backward softplus_backward mish_backward logaddexp logaddexp2 hypot"
+        " hardshrink_backward softshrink_backward _prelu_kernel"
     ),
 }
 
@@ -132,9 +133,9 @@ IN_PLACE: dict[tuple[int, Dtype], str] = {
         "silu_ gelu_ hardtanh_ hardswish_ hardsigmoid_ leaky_relu_ elu_ exp_ log_ sqrt_ rsqrt_ sin_ cos_ tanh_ sigmoid_ reciprocal_ erf_"
     ),
     (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to",
-    (2, any_type): "add_.Tensor mul_.Tensor",
-    (2, same_number): "sub_.Tensor remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
-    (2, to_float): "div_.Tensor",
+    (2, any_type): "add_.Tensor mul_.Tensor add_.Scalar mul_.Scalar",
+    (2, same_number): "sub_.Tensor sub_.Scalar remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
+    (2, to_float): "div_.Tensor div_.Scalar",
     (2, same_integral): "bitwise_and_.Tensor bitwise_or_.Tensor bitwise_xor_.Tensor",
     (3, any_type): "addcmul_ addcdiv_",
 }
@@ -222,6 +223,28 @@ def into_first(trace: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
+def loss(arity: int) -> Callable[..., Any]:
+    """Pointwise over `arity` tensors, some perhaps None, then reduced to one number unless `reduction` is 0."""
+
+    def rule(trace: Any, *args: Any) -> Any:
+        tensors = [o for o in args[:arity] if o is not None]
+        reduction = args[arity] if len(args) > arity else 1
+        dtypes = {t.dtype for t in tensors}
+        if len(dtypes) != 1 or category(tensors[0].dtype) != 2:
+            return NotImplemented
+        out = lay_out(trace, tensors, False, tensors[0].dtype)
+        return out if out is NotImplemented or reduction == 0 else new(trace, (), out.dtype, out.device)
+
+    return rule
+
+
+def elu_backward(trace: Any, grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any) -> Any:
+    return lay_out(trace, [grad, x], False, x.dtype) if grad.dtype is x.dtype and category(x.dtype) == 2 else NotImplemented
+
+
+add(loss(2), "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
+add(loss(4), "binary_cross_entropy_with_logits")
+add(elu_backward, "elu_backward")
 add(where, "where.self")
 add(threshold_backward, "threshold_backward")
 add(clamp, "clamp", "clamp.Tensor", "clamp_max.Tensor", "clamp_min", "clamp_min.Tensor")

@@ -106,6 +106,12 @@ add(spread(1), "var.correction", "std.correction")
 add(spread(2), "var_mean.correction", "std_mean.correction")
 
 
+@rule("logsumexp")
+def logsumexp(trace: Any, x: TracedTensor, dim: Any, keepdim: bool = False) -> Any:
+    sizes = reduced(x, dim, keepdim)
+    return new(trace, sizes, x.dtype, x.device) if sizes is not None and category(x.dtype) == 2 else NotImplemented
+
+
 @rule("linalg_vector_norm")
 def vector_norm(trace: Any, x: TracedTensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     sizes = reduced(x, dim, keepdim)
@@ -123,6 +129,12 @@ def scan(trace: Any, x: TracedTensor, dim: int, *, dtype: Any = None) -> Any:
 @rule("_softmax", "_log_softmax")
 def softmax(trace: Any, x: TracedTensor, dim: int, half_to_float: bool) -> Any:
     ok = wrap(dim, len(x.sizes)) is not None and category(x.dtype) == 2 and not half_to_float
+    return new(trace, x.sizes, x.dtype, x.device) if ok else NotImplemented
+
+
+@rule("_safe_softmax")
+def safe_softmax(trace: Any, x: TracedTensor, dim: int, dtype: Any = None) -> Any:
+    ok = dtype in (None, x.dtype) and wrap(dim, len(x.sizes)) is not None and category(x.dtype) == 2
     return new(trace, x.sizes, x.dtype, x.device) if ok else NotImplemented
 
 

@@ -1,0 +1,42 @@
+"""What a process loads for its first compiled call: neither TorchDynamo nor sympy, which take half a second and more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+import torch
+import pliant
+
+heavy = ("torch._dynamo", "torch._inductor", "sympy", "torch.fx.experimental.symbolic_shapes")
+assert not [m for m in heavy if m in sys.modules], "PyTorch itself loads them: this test has lost its sense"
+backend = sys.argv[1]
+
+def told(what):
+    found = [m for m in heavy if m in sys.modules]
+    assert not found, f"{what} loads {found}"
+
+with torch.no_grad():
+    pliant.compile(lambda x: (x.transpose(0, 1) @ x + 1).softmax(-1), backend=backend, strict=True)(torch.ones(4, 4))
+told("inference")
+layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.GELU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+net = pliant.compile(torch.nn.Sequential(*layers, torch.nn.Linear(8, 5)), backend=backend, strict=True)
+torch.nn.functional.cross_entropy(net(torch.randn(3, 3, 8, 8)), torch.tensor([0, 1, 2])).backward()
+told("training")
+pliant.compile(lambda x: (x[x > 0].sum(), torch.zeros(int((x > 0).sum().item()))), backend=backend, strict=True)(torch.randn(9))
+told("data-dependent sizes")
+block = pliant.compile(torch.nn.TransformerEncoderLayer(16, 2, batch_first=True), backend=backend, strict=True)
+block(torch.randn(2, 5, 16)).sum().backward()
+told("a transformer block")
+assert pliant.stats()["captures"] >= 4
+"""
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_nothing_heavy_is_loaded(backend):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, backend], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -6,8 +6,9 @@ choose the overload from the arguments. So a binding is used only after a *probe
 these very types, it dispatches first of all to the wanted overload with the wanted arguments. Probes run no kernel
 (a dispatch mode records the call and aborts it), cost some 20 µs, and are remembered per overload and argument types.
 
-What is looked up, in this order: a row of `FORMS` (operators and methods that need their own spelling), then the
-overload's base name in each of `NAMESPACES`, then `torch.ops` itself, which is always right.
+For the commonest calls the spelling is known beforehand (`spellings.py`). What is tried otherwise, in this order: a row of
+`FORMS` (operators and methods that need their own spelling), then the overload's base name in each of `NAMESPACES`,
+then `torch.ops` itself, which is always right.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from pliant.codegen import spellings
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("", torch._C._VariableFunctions),
@@ -331,6 +334,12 @@ def lookup(target: Any, args: tuple | list, kwargs: dict) -> Call:
 
 
 def _choose(target: Any, args: list, kwargs: dict) -> Call:
+    if spellings.is_known(target, args, kwargs):
+        return next(_candidates(target))[0]
+    return _try(target, args, kwargs)
+
+
+def _try(target: Any, args: list, kwargs: dict) -> Call:
     name = f"{target._schema.name}.{target._schema.overload_name}"
     if name in EQUIVALENT and len(args) == 2 and not kwargs:
         call = lookup(EQUIVALENT[name], args, kwargs)

@@ -239,5 +239,5 @@ ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
 def can_break_at(code: Any, offset: int) -> bool:
     """Whether the instruction of `code` at byte `offset` can be left to CPython."""
     d = decode(code)
-    i = d.index_at.get(offset)
-    return i is not None and d.names[i] in ACTIONS
+    i = d.index(offset)
+    return i < len(d.names) and d.names[i] in ACTIONS

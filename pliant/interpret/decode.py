@@ -17,6 +17,7 @@ from typing import Any
 
 from pliant.guards.guard import Site
 from pliant.interpret.capture import UNSET
+from pliant.native import decode_units
 
 BINARY = (
     operator.add, operator.and_, operator.floordiv, operator.lshift, operator.matmul, operator.mul, operator.mod,
@@ -61,10 +62,13 @@ class Decoded:
     ncells: int
     template: list
     is_generator: bool
-    index_at: dict[int, int]  # byte offset -> instruction index (EXTENDED_ARG prefixes included)
     loop_headers: set[int]  # targets of backward jumps, instruction indexes
     sites: dict[int, Site] = field(default_factory=dict, repr=False)
     spans: tuple[list[int], list[int]] | None = field(default=None, repr=False)  # where a line begins, and its number; made on demand
+
+    def index(self, offset: int) -> int:
+        """The instruction that begins at this byte offset, or whose EXTENDED_ARG prefix does; past the end, their number."""
+        return bisect.bisect_left(self.offsets, offset)
 
     def site(self, i: int) -> Site:
         """The place of instruction `i`, whoever called this code."""
@@ -97,76 +101,33 @@ def decode(code: CodeType) -> Decoded:
     return d
 
 
+GLOBAL, JUMP, BACK, ITSELF, NONE, PLAIN = -1, -2, -3, -4, -5, -6  # as native/decode.cpp has them; not negative: the number of a pool
+WAYS = {"LOAD_CONST": 1, "KW_NAMES": 1, "LOAD_GLOBAL": GLOBAL, "BINARY_OP": 2, "COMPARE_OP": 3} | dict.fromkeys(NAMES, 0)
+
+
 @functools.cache
-def rows() -> list[tuple[Callable, str, str, int]]:
+def rows() -> tuple[tuple[Callable, str, int, int], ...]:
     """For each opcode number: its handler, its name, how its operand is resolved, and how many code units with its caches it takes."""
-    unknown = HANDLERS["<unknown>"]
-    ways = {"LOAD_CONST": "const", "KW_NAMES": "const", "LOAD_GLOBAL": "global", "BINARY_OP": "binary", "COMPARE_OP": "compare"}
     out = []
     for number, name in enumerate(dis.opname):
-        way = "none" if number < dis.HAVE_ARGUMENT else "name" if name in NAMES else ways.get(name, "plain")
+        way = NONE if number < dis.HAVE_ARGUMENT else WAYS.get(name, PLAIN)
         if name in JUMPS:
-            way = "back" if "BACKWARD" in name else "jump"
+            way = BACK if "BACKWARD" in name else JUMP
         if name not in HANDLERS:
-            way = "unknown"
-        out.append((HANDLERS.get(name, unknown), name, way, 1 + CACHES[number]))
-    return out
+            way = ITSELF
+        out.append((HANDLERS.get(name, HANDLERS["<unknown>"]), name, way, 1 + CACHES[number]))
+    return tuple(out)
 
 
 def _decode(code: CodeType) -> Decoded:
-    consts, attributes, raw = code.co_consts, code.co_names, code.co_code
-    index_at: dict[int, int] = {}
-    offsets: list[int] = []
-    names: list[str] = []
-    ins: list[tuple[Callable, Any]] = []
-    jumps: list[tuple[int, int]] = []  # (instruction, target's offset)
-    loop_headers: set[int] = set()
-    table_of = rows()
-    end, at, high = len(raw), 0, 0
-    while at < end:
-        number = raw[at]
-        index_at[at] = len(ins)
-        operand: Any = raw[at + 1] | high
-        if number == dis.EXTENDED_ARG:
-            high = operand << 8
-            at += 2
-            continue
-        high = 0
-        handler, name, way, units = table_of[number]
-        if way == "name":
-            operand = attributes[operand]
-        elif way == "const":
-            operand = consts[operand]
-        elif way == "global":
-            operand = (attributes[operand >> 1], operand & 1)
-        elif way == "jump" or way == "back":
-            jumps.append((len(ins), at + 2 + 2 * operand if way == "jump" else at + 2 - 2 * operand))
-        elif way == "none":
-            operand = None
-        elif way == "binary":
-            operand = BINARY[operand]
-        elif way == "compare":
-            operand = COMPARE[operand]
-        elif way == "unknown":
-            operand = name
-        offsets.append(at)
-        names.append(name)
-        ins.append((handler, operand))
-        at += 2 * units
-    for i, target in jumps:
-        to = index_at[target]
-        ins[i] = (ins[i][0], to)
-        if table_of[raw[offsets[i]]][2] == "back":
-            loop_headers.add(to)
-    end = len(ins)
-    table = []
-    for e in dis._parse_exception_table(code):
-        start = index_at[e.start]
-        stop = index_at.get(e.end, end)
-        table.append((start, stop, index_at[e.target], e.depth, e.lasti))
+    pools = (code.co_names, code.co_consts, BINARY, COMPARE)
+    ins, names, offsets, loop_headers = decode_units(code.co_code, rows(), pools, dis.EXTENDED_ARG)
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
-    return Decoded(
-        code, ins, names, offsets, table, n, len(code.co_freevars),
-        len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), index_at, loop_headers,
+    d = Decoded(
+        code, ins, names, offsets, [], n, len(code.co_freevars),
+        len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), loop_headers,
     )  # fmt: skip
+    if code.co_exceptiontable:
+        d.table = [(d.index(e.start), d.index(e.end), d.index(e.target), e.depth, e.lasti) for e in dis._parse_exception_table(code)]
+    return d

@@ -325,14 +325,14 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
         else:
             fast[slot] = Lazy(v, src)
     f = Frame(d, fn, fast, fn.__globals__)
-    f.pc = d.index_at[start.offset]
+    f.pc = d.index(start.offset)
     if start.loops:
-        f.loop_header = d.index_at[start.loops[-1]]
+        f.loop_header = d.index(start.loops[-1])
     for s in start.stack:
         if s is C.NULL:
             f.stack.append(C.NULL)
         elif isinstance(s, C.LastI):
-            f.stack.append(d.index_at[s.value * 2])
+            f.stack.append(d.index(s.value * 2))
         else:
             f.stack.append(vm.world.locate(state[s], root.index(s)))
     if start.handling is not None:

@@ -10,6 +10,7 @@ Names (all of `pliant.native._core`):
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
   `gemm_function(...)`, `attention_function(...)`: their products;
+- `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`interpret/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
@@ -49,6 +50,7 @@ from pliant.native._core import (
     call_in_mode,
     clear,
     counters,
+    decode_units,
     entries,
     gemm_function,
     get_flags,
@@ -73,7 +75,8 @@ from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Again", "Entry", "EntryPoint", "FAST_STATE",
     "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
-    "attention_function", "call_captured", "call_in_mode", "clear", "counters", "entries", "gemm_function", "get_flags", "get_mode",
+    "attention_function", "call_captured", "call_in_mode", "clear", "counters", "decode_units", "entries", "gemm_function",
+    "get_flags", "get_mode",
     "global_state",
     "hook_installed",
     "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",

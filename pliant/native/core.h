@@ -65,6 +65,7 @@ int pl_hook_init(PyObject *module);
 int pl_launch_init(PyObject *module);
 int pl_arena_init(PyObject *module);
 int pl_gemm_init(PyObject *module);
+int pl_decode_init(PyObject *module);
 int pl_attention_init(PyObject *module);
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from pliant.codegen import fastops
+from pliant.codegen import fastops, spellings
 
 aten = torch.ops.aten
 
@@ -174,6 +174,44 @@ def test_call(case):
         torch.testing.assert_close(got, want)
     else:
         assert_same(got, want)
+
+
+STAND_INS = {"b": True, "i": 1, "f": 1.5, "s": "tanh", "-": None, "d": torch.float64, "D": torch.device("cpu")}
+FORMATS = {str(f): f for f in (torch.contiguous_format, torch.channels_last, torch.preserve_format, torch.strided)}
+
+
+def arguments(row, dtype):
+    """Arguments of the kinds that a row of `spellings.ROWS` tells."""
+
+    def one(text):
+        if text.startswith("["):
+            letters = text[1:-2] or ""
+            return [one(x) for x in (letters * 2)[: int(text[-1])]]
+        if text in "Tt":
+            return torch.zeros([2, 3] if text == "T" else [], dtype=dtype)
+        return STAND_INS[text] if text in STAND_INS else FORMATS[text]
+
+    args, kwargs = [], {}
+    for text in row.split():
+        name, equals, kind = text.partition("=")
+        if equals:
+            kwargs[name] = one(kind)
+        else:
+            args.append(one(text))
+    return args, kwargs
+
+
+@pytest.mark.skipif(not torch.__version__.startswith(spellings.TORCH), reason="known of another PyTorch")
+@pytest.mark.parametrize("name", spellings.ROWS)
+def test_what_is_known_is_what_trying_finds(name):
+    target = getattr(aten, name.partition(".")[0])
+    target = getattr(target, name.partition(".")[2] or "default")
+    for row in spellings.ROWS[name].split(" | "):
+        for dtype in (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64):
+            args, kwargs = arguments(row, dtype)
+            assert spellings.is_known(target, args, kwargs)
+            found, first = fastops._try(target, args, kwargs), next(fastops._candidates(target))[0]
+            assert (found.render, found.name, found.trim, found.fast) == (first.render, first.name, first.trim, True), (row, dtype)
 
 
 def test_a_decomposition_is_not_mistaken_for_the_operator():

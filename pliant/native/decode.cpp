@@ -1,0 +1,95 @@
+// Bytecode to (handler, operand) pairs: the loop over code units of `interpret/decode.py`, which says what each opcode's row means.
+#include "core.h"
+#include <vector>
+
+namespace pliant {
+
+// How an operand is resolved; what is not negative is the number of the pool that it indexes.
+enum Way : long { Global = -1, Jump = -2, Back = -3, Itself = -4, None_ = -5, Plain = -6 };
+
+static PyObject *item(PyObject *pool, long at) {
+    if (!PyTuple_Check(pool) || at < 0 || at >= PyTuple_GET_SIZE(pool)) {
+        PyErr_SetString(PyExc_ValueError, "an operand indexes beyond its pool");
+        return nullptr;
+    }
+    return Py_NewRef(PyTuple_GET_ITEM(pool, at));
+}
+
+static PyObject *operand(long way, long arg, PyObject *pools, PyObject *name) {
+    if (way >= 0) {
+        PyObject *pool = way < PyTuple_GET_SIZE(pools) ? PyTuple_GET_ITEM(pools, way) : nullptr;
+        return pool ? item(pool, arg) : (PyErr_SetString(PyExc_ValueError, "no such pool"), nullptr);
+    }
+    if (way == Global) { // (name, whether NULL is pushed below it)
+        PyObject *n = item(PyTuple_GET_ITEM(pools, 0), arg >> 1);
+        return n ? Py_BuildValue("(Nl)", n, arg & 1) : nullptr;
+    }
+    if (way == Itself) return Py_NewRef(name);
+    if (way == None_) return Py_NewRef(Py_None);
+    return PyLong_FromLong(arg);
+}
+
+// decode_units(bytecode, rows, pools, extended_arg) -> (instructions, names, offsets, targets of backward jumps).
+// rows[opcode] = (handler, name, way, code units with caches); pools[0] holds names. Jumps' operands become instruction indexes.
+static PyObject *decode_units(PyObject *, PyObject *args) {
+    Py_buffer raw;
+    PyObject *rows, *pools;
+    long extended;
+    if (!PyArg_ParseTuple(args, "y*O!O!l", &raw, &PyTuple_Type, &rows, &PyTuple_Type, &pools, &extended)) return nullptr;
+    const auto *code = static_cast<const unsigned char *>(raw.buf);
+    const Py_ssize_t size = raw.len & ~Py_ssize_t{1};
+    std::vector<long> index(size / 2 + 1, -1); // of the instruction that begins at a code unit, or has its prefix there
+    struct Target { Py_ssize_t instruction, unit; bool back; };
+    std::vector<Target> targets;
+    PyObject *ins = PyList_New(0), *names = PyList_New(0), *offsets = PyList_New(0), *headers = PySet_New(nullptr), *out = nullptr;
+    bool good = ins && names && offsets && headers && PyTuple_GET_SIZE(rows) == 256 && PyTuple_GET_SIZE(pools) > 0;
+    long high = 0;
+    for (Py_ssize_t at = 0; good && at < size;) {
+        const Py_ssize_t here = PyList_GET_SIZE(ins);
+        index[at / 2] = here;
+        const long arg = code[at + 1] | high;
+        if (code[at] == extended) {
+            high = arg << 8;
+            at += 2;
+            continue;
+        }
+        high = 0;
+        PyObject *row = PyTuple_GET_ITEM(rows, code[at]), *name = PyTuple_GET_ITEM(row, 1);
+        const long way = PyLong_AsLong(PyTuple_GET_ITEM(row, 2)), units = PyLong_AsLong(PyTuple_GET_ITEM(row, 3));
+        if (way == Jump || way == Back) targets.push_back({here, way == Jump ? at / 2 + 1 + arg : at / 2 + 1 - arg, way == Back});
+        PyObject *value = operand(way, arg, pools, name), *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(row, 0), value) : nullptr;
+        PyObject *offset = PyLong_FromSsize_t(at);
+        good = pair && offset && units > 0 && PyList_Append(ins, pair) == 0 && PyList_Append(names, name) == 0 &&
+               PyList_Append(offsets, offset) == 0;
+        Py_XDECREF(value);
+        Py_XDECREF(pair);
+        Py_XDECREF(offset);
+        at += 2 * units;
+    }
+    for (const Target &t : targets) {
+        if (!good) break;
+        if (t.unit < 0 || t.unit > size / 2 || index[t.unit] < 0) {
+            PyErr_SetString(PyExc_ValueError, "a jump into the middle of an instruction");
+            good = false;
+            break;
+        }
+        PyObject *to = PyLong_FromLong(index[t.unit]);
+        PyObject *pair = to ? PyTuple_Pack(2, PyTuple_GET_ITEM(PyList_GET_ITEM(ins, t.instruction), 0), to) : nullptr;
+        good = pair && PyList_SetItem(ins, t.instruction, pair) == 0 && (!t.back || PySet_Add(headers, to) == 0);
+        Py_XDECREF(to);
+    }
+    if (good) out = PyTuple_Pack(4, ins, names, offsets, headers);
+    else if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a table of another shape");
+    Py_XDECREF(ins);
+    Py_XDECREF(names);
+    Py_XDECREF(offsets);
+    Py_XDECREF(headers);
+    PyBuffer_Release(&raw);
+    return out;
+}
+
+static PyMethodDef methods[] = {{"decode_units", decode_units, METH_VARARGS, "See interpret/decode.py."}, {nullptr, nullptr, 0, nullptr}};
+
+} // namespace pliant
+
+extern "C" int pl_decode_init(PyObject *m) { return PyModule_AddFunctions(m, pliant::methods); }

@@ -115,6 +115,9 @@ class Reference:
             if node.op == "reduce":
                 full = args[0].expand(dims).reshape([*dims[:outer], count(dims[outer:])])
                 return REDUCE[node.attrs[0]](full).view([*dims[:outer], *[1] * k.reduced])
+            if node.op == "scan":
+                full = args[0].expand(dims).reshape([*dims[:outer], count(dims[outer:])])
+                return (torch.cumsum if node.attrs[0] == "sum" else torch.cumprod)(full, -1, dtype=dtype).view(dims)
             fn = SPECIAL.get(node.op) or getattr(torch, node.op, None) or getattr(torch.special, node.op)
             return fn(*args).to(dtype)
 

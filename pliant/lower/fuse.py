@@ -586,7 +586,7 @@ def finds_positions(nest: Nest) -> bool:
     stack = [p.node for p in nest.puts]
     while stack:
         n = stack.pop()
-        if n.op == "reduce" and n.attrs[0].startswith("arg"):
+        if n.op == "scan" or n.op == "reduce" and n.attrs[0].startswith("arg"):
             return True
         if id(n) not in seen:
             seen.add(id(n))

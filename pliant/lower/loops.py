@@ -143,6 +143,7 @@ class Node:
     - "bounded": `args` = (an i64 node, then maybe a bool node), `attrs` = (Size, does -1 mean the last, code of the failure): the index as
       a position in [0, Size). Another index, where the bool node is true, ends the kernel with that code;
     - "reduce": `attrs` = (kind,): over all reduction dims; its value has one value per outer point;
+    - "scan": `attrs` = (kind,), "sum" or "prod": at each point of the reduction dims, what the points up to it give, row-major;
     - a row of `SCALARS`.
     """
 

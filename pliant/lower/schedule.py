@@ -25,6 +25,7 @@ from pliant.lower.small_dims import written_out
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
+SCAN_COST = 9  # of a vector whose lanes follow each other
 TILE_COST = 3  # a load that is turned in registers
 WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
@@ -113,6 +114,7 @@ def reachable(roots: Iterable[Node], stop: Set[int] = frozenset()) -> list[Node]
 
 def dependence(kernel: Kernel, nodes: list[Node]) -> dict[int, int]:
     outer_bits = (1 << (len(kernel.dims) - kernel.reduced)) - 1
+    inner_bits = (1 << len(kernel.dims)) - 1 - outer_bits
     out: dict[int, int] = {}
     for n in nodes:
         bits = 0
@@ -126,6 +128,8 @@ def dependence(kernel: Kernel, nodes: list[Node]) -> dict[int, int]:
             bits |= 1 << n.attrs[0]
         elif n.op == "reduce":
             bits &= outer_bits
+        elif n.op == "scan":
+            bits |= inner_bits
         out[id(n)] = bits
     return out
 
@@ -162,6 +166,9 @@ class Costs:
         if n.op in SCALARS:
             wide = 2 if n.dtype in ("f64", "i64") else 1
             return SCALARS[n.op].cost * wide * (3 if n.dtype == "f64" and SCALARS[n.op].cost > 10 else 1)
+        if n.op == "scan":
+            crosses = self.vector is not None and self.vector >= len(self.kernel.dims) - self.kernel.reduced
+            return SCAN_COST * (DTYPES[n.dtype].bits // 32) if crosses else SAVE_COST
         if n.op == "cast":
             return 4 if n.dtype in ("bf16", "f16") else n.args[0].dtype != "bf16"
         return 1 if n.op != "reduce" else 2
@@ -201,11 +208,12 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
         nodes = operands_first([*kernel.roots(), *cut.bounds()])
         depends, pinned = dependence(kernel, nodes), frozenset(id(n) for n in nodes) - before
     costs = Costs(kernel, depends, vector)
+    scans = any(n.op == "scan" for n in nodes)
     outer = [d for d in range(outer_rank) if d != vector]
     inner = [d for d in range(outer_rank, rank) if d != vector]
     if not serial:
         outer = by_stride(kernel, nodes, outer)
-        if not any(n.op == "reduce" and n.attrs[0].startswith("arg") for n in nodes):
+        if not scans and not any(n.op == "reduce" and n.attrs[0].startswith("arg") for n in nodes):
             inner = by_stride(kernel, nodes, inner)
     if vector is not None and vector >= outer_rank:
         inner.append(vector)
@@ -222,7 +230,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
         wide = max(vector_bits // 32, 4)  # rows a kilobyte wide: narrow ones waste the prefetcher
         unroll = wide if extent(kernel, vector) >= lanes * wide else unroll
-    cost, split = picoseconds(kernel, nodes, body, lanes), choose_split(kernel, sweeps, epilogue, serial)
+    cost, split = picoseconds(kernel, nodes, body, lanes), not scans and choose_split(kernel, sweeps, epilogue, serial)
     if tile is not None:
         outer.remove(tile)
         outer.append(tile)
@@ -238,7 +246,7 @@ def moves_in_pairs(kernel: Kernel, nodes: list[Node], depends: dict[int, int], v
     """May two vectors of bf16 be moved at once, so that lanes stand for every other element?"""
     for n in nodes:
         varies = depends[id(n)] >> v & 1
-        if n.op == "index" and varies or n.op == "reduce" and n.attrs[0].startswith("arg"):
+        if n.op == "index" and varies or n.op == "scan" or n.op == "reduce" and n.attrs[0].startswith("arg"):
             return False
         if n.op == "load" and varies and (n.dtype != "bf16" or n.args or not steps_by_one(n.strides, v)):
             return False
@@ -282,9 +290,12 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
     """The dim along which most accesses are contiguous; none where lanes would change the order of additions to memory."""
     rank, outer_rank = len(kernel.dims), len(kernel.dims) - kernel.reduced
     best: tuple[float, int] | None = None
+    scans = any(n.op == "scan" for n in nodes)
     for v in range(rank - 1, -1, -1):
         if kernel.dims[v] == 1 or (serial and not keeps_order(kernel, v, depends)):
             continue
+        if scans and outer_rank <= v < rank - 1:
+            continue  # its lanes would not follow each other
         costs, total, bit = Costs(kernel, depends, v), 0.0, 1 << v
         for n in nodes:
             inside = not kernel.reduced or depends[id(n)] >> outer_rank

@@ -170,6 +170,8 @@ class Reference:
             return at
         if n.op == "reduce":
             return self.reduce(n, args[0])
+        if n.op == "scan":
+            return self.scan(n, args[0])
         if n.op == "where":
             return np.where(args[0], args[1], args[2])
         out = OPS[n.op](*args)
@@ -209,6 +211,13 @@ class Reference:
         else:
             out = getattr(flat, kind)(-1).astype(np.int64)
         return rounded(np.asarray(out), n.dtype).reshape(*self.dims[:outer], *[1] * self.kernel.reduced)
+
+    def scan(self, n: Node, v: np.ndarray) -> np.ndarray:
+        outer = len(self.dims) - self.kernel.reduced
+        flat = np.broadcast_to(v, self.dims).reshape(*self.dims[:outer], math.prod(self.dims[outer:]))
+        dtype = np.float64 if DTYPES[n.dtype].kind == "f" else NUMPY[n.dtype]
+        out = (np.cumsum if n.attrs[0] == "sum" else np.cumprod)(flat, -1, dtype=dtype)
+        return rounded(out, n.dtype).reshape(self.dims)
 
     def store(self, s: Store) -> None:
         kernel = self.kernel

@@ -42,6 +42,8 @@ class RandomKernel:
         for _ in range(r.randint(1, 3) if self.reduced else 0):
             reduced = [self.reduce(r.choice(inner)) for _ in range(r.randint(1, 2))]
             outer = self.expressions(outer + reduced, r.randint(1, 3))
+            if r.random() < 0.25:
+                inner.append(self.scan(r.choice(inner)))
             inner = self.expressions(inner + outer[-2:], r.randint(1, 3))
         made = 0
         while not made:
@@ -207,6 +209,10 @@ class RandomKernel:
         if kind in ("max", "min"):
             return Node("reduce", (n,), n.dtype, (kind,))
         return Node("reduce", (n,), "i64", (kind,))
+
+    def scan(self, n: Node) -> Node:
+        to = self.r.choice(("f64", "f32", "i64", "i32"))
+        return Node("scan", (self.cast(n, to),), to, ("sum",))
 
     # -- stores --
 

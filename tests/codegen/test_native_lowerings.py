@@ -29,6 +29,24 @@ FORWARD: dict[str, tuple[Callable, tuple]] = {
     "aminmax": (lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=1)), (TIES,)),
     "norms": (lambda x: tuple(torch.linalg.vector_norm(x, p, -1) for p in (0, 1, 2, 3, 0.5, INF, -INF)), (normal(7, 33),)),
     "norms of special values": (lambda x: tuple(torch.linalg.vector_norm(x, p) for p in (1, 2, INF, -INF)), (SPECIAL[1:],)),
+    "cumulative": (
+        lambda x: (x.cumsum(-1) + 1, (x * 2).cumsum(0), x.cumprod(1).relu(), x.cumsum(1).amax(1), x.softmax(-1).cumsum(-1) * 2),
+        (normal(9, 70),),
+    ),
+    "cumulative numbers": (
+        lambda x: (
+            (x > 0).cumsum(-1) - 1, x.int().cumsum(0) * 3, x.abs().to(torch.uint8).cumprod(1) + 1, x.cumsum(1, dtype=torch.float64) * 2
+        ),
+        (normal(9, 70),),
+    ),
+    "cumulative halves": (
+        lambda x: ((x.bfloat16() + 1).cumsum(-1), x.half().cumsum(-1) * 2, x.bfloat16().cumsum(0) * 2), (normal(9, 70),)
+    ),
+    "cumulative special values": (lambda x: (x.cumsum(0) * 1, x[1:].cumprod(0) * 1, x[2:].cumsum(0) * 1), (SPECIAL,)),
+    "cumulative in other orders": (
+        lambda x: (x.t().cumsum(0) + x.t(), x.view(5, 2, 7).cumsum(1) * 2, x.flip(1).cumsum(1).flip(1), x.t().cumsum(1) * x[:, 0]),
+        (normal(10, 7),),
+    ),
     "flip": (lambda x: (x.flip(0), x.flip(1) + 1, x.flip(0, -1) * x), (normal(17, 33),)),
     "flip of a view": (lambda x: x[:, 2:].t().flip(0) * 2, (normal(17, 33),)),
     "roll": (lambda x: (x.roll(3, 0), x.roll(-1, 1) + 1, x.roll(100, 1), x.roll(0, 0)), (normal(17, 33),)),

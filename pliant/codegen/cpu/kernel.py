@@ -37,6 +37,7 @@ class Body(Values):
         self.heap: Value | None = None
         self.epilogue = s.epilogue  # or the stores of the piece that is being printed
         self.sweeper: Sweeper | None = None  # the sweep that is being printed
+        self.chain: list[Value] = []  # what its scans have so far
         self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
 
     # -- arguments and memory --
@@ -314,33 +315,47 @@ class Body(Values):
 
         if s.always_masked:
             copies = flat([wide[0], *(self.fresh_set() if sets else [] for _ in range(unroll - 1))])
-            copies = b.loop(start, stop, lanes * unroll, copies, lambda i, c: masked(i, c, unroll), "vec")
+            copies = self.loop(start, stop, lanes * unroll, copies, lambda i, c: masked(i, c, unroll), "vec")
             return [meet(unflat(copies, unroll)) if meet is not None else copies]
 
         def whole(step_: int, begin: Value) -> Value:
             return b.plus(begin, b.binary("and", b.sub(stop, begin) if begin.ref != "0" else stop, const(-step_, "i64")))
 
         if lanes * unroll == 1:
-            return [b.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
+            return [self.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
         middle = whole(lanes * unroll, start)
         if meet is not None and unroll > 1:
             wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
         else:
             wide = wide * unroll
-        out = b.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
+        out = self.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
         one = meet(unflat(out, unroll)) if meet is not None else out
         if unroll > FEW and not sets:
             few = whole(lanes * FEW, middle)
             b.loop(middle, few, lanes * FEW, [], lambda i, c: run(i, c, FEW, lanes), "few")
             middle = few
         if self.target.masks:
-            return [b.loop(middle, stop, lanes, one, masked, "tail")]
+            return [self.loop(middle, stop, lanes, one, masked, "tail")]
         if unroll > 1:
             last = whole(lanes, middle)
-            one = b.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes), "more")
+            one = self.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes), "more")
             middle = last
-        single = b.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1), "lane")
+        single = self.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1), "lane")
         return [one, single] if sets else [one]
+
+    def loop(
+        self, start: Value, stop: Value, step: int, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]], hint: str
+    ) -> list[Value]:  # fmt: skip
+        """`Text.loop`, of whose iterations each goes on with the scans where the one before it was."""
+        count = len(carried)
+
+        def iteration(i: Value, values: list[Value]) -> list[Value]:
+            self.chain = values[count:]
+            return [*body(i, values[:count]), *self.chain]
+
+        out = self.b.loop(start, stop, step, [*carried, *self.chain], iteration, hint)
+        self.chain = out[count:]
+        return out[:count]
 
     def mask(self, f: Frame, left: Value, u: int, count: int) -> None:
         """Which lanes are active of copy `u` of `count`, of whose points there are `left` (i32)."""

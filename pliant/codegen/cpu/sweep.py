@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pliant.codegen.cpu.access import Frame
 from pliant.codegen.cpu.reduce import Accumulators
+from pliant.codegen.cpu.scan import Scans
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.loops import Node
 from pliant.lower.schedule import Sweep
@@ -30,6 +31,7 @@ class Sweeper:
         self.accs = Accumulators(body.m, sweep.reduces, ordered=body.s.inner == sorted(body.s.inner))
         self.needed = [n for n in needed if body.homes[id(n)] >= SWEEP]
         self.positions = any(n.attrs[0].startswith("arg") for n in sweep.reduces)
+        self.scans = Scans(body.m, [n for n in self.needed if n.op == "scan" and id(n) not in sweep.loads], body.s.reduces_vector)
         accesses = [body.loads[id(n)] for n in self.needed if n.op == "load" and id(n) not in sweep.loads]
         accesses += [body.store_accesses[id(st)] for st in sweep.stores]
         accesses += [body.saved[i] for i in sweep.loads] + [body.saved[id(n)] for n in sweep.saves]
@@ -39,6 +41,8 @@ class Sweeper:
     def run(self, frames: list[Frame]) -> None:
         """Print it; the values of the reductions are put into the frames."""
         s = self.s
+        width = frames[0].lanes if frames[0].vector is not None else 1
+        self.body.chain = self.scans.start(1) if s.reduces_vector else [v for _ in frames for v in self.scans.start(width)]
         if s.reduces_vector:
             sets = [self.accs.start(s.lanes)]
             if not self.body.target.masks and s.lanes > 1:
@@ -50,9 +54,9 @@ class Sweeper:
                 total = self.accs.merge(total, done[1])
             self.body.keep(self, [total], frames)
         else:
-            width = frames[0].lanes if frames[0].vector is not None else 1
             sets = self.level(0, [f.child() for f in frames], [self.accs.start(width) for _ in frames])
             self.body.keep(self, sets, frames)
+        self.body.chain = []
 
     def level(self, k: int, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
         """The loop over reduction dim `inner[k]` and those inside it. `sets` in and out: per frame, or [vectors, single lanes]."""
@@ -72,7 +76,7 @@ class Sweeper:
             part = self.span(k, frames, self.fresh(sets), at, stop)
             return self.flat(self.merged(self.unflat(carried, sets), part))
 
-        return self.unflat(self.b.loop(start, n, size, self.flat(sets), block, "block"), sets)
+        return self.unflat(self.body.loop(start, n, size, self.flat(sets), block, "block"), sets)
 
     def span(self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, stop: Value) -> list[list[Value]]:
         """[start, stop) of the loop over `inner[k]`."""
@@ -93,7 +97,7 @@ class Sweeper:
                 return self.flat(self.level(k + 1, inside, now))
             return self.flat(self.merged(now, self.level(k + 1, inside, self.fresh(sets))))
 
-        return self.unflat(self.b.loop(start, stop, 1, self.flat(sets), iteration, "red"), sets)
+        return self.unflat(self.body.loop(start, stop, 1, self.flat(sets), iteration, "red"), sets)
 
     def points(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
         """Vectors of the innermost reduction dim."""
@@ -108,6 +112,8 @@ class Sweeper:
             if id(n) in self.sweep.loads:
                 for f in frames:
                     f.values[id(n)] = body.memory.load(body.saved[id(n)], f)
+            elif n.op == "scan":
+                body.chain = self.scans.go_on(n, frames, body.chain)
             else:
                 body.evaluate([n], frames)
 

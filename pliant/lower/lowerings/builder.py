@@ -320,6 +320,8 @@ def unreduced(node: Node) -> Node:
     args = tuple(unreduced(a) for a in node.args)
     if node.op == "reduce":
         return Node("const", (), "i64", (0,)) if node.attrs[0].startswith("arg") else args[0]
+    if node.op == "scan":
+        return args[0]
     return node if all(a is b for a, b in zip(args, node.args, strict=True)) else Node(node.op, args, node.dtype, node.attrs)
 
 

@@ -11,7 +11,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.pointwise import named, up_name
-from pliant.lower.lowerings.scalars import FLOATS, HALVES, V, cast, exp, log, maximum, op, reduce, rounded, sqrt, up
+from pliant.lower.lowerings.scalars import FLOATS, HALVES, V, cast, exp, log, maximum, op, reduce, rounded, scan, sqrt, up
 
 aten = torch.ops.aten
 
@@ -92,6 +92,26 @@ lowering(aten.prod.default, aten.prod.dim_int)(simple("prod", no_halves))
 lowering(aten.mean.default, aten.mean.dim)(simple("sum", only_floats, lambda total, n: total / n))
 lowering(aten.any.default, aten.any.dim, aten.any.dims)(simple("any", as_bool))
 lowering(aten.all.default, aten.all.dim, aten.all.dims)(simple("all", as_bool))
+
+
+def cumulative(kind: str) -> Callable[[Builder, Any], None]:
+    """Floats go up in `f64`, halves in `f32`, as in eager."""
+
+    def rule(b: Builder, o: Any) -> None:
+        x, dim = arguments(o, "self", "dim")
+        out = o.outs[0]
+        to = named(out.dtype)
+        if not len(x.sizes) or to == "bool":
+            raise Refuse
+        s, axes, _, _ = reducing(b, x, dim)
+        value = cast(cast(s.load(x, axes), to), "f32" if to in HALVES else "f64" if to in FLOATS else to)
+        s.put(out, scan(kind, value), axes)
+
+    return rule
+
+
+lowering(aten.cumsum.default)(cumulative("sum"))
+lowering(aten.cumprod.default)(cumulative("prod"))
 
 
 def extreme(kind: str) -> Callable[[Builder, Any], None]:

@@ -146,6 +146,11 @@ def reduce(kind: str, x: V) -> V:
     return V(Node("reduce", (x.node,), "i64" if kind.startswith("arg") else x.dtype, (kind,)))
 
 
+def scan(kind: str, x: V) -> V:
+    """At each point of the reduction dims, what those up to it give."""
+    return V(Node("scan", (x.node,), x.dtype, (kind,)))
+
+
 def call(name: str) -> Any:
     """The function that applies one row of `SCALARS`."""
     return lambda *args: op(name, *args)

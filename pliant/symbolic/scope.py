@@ -8,7 +8,7 @@ All facts enter through one door, `learn`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -363,6 +363,17 @@ class Scope:
         for name in list(self.symbols)[symbols:]:
             del self.symbols[name]
         self._forget_answers()  # some may rest on forgotten facts
+
+    def implied(self, c: Expr, premises: Iterable[Expr]) -> bool:
+        """Whether `c` would be known if all of `premises` were, as far as they may hold. Nothing of that is kept."""
+        known, token = dict(self.known), self.snapshot()
+        for p in premises:
+            if not self.known_false(p):
+                self.learn(p)
+        answer = self.known_true(c)
+        self.rollback(token)
+        self.known.update(known)  # these rest on facts that are still there
+        return answer
 
     def _forget_answers(self) -> None:
         self.known.clear()

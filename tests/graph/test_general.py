@@ -108,3 +108,30 @@ def test_rows_that_a_mask_selects(name: str, grad: bool) -> None:
 
     compiled = pliant.compile(fn, fullgraph=True, strict=True, dynamic={"n": True})
     assert compare(fn, compiled, lambda n: data(9, 4, seed=n), grad) == 1
+
+
+ORDERS = {
+    "scaled": lambda y: y.t() * 0.5,
+    "in a batch": lambda y: (y[None, None].transpose(-2, -1) * 0.5)[0, 0],
+    "two": lambda y: y.t() + y.t(),
+    "copied": lambda y: y.t().clone(),
+    "alike": lambda y: torch.ones_like(y.t()) * y.t(),
+    "of three": lambda y: (y.view(-1, 2, 2).permute(2, 0, 1) * 2).reshape(4, -1),
+    "with a row": lambda y: y.t() * y.sum(1),
+}
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("name", ORDERS)
+def test_results_whose_dims_lie_in_another_order(name: str, backend: str) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor, n: int) -> Any:
+        y = x[torch.arange(9) < n]
+        z = ORDERS[name](y)
+        return y @ z, w @ z, z  # products read memory by the strides that the capture knows
+
+    compiled = pliant.compile(fn, fullgraph=True, strict=True, backend=backend, dynamic={"n": True})
+    for n in FIRST_AND_OTHERS:
+        got, want = compiled(data(9, 4, seed=n), W, n), fn(data(9, 4, seed=n), W, n)
+        assert difference(got, want) <= 1e-5, n
+        assert n < 2 or [t.stride() for t in got] == [t.stride() for t in want]
+    assert pliant.stats()["captures"] == 1

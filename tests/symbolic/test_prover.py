@@ -167,3 +167,14 @@ def test_products_between_bounds() -> None:
     assert scope.known_true(s < s * s) and scope.known_true(s * t <= 8 * s) and scope.known_true(s * t * 2 + s < 17 * s + 1)
     assert not scope.known_true(s < s * t) and scope.known_true(s <= s * t)
     assert not scope.guards[1:] and not scope.asserts
+
+
+def test_what_premises_would_imply_leaves_no_trace():
+    scope = Scope()
+    s, u = scope.backed("s0", hint=4, lo=2), scope.unbacked("u0", size_like=True)
+    grows = ops.lt(s, ops.mul(s, u))
+    assert not scope.known_true(grows)
+    assert scope.implied(grows, [ops.ge(u, 2)])
+    assert not scope.known_true(grows) and not scope.known_true(ops.ge(u, 2)) and scope.guards == []
+    scope.learn(ops.le(u, 1))
+    assert not scope.implied(grows, [ops.ge(u, 2)]), "a premise that cannot hold is none"

@@ -75,6 +75,17 @@ def less(trace: Any, a: Any, b: Any) -> bool:
     return False if same(a, b) else ask(trace.scope, ops.lt(key(a), key(b)), symnode.site_hook())
 
 
+def inside(trace: Any, a: Any, b: Any) -> bool:
+    """Whether a stride is less than another one. Of sizes that only the run knows none is taken for 0 or 1: then strides tell nothing."""
+    if less(trace, a, b):
+        return True
+    if same(a, b) or type(a) is type(b) is int:
+        return False
+    scope, cond = trace.scope, ops.lt(key(a), key(b))
+    unknown = [s for s in cond.symbols() if not s.backed]
+    return bool(unknown) and not scope.known_false(cond) and scope.implied(cond, [ops.ge(s, 2) for s in unknown])
+
+
 def require_equal(trace: Any, a: Any, b: Any) -> bool:
     """As `equal`, for sizes that eager demands to be equal: where only the run could tell it becomes an assertion."""
     if same(a, b):
@@ -281,9 +292,9 @@ def permuted_strides(trace: Any, shape: tuple, operands: list[tuple[tuple, tuple
             a, b = row[d0], row[d1]
             if (type(a) is int and a == 0) or (type(b) is int and b == 0):
                 continue
-            if less(trace, a, b):
+            if inside(trace, a, b):
                 return -1
-            if less(trace, b, a):
+            if inside(trace, b, a):
                 return 1
             if less(trace, shape[d1], shape[d0]):
                 return 1

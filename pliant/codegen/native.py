@@ -171,7 +171,9 @@ class Program:
 
     def segment(self, part: list[Item], outside: set[int]) -> Segment | None:
         """One function for a run of kernels, if it is one, and long enough."""
-        worth = len(part) > 1 and any(item.op is None or isinstance(item.steps[-1], Gemm | Attention) for item in part if item.steps)
+        worth = any(item.op is None or isinstance(item.steps[-1], Gemm | Attention) for item in part if item.steps)
+        if len(part) == 1:  # a product alone, where ours beat PyTorch's
+            worth = bool(part[0].steps) and isinstance(part[0].steps[-1], Gemm) and runtime.own_products()
         if not use_segments or not part[0].native or not worth:
             return None
         return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts)

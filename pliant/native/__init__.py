@@ -9,7 +9,7 @@ Names (all of `pliant.native._core`):
 - `Again(judge)`: raised by a target that has done nothing yet, it makes the frame run in CPython; the judge hears how that went;
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
-  `gemm_function(...)`, `attention_function(...)`: their products;
+  `gemm_function(...)`, `attention_function(...)`: their products; `own_products()`, `set_pool(...)`: how they are computed;
 - `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`interpret/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
@@ -58,6 +58,7 @@ from pliant.native._core import (
     global_state,
     hook_installed,
     is_enabled,
+    own_products,
     pop_disabled,
     push_disabled,
     remove_entry,
@@ -68,6 +69,7 @@ from pliant.native._core import (
     set_enabled,
     set_flags,
     set_mode,
+    set_pool,
     set_run_callback,
 )
 from pliant.native.probe import LIBC10, LIBTORCH, install_layout
@@ -79,8 +81,8 @@ __all__ = [
     "get_flags", "get_mode",
     "global_state",
     "hook_installed",
-    "is_enabled", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
-    "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_run_callback", "share_memory",
+    "is_enabled", "own_products", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
+    "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
     "tensor_number",
 ]  # fmt: skip
 

@@ -1,8 +1,10 @@
 // Attention of f32 inside segments, for lengths that only a run knows: softmax(q k^T * scale + mask) v, block of rows by block of rows.
 //
-// A block's scores live in scratch memory that stays in a cache. Large blocks multiply with the BLAS that PyTorch links; a few rows
+// A block's scores live in scratch memory that stays in a cache. Large blocks multiply as `gemm.cpp` does; a few rows
 // (decoding: one) with loops here, which cost less than the calls. A row without anything to attend to is 0, as in PyTorch's kernel.
 #include "core.h"
+#include "matmul.h"
+#include "pool.h"
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -18,9 +20,7 @@ using Sgemm = void(const char *, const char *, const int *, const int *, const i
                    const int *, const float *, float *, const int *);
 
 static Sgemm *sgemm = nullptr;
-static void (*parallel)(void (*)(void *), void *, unsigned, unsigned) = nullptr;
-static int (*thread_number)() = nullptr, (*team_size)() = nullptr, (*torch_threads)() = nullptr;
-static bool (*inside_parallel)() = nullptr;
+static bool own_products = false;
 
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int64_t kScores = 96 << 10;   // of a block: with its rows of q, k and v they fit the second cache
@@ -247,6 +247,11 @@ struct Work {
 };
 
 static void multiply_scores(const Attention &a, const Block &b) {
+    if (own_products) {
+        const Matrix q = {b.q, a.sq.row, 1}, k = {b.k, 1, a.sk.row};
+        matmul(matmul_way(q, k, b.rows, b.keys, a.depth), q, k, b.scores, b.distance, b.rows, b.keys, a.depth, b.scale, false);
+        return;
+    }
     const int m = static_cast<int>(b.rows), n = static_cast<int>(b.keys), d = static_cast<int>(a.depth);
     const int lq = static_cast<int>(std::max(a.sq.row, a.depth)), lk = static_cast<int>(std::max(a.sk.row, a.depth));
     const int ls = static_cast<int>(b.distance);
@@ -255,6 +260,11 @@ static void multiply_scores(const Attention &a, const Block &b) {
 }
 
 static void multiply_shares(const Attention &a, const Block &b) {
+    if (own_products) {
+        const Matrix s = {b.scores, b.distance, 1}, v = {b.v, a.sv.row, 1};
+        matmul(matmul_way(s, v, b.rows, a.width, b.keys), s, v, b.out, a.so.row, b.rows, a.width, b.keys, 1.0f, false);
+        return;
+    }
     const int m = static_cast<int>(b.rows), n = static_cast<int>(b.keys), w = static_cast<int>(a.width);
     const int lv = static_cast<int>(std::max(a.sv.row, a.width)), lo = static_cast<int>(std::max(a.so.row, a.width));
     const int ls = static_cast<int>(b.distance);
@@ -280,7 +290,7 @@ static void run_blocks(Work &w, int64_t low, int64_t high) {
         }
         scores = heap;
     }
-    const bool blas = fits_blas(a);
+    const bool blas = own_products || fits_blas(a);
     for (int64_t at = low; at < high; at++) {
         const int64_t first = at % w.blocks * w.block, head = at / w.blocks % a.heads, batch = at / w.blocks / a.heads;
         const int64_t kv = head / (a.heads / a.kv_heads), rows = std::min(w.block, a.rows - first);
@@ -306,7 +316,7 @@ static void run_blocks(Work &w, int64_t low, int64_t high) {
 
 static void share(void *data) {
     auto &w = *static_cast<Work *>(data);
-    const int64_t total = w.a->batch * w.a->heads * w.blocks, number = thread_number(), team = team_size();
+    const int64_t total = w.a->batch * w.a->heads * w.blocks, number = pool.number(), team = pool.team();
     run_blocks(w, total * number / team, total * (number + 1) / team);
 }
 
@@ -319,33 +329,26 @@ static int32_t attention(const Attention *given) {
     w.block = std::min(a.rows, std::clamp<int64_t>(kScores / std::max<int64_t>(a.keys, 1), 16, 128));
     w.blocks = (a.rows + w.block - 1) / w.block;
     const int64_t total = a.batch * a.heads * w.blocks;
-    int64_t threads = 1;
-    if (parallel && !inside_parallel()) {
-        const double work = static_cast<double>(a.batch) * a.heads * a.rows * a.keys * (a.depth + a.width);
-        threads = static_cast<int64_t>(std::min<double>({static_cast<double>(torch_threads()), work / kGrain, static_cast<double>(total)}));
-    }
-    if (threads > 1) parallel(share, &w, static_cast<unsigned>(threads), 0);
+    const double work = static_cast<double>(a.batch) * a.heads * a.rows * a.keys * (a.depth + a.width);
+    const int64_t threads = threads_for(work, kGrain, total);
+    if (threads > 1) pool.parallel(share, &w, static_cast<unsigned>(threads), 0);
     else run_blocks(w, 0, total);
     return w.status;
 }
 }
 
-// attention_function(sgemm_, GOMP_parallel, omp_get_thread_num, omp_get_num_threads, at::get_num_threads, at::in_parallel_region)
-//   -> address of `int32 attention(Attention *)`
+// attention_function(sgemm_, whether to use our own products) -> address of `int32 attention(Attention *)`
 static PyObject *function(PyObject *, PyObject *args) {
-    unsigned long long given[6];
-    if (!PyArg_ParseTuple(args, "KKKKKK", given, given + 1, given + 2, given + 3, given + 4, given + 5)) return nullptr;
-    sgemm = reinterpret_cast<Sgemm *>(given[0]);
-    parallel = reinterpret_cast<void (*)(void (*)(void *), void *, unsigned, unsigned)>(given[1]);
-    thread_number = reinterpret_cast<int (*)()>(given[2]);
-    team_size = reinterpret_cast<int (*)()>(given[3]);
-    torch_threads = reinterpret_cast<int (*)()>(given[4]);
-    inside_parallel = reinterpret_cast<bool (*)()>(given[5]);
+    unsigned long long single;
+    int own;
+    if (!PyArg_ParseTuple(args, "Kp", &single, &own)) return nullptr;
+    sgemm = reinterpret_cast<Sgemm *>(single);
+    own_products = own && matmul_runs();
     return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(&attention));
 }
 
 static PyMethodDef methods[] = {
-    {"attention_function", function, METH_VARARGS, "Address of the attention of segments, over these routines of BLAS and of PyTorch's pool."},
+    {"attention_function", function, METH_VARARGS, "Address of the attention of segments."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,7 +1,10 @@
-// Matrix products of f32 inside segments: the BLAS that PyTorch links, called by address, for sizes that only a run knows.
+// Matrix products of f32 inside segments, for sizes that only a run knows: our own (`matmul.cpp`) where they are the faster ones, else
+// the BLAS that PyTorch links, called by address.
 //
 // Everything is row-major: c[batch][m][n] (dense) = a[batch][m][k] * b[batch][k][n]. Fortran's routine sees the transposed problem.
 #include "core.h"
+#include "matmul.h"
+#include "pool.h"
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -71,14 +74,71 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
     return 0;
 }
 
+// What is there to do for sizes of 0? True: that has been done.
+static bool trivial(const Product &p) {
+    if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return true;
+    if (p.k > 0) return false;
+    if (!(p.flags & Accumulate)) std::memset(p.c, 0, sizeof(float) * p.batch * p.m * p.n);
+    return true;
+}
+
+// A product cut into parts: each matrix of the batch into `cuts` of `step` rows or columns.
+struct Parts {
+    const Product &p;
+    Matrix a, b;
+    Way way;
+    int64_t cuts, step;
+    bool columns;
+};
+
+static void run_parts(const Parts &w, int64_t low, int64_t high) {
+    const Product &p = w.p;
+    for (int64_t at = low; at < high; at++) {
+        const int64_t q = at / w.cuts, from = at % w.cuts * w.step, i = w.columns ? 0 : from, j = w.columns ? from : 0;
+        const int64_t m = w.columns ? p.m : std::min(w.step, p.m - i), n = w.columns ? std::min(w.step, p.n - j) : p.n;
+        const Matrix a = {w.a.data + q * p.sa, w.a.row, w.a.column}, b = {w.b.data + q * p.sb, w.b.row, w.b.column};
+        matmul(w.way, a.part(i, 0), b.part(0, j), p.c + q * p.m * p.n + i * p.n + j, p.n, m, n, p.k, 1.0f, p.flags & Accumulate);
+    }
+}
+
+static void share_parts(void *data) {
+    const auto &w = *static_cast<Parts *>(data);
+    const int64_t total = w.p.batch * w.cuts, number = pool.number(), team = pool.team();
+    run_parts(w, total * number / team, total * (number + 1) / team);
+}
+
+static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
 extern "C" {
-static int32_t gemm(const Product *given) {
+static int32_t own_gemm(const Product *given) {
+    constexpr int64_t kRows = 8;
+    constexpr double kGrain = 1 << 22; // multiplications that are worth a thread
     const Product &p = *given;
-    if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return 0;
-    if (p.k <= 0) {
-        if (!(p.flags & Accumulate)) std::memset(p.c, 0, sizeof(float) * p.batch * p.m * p.n);
+    if (trivial(p)) return 0;
+    const bool ta = p.flags & TransposedA, tb = p.flags & TransposedB;
+    Parts w{p, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true};
+    w.way = matmul_way(w.a, w.b, p.m, p.n, p.k);
+    w.step = p.n;
+    const double work = static_cast<double>(p.batch) * p.m * p.n * p.k;
+    const int64_t most = p.batch * std::max(pieces(p.n, kPanel), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
+    if (threads <= 1) {
+        run_parts(w, 0, p.batch);
         return 0;
     }
+    if (p.batch < threads) {
+        const int64_t wanted = pieces(threads, p.batch);
+        w.columns = pieces(p.n, kPanel) >= wanted || p.n >= p.m;
+        const int64_t unit = w.columns ? kPanel : kRows, length = w.columns ? p.n : p.m;
+        w.step = pieces(pieces(length, unit), wanted) * unit;
+        w.cuts = pieces(length, w.step);
+    }
+    pool.parallel(share_parts, &w, static_cast<unsigned>(threads), 0);
+    return 0;
+}
+
+static int32_t gemm(const Product *given) {
+    const Product &p = *given;
+    if (trivial(p)) return 0;
     if (std::max({p.batch, p.m, p.n, p.k, p.lda, p.ldb}) > INT_MAX) {
         one_by_one(p);
         return 0;
@@ -94,17 +154,35 @@ static int32_t gemm(const Product *given) {
 }
 }
 
-// gemm_function(address of sgemm_, address of cblas_sgemm_batch) -> address of `int32 gemm(Product *)`
+// gemm_function(address of sgemm_, address of cblas_sgemm_batch, whether to use our own) -> address of `int32 gemm(Product *)`
 static PyObject *function(PyObject *, PyObject *args) {
     unsigned long long single, batch;
-    if (!PyArg_ParseTuple(args, "KK", &single, &batch)) return nullptr;
+    int own;
+    if (!PyArg_ParseTuple(args, "KKp", &single, &batch, &own)) return nullptr;
     sgemm = reinterpret_cast<Sgemm *>(single);
     sgemm_batch = reinterpret_cast<Batch *>(batch);
-    return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(&gemm));
+    return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(own && matmul_runs() ? &own_gemm : &gemm));
 }
 
+// set_pool(GOMP_parallel, omp_get_thread_num, omp_get_num_threads, at::get_num_threads, at::in_parallel_region)
+static PyObject *set_pool(PyObject *, PyObject *args) {
+    unsigned long long given[5];
+    if (!PyArg_ParseTuple(args, "KKKKK", given, given + 1, given + 2, given + 3, given + 4)) return nullptr;
+    pool.parallel = reinterpret_cast<void (*)(void (*)(void *), void *, unsigned, unsigned)>(given[0]);
+    pool.number = reinterpret_cast<int (*)()>(given[1]);
+    pool.team = reinterpret_cast<int (*)()>(given[2]);
+    pool.threads = reinterpret_cast<int (*)()>(given[3]);
+    pool.inside = reinterpret_cast<bool (*)()>(given[4]);
+    Py_RETURN_NONE;
+}
+
+// (whether our own products run on this machine, whether they are known to be the faster ones)
+static PyObject *own_products(PyObject *, PyObject *) { return Py_BuildValue("(NN)", PyBool_FromLong(matmul_runs()), PyBool_FromLong(matmul_is_best())); }
+
 static PyMethodDef methods[] = {
-    {"gemm_function", function, METH_VARARGS, "Address of the matrix product of segments, over these routines of BLAS."},
+    {"gemm_function", function, METH_VARARGS, "Address of the matrix product of segments."},
+    {"set_pool", set_pool, METH_VARARGS, "The functions of PyTorch's thread pool."},
+    {"own_products", own_products, METH_NOARGS, "(they run here, they are the faster ones)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

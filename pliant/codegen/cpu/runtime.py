@@ -11,6 +11,8 @@ import pathlib
 
 import torch
 
+from pliant import native
+from pliant.codegen.cpu import target
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
 
 # Name in kernels -> name in PyTorch's libraries. at::get_num_threads is lazy for each thread, which the raw OpenMP call is not.
@@ -39,6 +41,11 @@ def products() -> tuple[int, ...] | None:
     if not torch.backends.mkl.is_available() or not all(hasattr(library(), name) for name in PRODUCTS):
         return None
     return tuple(ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0 for name in PRODUCTS)
+
+
+def own_products() -> bool:
+    """Whether products are our own (`native/matmul.cpp`): where they are known to be faster than PyTorch's BLAS."""
+    return target.current().name == "avx512" and native.own_products()[1]
 
 
 @functools.cache

@@ -198,10 +198,10 @@ def functions() -> dict[str, int]:
     """Addresses of what segments call."""
     take, give, fill = native.arena_functions()
     routines = runtime.products()
-    gemm = native.gemm_function(*routines) if routines is not None else 0
     pool = runtime.addresses()
-    team = [pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)]
-    attention = native.attention_function(routines[0], *team) if routines is not None else 0
+    native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
+    gemm = native.gemm_function(*routines, runtime.own_products()) if routines is not None else 0
+    attention = native.attention_function(routines[0], runtime.own_products()) if routines is not None else 0
     return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, ATTENTION: attention, THREADS: pool[THREADS]}
 
 

@@ -1,0 +1,97 @@
+"""Products of matrices inside segments: our own loops and PyTorch's BLAS, over every layout, cut between threads or not."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+
+import pytest
+import torch
+
+from pliant import native
+from pliant.codegen.cpu import runtime, segment
+
+ROUTINES = runtime.products()
+pytestmark = pytest.mark.skipif(ROUTINES is None, reason="PyTorch has another BLAS here")
+TRANSPOSED_A, TRANSPOSED_B, ACCUMULATE = 1, 2, 4
+FENCE = 32
+EDGES = (1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 47, 48, 49, 64, 97, 100, 130)
+DEPTHS = (0, 1, 2, 15, 16, 17, 33, 100, 191, 192, 255, 256, 257, 515)
+
+
+def function(own: bool):
+    if own and not native.own_products()[0]:
+        pytest.skip("needs AVX-512")
+    segment.functions()  # tells of the thread pool
+    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(native.gemm_function(*ROUTINES, own))
+
+
+class Case:
+    """One product: operands in memory of their own, perhaps with rows further apart than they are long."""
+
+    def __init__(self, rng: random.Random, batch: int, m: int, n: int, k: int, flags: int) -> None:
+        def operand(rows: int, columns: int, transposed: int) -> tuple[torch.Tensor, torch.Tensor]:
+            shape = (columns, rows) if transposed else (rows, columns)
+            memory = torch.randn(batch, shape[0], shape[1] + rng.choice((0, 0, 3, 16)))
+            return memory, memory[..., : shape[1]].mT if transposed else memory[..., : shape[1]]
+
+        self.memory_a, a = operand(m, k, flags & TRANSPOSED_A)
+        self.memory_b, b = operand(k, n, flags & TRANSPOSED_B)
+        self.sizes, self.flags = (batch, m, n, k), flags
+        self.before = torch.randn(batch, m, n)
+        self.expected = a.double() @ b.double() + (self.before.double() if flags & ACCUMULATE else 0)
+        self.scale = a.abs().double() @ b.abs().double() + self.before.abs().double()
+
+    def run(self, fn) -> torch.Tensor:
+        batch, m, n, k = self.sizes
+        memory = torch.full((batch * m * n + 2 * FENCE,), 7.0)
+        out = memory[FENCE : FENCE + batch * m * n].view(batch, m, n)
+        out.copy_(self.before if self.flags & ACCUMULATE else torch.full_like(self.before, float("nan")))
+        a, b = self.memory_a, self.memory_b
+        fields = (a.data_ptr(), b.data_ptr(), out.data_ptr(), *self.sizes, a.stride(1), b.stride(1), a.stride(0), b.stride(0), self.flags)
+        assert fn(ctypes.addressof((ctypes.c_int64 * len(fields))(*fields))) == 0
+        assert (memory[:FENCE] == 7).all() and (memory[-FENCE:] == 7).all(), "written beyond the result"
+        return out
+
+    def check(self, out: torch.Tensor) -> None:
+        error = (out.double() - self.expected).abs()
+        assert (error <= 2e-6 * self.scale).all(), (self.sizes, self.flags, float(error.max()))
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["ours", "blas"])
+@pytest.mark.parametrize("flags", range(8))
+def test_every_layout(own, flags):
+    fn, rng = function(own), random.Random(flags)
+    for _ in range(60):
+        case = Case(rng, rng.choice((1, 1, 1, 2, 5)), rng.choice(EDGES), rng.choice(EDGES), rng.choice(DEPTHS), flags)
+        case.check(case.run(fn))
+
+
+@pytest.mark.parametrize("flags", range(4))
+def test_threads_change_no_bit(flags):
+    fn, rng = function(True), random.Random(flags)
+    for sizes in ((1, 300, 300, 250), (1, 5, 2000, 600), (1, 2000, 40, 260), (2, 130, 230, 400), (9, 100, 100, 120)):
+        case = Case(rng, *sizes, flags)
+        alone = case.run(fn)
+        case.check(alone)
+        threads = torch.get_num_threads()
+        try:
+            torch.set_num_threads(3)
+            assert torch.equal(case.run(fn), alone), sizes
+        finally:
+            torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("sizes", [(1, 100, 2048, 64), (1, 40, 1024, 300)])
+def test_rows_that_are_whole_pages_apart(sizes):
+    case = Case(random.Random(0), *sizes, 0)
+    case.check(case.run(function(True)))
+
+
+def test_what_cannot_be_a_number_spreads_as_in_pytorch():
+    fn = function(True)
+    case = Case(random.Random(1), 1, 20, 60, 40, TRANSPOSED_B)
+    case.memory_a[0, 3, 5], case.memory_b[0, 7, 2] = float("inf"), float("nan")
+    out = case.run(fn)[0]
+    want = case.memory_a[0, :, :40].double() @ case.memory_b[0, :, :40].double().T
+    assert torch.equal(out.isfinite(), want.isfinite()) and torch.equal(out.isnan(), want.isnan())

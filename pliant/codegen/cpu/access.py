@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,6 +29,7 @@ class Access:
     first: Value = LEAST  # bounds, of the checked build
     last: Value = MOST
     scratch: bool = False
+    roomy: bool = False  # vectors may reach beyond what belongs to them: there is room, and nobody reads it
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +37,9 @@ class Frame:
     """Where code is being printed: counters of the loops around it, pointers of accesses as far as they are known, values of nodes.
 
     `lanes` is the width of what varies with the vector dim, once `vector` is set; `mask` its active lanes. `full` (one bit) says that all
-    of them are, as they mostly are where it is given: whole vectors are then moved without the mask, for masked loads defeat the
-    prefetcher. `pair`: the lanes of this frame and the one behind it that are active, where the two move memory as a pair (`pairs.py`).
+    of them are, as they mostly are where it is given: whole vectors are then moved without the mask (`Values.either_way`), for masked
+    loads defeat the prefetcher. `pair`: the lanes of this frame and the one behind it that are active, where the two move memory as a
+    pair (`pairs.py`).
     """
 
     counters: dict[int, Value] = field(default_factory=dict)
@@ -53,6 +54,14 @@ class Frame:
     def child(self) -> Frame:
         inside = (dict(self.counters), dict(self.pointers), dict(self.values))
         return Frame(*inside, self.vector, self.lanes, self.mask, self.full, self.pair)
+
+    def whole(self) -> Frame:
+        """The same place where all lanes are active."""
+        return Frame(self.counters, self.pointers, self.values, self.vector, self.lanes)
+
+    def partial(self) -> Frame:
+        """The same place where some lanes may not be."""
+        return Frame(self.counters, self.pointers, self.values, self.vector, self.lanes, self.mask, None, self.pair)
 
 
 def step(b: Text, pointer: Value, count: Value, access: Access) -> Value:
@@ -106,7 +115,7 @@ class Memory:
 
     def active(self, a: Access, frame: Frame, wide: bool) -> Value | None:
         """The lanes that may touch memory; None for all of them."""
-        mask = frame.mask if wide else None
+        mask = frame.mask if wide and not a.roomy else None
         if a.predicate is not None:
             p = frame.values[id(a.predicate)]
             mask = p if mask is None else self.b.binary("and", mask, p)
@@ -114,6 +123,10 @@ class Memory:
 
     def load(self, a: Access, frame: Frame) -> Value:
         """The value as it is kept in a register; 0 in lanes that may not read."""
+        return from_memory(self.b, self.read(a, frame), a.dtype)
+
+    def read(self, a: Access, frame: Frame) -> Value:
+        """The value as it lies in memory."""
         b, ty = self.b, MEMORY[a.dtype]
         pointer, contiguous = self.address(a, frame)
         mask = self.active(a, frame, contiguous or pointer.lanes > 1)
@@ -121,21 +134,12 @@ class Memory:
         align = BYTES[a.dtype]
         if contiguous:
             lanes = frame.lanes
-            whole = vector_type(ty, lanes)
-
-            def plain() -> list[Value]:
-                return [b.op(f"load {whole}, ptr {pointer.ref}, align {align}", ty, lanes)]
-
             if mask is None:
-                v = plain()[0]
-            elif frame.full is not None and a.predicate is None:
-                some = b.splat(mask, lanes)
-                v = b.either(frame.full, plain, lambda: [self.masked_load(pointer, some, ty, align)])[0]
+                v = b.op(f"load {vector_type(ty, lanes)}, ptr {pointer.ref}, align {align}", ty, lanes)
             else:
                 v = self.masked_load(pointer, b.splat(mask, lanes), ty, align)
-        elif pointer.lanes > 1 and not a.index and (mask is None or frame.full is not None and a.predicate is None):
-            strided = functools.partial(self.strided, a, frame)
-            v = strided() if mask is None else b.either(frame.full, lambda: [strided()], lambda: [self.gather(pointer, mask, ty, align)])[0]
+        elif pointer.lanes > 1 and not a.index and mask is None:
+            v = self.strided(a, frame)
         elif pointer.lanes > 1:
             v = self.gather(pointer, mask, ty, align)
         elif mask is None:
@@ -147,7 +151,7 @@ class Memory:
                 b.reduce_bits("or", mask), lambda: [b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty)], [zero(ty)]
             )[0]  # fmt: skip
             v = b.select(mask, v, zero(ty))
-        return from_memory(b, v, a.dtype)
+        return v
 
     def masked_load(self, pointer: Value, mask: Value, ty: str, align: int) -> Value:
         """Neighbours from `pointer` on; 0 in lanes that may not read."""
@@ -195,7 +199,17 @@ class Memory:
         args: list[str | Value] = [f"{pointers.type} align {align} {pointers.ref}", on, f"{whole} zeroinitializer"]
         return b.call(f"llvm.masked.gather.v{lanes}{ty_suffix(ty)}.v{lanes}p0", ty, lanes, args)
 
+    def ready(self, a: Access, frame: Frame, v: Value) -> Value:
+        """A value as it is to lie in memory."""
+        spread = frame.vector is not None and frame.lanes > 1
+        return to_memory(self.b, self.b.splat(v, frame.lanes) if spread else v, a.dtype)
+
+    def put(self, a: Access, frame: Frame, v: Value) -> None:
+        """Write a value."""
+        self.store(a, frame, self.ready(a, frame, v), "set")
+
     def store(self, a: Access, frame: Frame, v: Value, mode: str) -> None:
+        """Write `v`: what `ready` gives if the mode is "set", else the value."""
         b, ty = self.b, MEMORY[a.dtype]
         pointer, contiguous = self.address(a, frame)
         spread = frame.vector is not None and frame.lanes > 1
@@ -205,27 +219,14 @@ class Memory:
         if contiguous:
             lanes = frame.lanes
             if mode != "set":
-                v = self.meet(mode, v, self.load(a, frame), a.dtype)
-            v = to_memory(b, b.splat(v, lanes), a.dtype)
-
-            def all_lanes() -> list[Value]:
-                b.line(f"store {v.type} {v.ref}, ptr {pointer.ref}, align {align}")
-                return []
-
-            def some_lanes(mask: Value) -> list[Value]:
-                self.masked_store(v, pointer, b.splat(mask, lanes), align)
-                return []
-
+                v = self.ready(a, frame, self.meet(mode, v, self.load(a, frame), a.dtype))
             if mask is None:
-                all_lanes()
-            elif frame.full is not None and a.predicate is None:
-                b.either(frame.full, all_lanes, functools.partial(some_lanes, mask))
+                b.line(f"store {v.type} {v.ref}, ptr {pointer.ref}, align {align}")
             else:
-                some_lanes(mask)
+                self.masked_store(v, pointer, b.splat(mask, lanes), align)
         elif spread:  # in order of the lanes
             assert mode == "set" and not a.index, "the schedule keeps points that may meet at one address apart"
             lanes = frame.lanes
-            v = to_memory(b, b.splat(v, lanes), a.dtype)
             if mask is None and not a.index and pointer.lanes > 1:
                 self.strided_store(a, frame, v)
                 return
@@ -239,8 +240,7 @@ class Memory:
                 new = v
                 if mode != "set":
                     old = from_memory(b, b.op(f"load {ty}, ptr {pointer.ref}, align {align}", ty), a.dtype)
-                    new = self.meet(mode, v, old, a.dtype)
-                new = to_memory(b, new, a.dtype)
+                    new = to_memory(b, self.meet(mode, v, old, a.dtype), a.dtype)
                 b.line(f"store {ty} {new.ref}, ptr {pointer.ref}, align {align}")
                 return []
 

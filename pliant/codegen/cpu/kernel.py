@@ -88,6 +88,7 @@ class Body(Values):
         saves = [n for sweep in s.sweeps for n in sweep.saves]
         if not saves:
             return
+        whole = const(s.lanes * s.unroll, "i64")
         width = 1 if s.reduces_vector or s.vector is None else s.lanes * s.unroll
         strides = [ZERO] * len(self.kernel.dims)
         points = const(width, "i64")
@@ -99,9 +100,8 @@ class Body(Values):
         ends, total = [], ZERO
         for n in saves:
             ends.append(total)
-            bytes_ = b.times(points, const(BYTES[n.dtype], "i64"))
-            padded_ = b.binary("and", b.plus(bytes_, const(255, "i64")), const(-64, "i64"))
-            total = b.plus(total, padded_)
+            bytes_ = b.times(b.plus(points, whole), const(BYTES[n.dtype], "i64"))
+            total = b.plus(total, b.binary("and", b.plus(bytes_, const(63, "i64")), const(-64, "i64")))
         long = b.compare("sgt", total, const(STACK_BYTES, "i64"))
         self.heap = b.when(long, lambda: [b.call("malloc", "ptr", 1, [total])], [Value("null", "ptr")])[0]
         missing = b.binary("and", long, b.compare("eq", self.heap, Value("null", "ptr")))
@@ -111,7 +111,7 @@ class Body(Values):
         base = b.select(long, self.heap, stack)
         for n, at in zip(saves, ends):
             start = b.op(f"getelementptr i8, ptr {base.ref}, i64 {at.ref}", "ptr")
-            self.saved[id(n)] = Access(0, n.dtype, start, strides, ZERO, scratch=True)
+            self.saved[id(n)] = Access(0, n.dtype, start, strides, ZERO, scratch=True, roomy=True)
 
     def make_tiles(self) -> None:
         s = self.s
@@ -418,6 +418,10 @@ class Body(Values):
         for accs, frame in zip(sets, frames):
             for n, v in zip(sweeper.sweep.reduces, sweeper.accs.results(accs)):
                 frame.values[id(n)] = v
+
+    def go_on(self, n: Node, frames: list[Frame]) -> None:
+        assert self.sweeper is not None
+        self.chain = self.sweeper.scans.go_on(n, frames, self.chain)
 
     def end(self, frames: list[Frame]) -> None:
         """The epilogue."""

@@ -75,7 +75,7 @@ class PartialBody(Body):
     def keep(self, sweeper: Sweeper, sets: list[list[Value]], frames: list[Frame]) -> None:
         for accs, frame in zip(sets, frames):
             for j, v in enumerate(accs):
-                self.memory.store(self.slot(frame, self.chunk, j), frame, v, "set")
+                self.memory.put(self.slot(frame, self.chunk, j), frame, v)
 
     def slot(self, frame: Frame, chunk: Value, j: int) -> Access:
         """Where accumulator `j` of a chunk lies for the outer points of `frame`."""

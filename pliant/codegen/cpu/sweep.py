@@ -112,10 +112,7 @@ class Sweeper:
             if id(n) in self.sweep.loads:
                 for f in frames:
                     f.values[id(n)] = body.memory.load(body.saved[id(n)], f)
-            elif n.op == "scan":
-                body.chain = self.scans.go_on(n, frames, body.chain)
-            else:
-                body.evaluate([n], frames)
+        body.evaluate(mine, frames)
 
     def visit(self, frames: list[Frame], sets: list[list[Value]]) -> list[list[Value]]:
         """What is done at reduction points: put aside, take into the accumulators, store."""
@@ -123,7 +120,7 @@ class Sweeper:
         masked = self.s.reduces_vector
         for frame, accs in zip(frames, sets):
             for n in self.sweep.saves:
-                body.memory.store(body.saved[id(n)], frame, frame.values[id(n)], "set")
+                body.memory.put(body.saved[id(n)], frame, frame.values[id(n)])
             out.append(self.accs.update(frame, accs, self.position(frame) if self.positions else None, masked))
         body.store_all(self.sweep.stores, frames)
         return out

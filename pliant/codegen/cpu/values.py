@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 from pliant.codegen.cpu import pairs, weave
 from pliant.codegen.cpu.access import Access, Frame, Memory
-from pliant.codegen.cpu.dtypes import cast, constant, fit_bf16, plain_nans, reinterpret, round_bf16
+from pliant.codegen.cpu.dtypes import cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.scalars import scalar
 from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO
@@ -20,6 +21,14 @@ from pliant.lower.schedule import Schedule
 
 ONCE = frozenset(("log",))  # functions that the C library computes faster for a single number
 SIDES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
+
+
+class Move(NamedTuple):
+    """A load in two parts: `read` prints what touches memory and gives `count` values, `take` makes of them what the nodes are."""
+
+    count: int
+    read: Callable[[list[Frame]], list[Value]]
+    take: Callable[[list[Frame], list[Value]], None]
 
 
 class Values:
@@ -92,48 +101,99 @@ class Values:
 
     def evaluate(self, nodes: list[Node], frames: list[Frame]) -> None:
         """Print nodes at each frame; once for all of them where they don't vary along the vector dim."""
+        nodes = [n for n in nodes if id(n) not in frames[0].values]
         here = {id(n) for n in nodes}
-        woven = self.woven(nodes, frames[0])
+        self.load_all([n for n in nodes if n.op == "load" and not n.args], frames)
         for n in nodes:
             key = id(n)
             if key in frames[0].values:
                 continue
             if (twin := self.twins.get(key)) is not None and id(twin) in here and id(twin) not in frames[0].values:
                 self.both(n, twin, frames)
-                continue
-            if (group := woven.get(key)) is not None:
-                self.load_woven(group, frames)
+            elif n.op == "scan":
+                self.go_on(n, frames)
             elif len(frames) > 1 and not self.s.depends[key] & self.vector_bit:
                 value = self.node(n, frames[0])
                 for f in frames:
                     f.values[key] = value
-            elif n.op == "load" and self.pairs and len(frames) > 1:
-                for f, g in zip(frames[::2], frames[1::2]):
-                    f.values[key], g.values[key] = pairs.load(self.memory, self.loads[key], f)
             else:
                 for f in frames:
                     f.values[key] = self.node(n, f)
 
-    def woven(self, nodes: list[Node], frame: Frame) -> dict[int, list[Node]]:
+    def go_on(self, n: Node, frames: list[Frame]) -> None:
+        """Give each frame the value of a scan."""
+        raise NotImplementedError
+
+    def either_way(self, frames: list[Frame], body: Callable[[list[Frame]], list[Value]]) -> list[Value]:
+        """What `body` prints for the frames: twice, without the mask and with it, where a bit says that all lanes are active."""
+        full = frames[0].full
+        if full is None:
+            return body(frames)
+        return self.b.either(full, lambda: body([f.whole() for f in frames]), lambda: body([f.partial() for f in frames]))
+
+    def load_all(self, loads: list[Node], frames: list[Frame]) -> None:
+        """Loads whose addresses are known: all that vary along the vector dim behind one branch, if it takes a branch."""
+        still = [n for n in loads if not self.s.depends[id(n)] & self.vector_bit]
+        for n in still:
+            value = self.memory.load(self.loads[id(n)], frames[0])
+            for f in frames:
+                f.values[id(n)] = value
+        moves: list[Move] = []
+        woven = self.woven(loads, frames[0])
+        for n in loads:
+            if not self.s.depends[id(n)] & self.vector_bit:
+                continue
+            if (group := woven.get(id(n))) is not None:
+                if n is group[0]:
+                    moves += [self.woven_move(group, k) for k in range(len(frames))]
+            elif self.pairs and len(frames) > 1:
+                moves += [self.pair_move(n, k) for k in range(0, len(frames), 2)]
+            else:
+                moves += [self.plain_move(n, k) for k in range(len(frames))]
+        if not moves:
+            return
+        found = iter(self.either_way(frames, lambda at: [v for move in moves for v in move.read(at)]))
+        for move in moves:
+            move.take(frames, [next(found) for _ in range(move.count)])
+
+    def plain_move(self, n: Node, k: int) -> Move:
+        access = self.loads[id(n)]
+
+        def take(frames: list[Frame], read: list[Value]) -> None:
+            frames[k].values[id(n)] = from_memory(self.b, read[0], access.dtype)
+
+        return Move(1, lambda frames: [self.memory.read(access, frames[k])], take)
+
+    def pair_move(self, n: Node, k: int) -> Move:
+        def take(frames: list[Frame], read: list[Value]) -> None:
+            frames[k].values[id(n)], frames[k + 1].values[id(n)] = pairs.apart(self.b, read[0])
+
+        return Move(1, lambda frames: [pairs.load(self.memory, self.loads[id(n)], frames[k])], take)
+
+    def woven_move(self, group: list[Node], k: int) -> Move:
+        b, accesses = self.b, [self.loads[id(n)] for n in group]
+        alone, dtype = len(group) == 1, accesses[0].dtype
+
+        def read(frames: list[Frame]) -> list[Value]:
+            return weave.load_alone(self.memory, accesses[0], frames[k]) if alone else weave.load(self.memory, accesses, frames[k])
+
+        def take(frames: list[Frame], read: list[Value]) -> None:
+            values = [weave.every_other(b, read, dtype)] if alone else weave.apart(b, read, dtype)
+            frames[k].values.update((id(n), value) for n, value in zip(group, values, strict=True))
+
+        return Move(2 if alone else len(group), read, take)
+
+    def woven(self, loads: list[Node], frame: Frame) -> dict[int, list[Node]]:
         """id of a load -> the loads that it is moved with, where vectors are taken apart in registers."""
         v = self.s.vector
         if v is None or frame.vector != v or frame.lanes == 1 or self.checked:
             return {}
-        out = {id(n): group for group in weave.woven_loads(nodes, v, len(self.kernel.dims)) for n in group}
+        out = {id(n): group for group in weave.woven_loads(loads, v, len(self.kernel.dims)) for n in group}
         if frame.mask is None:
-            for n in nodes:
-                if n.op == "load" and not n.args and n.strides[v : v + 1] == (2,):
+            for n in loads:
+                if n.strides[v : v + 1] == (2,):
                     out.setdefault(id(n), [n])
         return out
-
-    def load_woven(self, group: list[Node], frames: list[Frame]) -> None:
-        accesses = [self.loads[id(n)] for n in group]
-        for f in frames:
-            if len(group) == 1:
-                values = [weave.load_alone(self.memory, accesses[0], f)]
-            else:
-                values = weave.load(self.memory, accesses, f)
-            f.values.update((id(n), value) for n, value in zip(group, values, strict=True))
 
     def both(self, n: Node, twin: Node, frames: list[Frame]) -> None:
         """Print the sine and the cosine of one operand."""
@@ -199,25 +259,36 @@ class Values:
 
     def store_all(self, stores: list[Store], frames: list[Frame]) -> None:
         """Every store at every frame."""
-        if self.pairs and len(frames) > 1:
-            for f, g in zip(frames[::2], frames[1::2]):
-                for st in stores:
-                    key = id(st.node)
-                    pairs.store(self.memory, self.store_accesses[id(st)], f, f.values[key], g.values[key])
-            return
+        puts = []
         groups = [[st] for st in stores]
-        if self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
+        paired = self.pairs and len(frames) > 1
+        if not paired and self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
             groups = weave.woven_stores(stores, self.s.vector, len(self.kernel.dims))
-        for frame in frames:
+        for k in range(0, len(frames), 2 if paired else 1):
             for group in groups:
-                if len(group) == 1:
-                    self.store(group[0], frame)
-                    continue
-                values = [frame.values[id(st.node)] for st in group]
-                weave.store(self.memory, [self.store_accesses[id(st)] for st in group], frame, values)
+                puts.append(self.put(group, frames, k, paired))
 
-    def store(self, st: Store, frame: Frame) -> None:
-        self.memory.store(self.store_accesses[id(st)], frame, frame.values[id(st.node)], st.mode)
+        def write(at: list[Frame]) -> list[Value]:
+            for put in puts:
+                put(at)
+            return []
+
+        if puts:
+            self.either_way(frames, write)
+
+    def put(self, group: list[Store], frames: list[Frame], k: int, paired: bool) -> Callable[[list[Frame]], None]:
+        """Make ready what a group of stores writes at frame `k`; the result writes it."""
+        memory, accesses = self.memory, [self.store_accesses[id(st)] for st in group]
+        frame, access, mode = frames[k], accesses[0], group[0].mode
+        values = [frame.values[id(st.node)] for st in group]
+        if paired:
+            both = pairs.together(self.b, frame.lanes, values[0], frames[k + 1].values[id(group[0].node)])
+            return lambda at: pairs.store(memory, access, at[k], both)
+        if len(group) > 1:
+            woven = weave.together(self.b, frame.lanes, values, access.dtype)
+            return lambda at: weave.store(memory, accesses, at[k], woven)
+        value = memory.ready(access, frame, values[0]) if mode == "set" else values[0]
+        return lambda at: memory.store(access, at[k], value, mode)
 
 
 def sines_and_cosines(nodes: list[Node]) -> dict[int, Node]:

@@ -65,60 +65,55 @@ def masks(b: Text, mask: Value, count: int) -> list[Value]:
 
 
 def load(memory: Memory, accesses: list[Access], frame: Frame) -> list[Value]:
-    """The values of a group of loads."""
+    """Vectors of neighbours: as many as there are loads in the group."""
     b, n, count = memory.b, frame.lanes, len(accesses)
     a = accesses[0]
     ty, align = MEMORY[a.dtype], BYTES[a.dtype]
     places = [step(b, frame.pointers[a], const(j * n, "i64"), a) for j in range(count)]
 
-    def all_lanes() -> list[Value]:
-        return [b.op(f"load {vector_type(ty, n)}, ptr {at.ref}, align {align}", ty, n) for at in places]
-
-    def some_lanes() -> list[Value]:
-        assert frame.mask is not None
-        return [memory.masked_load(at, on, ty, align) for at, on in zip(places, masks(b, frame.mask, count), strict=True)]
-
     if frame.mask is None:
-        vectors = all_lanes()
-    else:
-        vectors = some_lanes() if frame.full is None else b.either(frame.full, all_lanes, some_lanes)
+        return [b.op(f"load {vector_type(ty, n)}, ptr {at.ref}, align {align}", ty, n) for at in places]
+    return [memory.masked_load(at, on, ty, align) for at, on in zip(places, masks(b, frame.mask, count), strict=True)]
+
+
+def apart(b: Text, vectors: list[Value], dtype: str) -> list[Value]:
+    """The values of a group of loads."""
+    n, count = vectors[0].lanes, len(vectors)
     out = [pick(b, vectors, [divmod(i * count + k, n) for i in range(n)]) for k in range(count)]
-    return [from_memory(b, v, a.dtype) for v in out]
+    return [from_memory(b, v, dtype) for v in out]
 
 
-def load_alone(memory: Memory, a: Access, frame: Frame) -> Value:
-    """The value of one load of every other element."""
+def load_alone(memory: Memory, a: Access, frame: Frame) -> list[Value]:
+    """Two vectors with all elements of one load of every other one."""
     b, n, ty = memory.b, frame.lanes, MEMORY[a.dtype]
     whole, vectors = vector_type(ty, n), []
     for first in (0, n - 1):
         at = step(b, frame.pointers[a], const(first, "i64"), a)
         vectors.append(b.op(f"load {whole}, ptr {at.ref}, align {BYTES[a.dtype]}", ty, n))
+    return vectors
+
+
+def every_other(b: Text, vectors: list[Value], dtype: str) -> Value:
+    """The value of a load that is alone."""
+    n = vectors[0].lanes
     lanes = [(0, 2 * i) if 2 * i < n else (1, 2 * i - n + 1) for i in range(n)]
-    return from_memory(b, pick(b, vectors, lanes), a.dtype)
+    return from_memory(b, pick(b, vectors, lanes), dtype)
 
 
-def store(memory: Memory, accesses: list[Access], frame: Frame, values: list[Value]) -> None:
+def together(b: Text, n: int, values: list[Value], dtype: str) -> list[Value]:
+    """Vectors of neighbours, made of the values of a group of stores."""
+    values, count = [to_memory(b, b.splat(v, n), dtype) for v in values], len(values)
+    return [pick(b, values, [((j * n + i) % count, (j * n + i) // count) for i in range(n)]) for j in range(count)]
+
+
+def store(memory: Memory, accesses: list[Access], frame: Frame, woven: list[Value]) -> None:
     """The stores of a group."""
     b, n, count = memory.b, frame.lanes, len(accesses)
     a = accesses[0]
-    values = [to_memory(b, b.splat(v, n), a.dtype) for v in values]
     places = [step(b, frame.pointers[a], const(j * n, "i64"), a) for j in range(count)]
-    woven = [pick(b, values, [((j * n + i) % count, (j * n + i) // count) for i in range(n)]) for j in range(count)]
-
-    def all_lanes() -> list[Value]:
+    if frame.mask is None:
         for v, at in zip(woven, places, strict=True):
             b.line(f"store {v.type} {v.ref}, ptr {at.ref}, align {BYTES[a.dtype]}")
-        return []
-
-    def some_lanes() -> list[Value]:
-        assert frame.mask is not None
+    else:
         for v, at, on in zip(woven, places, masks(b, frame.mask, count), strict=True):
             memory.masked_store(v, at, on, BYTES[a.dtype])
-        return []
-
-    if frame.mask is None:
-        all_lanes()
-    elif frame.full is None:
-        some_lanes()
-    else:
-        b.either(frame.full, all_lanes, some_lanes)

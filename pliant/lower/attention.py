@@ -29,7 +29,6 @@ class Attention:
     operands: list[TracedTensor]  # roots of q, k, v, mask (of v, where there is none)
     out: TracedTensor
     sizes: list[Size]
-    accumulate: bool = False
 
     @property
     def buffers(self) -> list[TracedTensor]:

@@ -1,7 +1,7 @@
 """Matrix products that segments of kernels call themselves: which operations are one, over which memory.
 
-Operands are matrices of f32 whose rows or columns lie dense, a known distance apart; views are their root's memory. A bias is laid into the
-result first, by a kernel, and the product is added to it, as PyTorch does.
+Operands are matrices of f32 whose rows or columns lie dense, a known distance apart; views are their root's memory. A bias is part of the
+product.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower.kernels import Launch
-from pliant.lower.loops import Buffer, Kernel, Node, Store
-from pliant.lower.memory import hinted
 from pliant.lower.nest import Facts, Size
 
 aten = torch.ops.aten
@@ -39,27 +36,28 @@ class Operand:
 
 @dataclass(slots=True, eq=False)
 class Gemm:
-    """`out = a @ b` for each of `batch`, added to what is there if `accumulate`. `out` is dense, row by row."""
+    """`out = a @ b` for each of `batch`, and `bias` (its memory, from this element on) added to every row. `out` is dense, row by row."""
 
     a: Operand
     b: Operand
     out: TracedTensor
     batch: Size
-    accumulate: bool
+    bias: tuple[TracedTensor, Size] | None = None
 
     @property
     def buffers(self) -> list[TracedTensor]:
-        return [self.a.root, self.b.root, self.out]
+        return [self.a.root, self.b.root, self.out, *([] if self.bias is None else [self.bias[0]])]
 
     @property
     def sizes(self) -> list[Size]:
-        """batch, m, n, k, distances of a and b, steps of a and b, offsets of a and b."""
+        """batch, m, n, k, distances of a and b, steps of a and b, offsets of a, b and the bias."""
         a, b = self.a, self.b
-        return [self.batch, a.rows, b.columns, a.columns, a.distance, b.distance, a.step, b.step, a.offset, b.offset]
+        offsets = [a.offset, b.offset, 0 if self.bias is None else self.bias[1]]
+        return [self.batch, a.rows, b.columns, a.columns, a.distance, b.distance, a.step, b.step, *offsets]
 
     @property
     def flags(self) -> int:
-        return self.a.transposed + 2 * self.b.transposed + 4 * self.accumulate
+        return self.a.transposed + 2 * self.b.transposed + 4 * (self.bias is not None)
 
 
 class Products:
@@ -69,7 +67,7 @@ class Products:
         self.facts = facts
         self.root = root
 
-    def steps(self, op: Any) -> list[Launch | Gemm] | None:
+    def steps(self, op: Any) -> list[Gemm] | None:
         """What to run in place of `op`; None if it is no product, or not one of these."""
         find = FORMS.get(op.target)
         if find is None or op.kwargs or len(op.outs) != 1 or not isinstance(op.outs[0], TracedTensor):
@@ -84,31 +82,30 @@ class Products:
         dense = t.layout is torch.strided and r.layout is torch.strided
         return dense and t.dtype is r.dtype is torch.float32 and t.device.type == r.device.type == "cpu"
 
-    def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Launch | Gemm] | None:
+    def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Gemm] | None:
         if len(w.sizes) != 2 or not x.sizes:
             return None
         a, b = self.rows(x), self.matrix(w, swapped=True)
         return self.product(out, a, b, 1, bias)
 
-    def mm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+    def mm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
         return self.product(out, self.matrix(x), self.matrix(y), 1, None)
 
-    def addmm(self, out: TracedTensor, bias: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+    def addmm(self, out: TracedTensor, bias: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
         return self.product(out, self.matrix(x), self.matrix(y), 1, bias)
 
-    def bmm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Launch | Gemm] | None:
+    def bmm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
         return self.product(out, self.matrix(x), self.matrix(y), self.facts.size(out.sizes[0]), None)
 
-    def product(self, out: TracedTensor, a: Operand | None, b: Operand | None, batch: Size, bias: Any) -> list[Launch | Gemm] | None:
+    def product(self, out: TracedTensor, a: Operand | None, b: Operand | None, batch: Size, bias: Any) -> list[Gemm] | None:
         if a is None or b is None or self.root(out) is not out:
             return None
-        steps: list[Launch | Gemm] = []
+        row = None
         if bias is not None:
-            fill = self.fill(out, bias, a.rows, b.columns)
-            if fill is None:
+            row = self.row(bias, b.columns)
+            if row is None:
                 return None
-            steps.append(fill)
-        return [*steps, Gemm(a, b, out, batch, bias is not None)]
+        return [Gemm(a, b, out, batch, row)]
 
     def offset(self, t: TracedTensor) -> Size:
         return self.facts.difference(self.facts.size(t.offset), self.facts.size(self.root(t).offset))
@@ -140,18 +137,12 @@ class Products:
             return None
         return Operand(self.root(t), self.offset(t), self.facts.product(sizes[:-1]), sizes[-1], distance, False)
 
-    def fill(self, out: TracedTensor, bias: TracedTensor, rows: Size, columns: Size) -> Launch | None:
-        """The kernel that lays a vector into every row of a matrix."""
+    def row(self, bias: TracedTensor, columns: Size) -> tuple[TracedTensor, Size] | None:
+        """A vector that is added to every row of a matrix with `columns`; None if it is no such vector."""
         size = self.facts.size
         if len(bias.sizes) != 1 or not self.facts.equal(size(bias.sizes[0]), columns) or not is_one(size(bias.strides[0])):
             return None
-        root = self.root(bias)
-        node = Node("load", (), "f32", (0, (0, 1), "n2", ()))
-        kernel = Kernel("fill", ("n0", "n1"), 0, [Buffer("f32", False), Buffer("f32", True)], [Store(1, ("n1", 1), 0, node)])
-        kernel.sizes = ("n0", "n1", "n2")
-        values = [rows, columns, self.offset(bias)]
-        kernel.hints = {name: hinted(v) for name, v in zip(kernel.sizes, values, strict=True)}
-        return Launch(kernel, "rows of a vector", [root, out], [1], values)
+        return self.root(bias), self.offset(bias)
 
 
 def is_one(stride: Size) -> bool:

@@ -71,7 +71,7 @@ def item_of_steps(steps: list[Step], ops: list[Any], op: Any = None) -> Item:
     item = Item(steps, op, ops)
     mine: set[int] = set()
     for step in steps:
-        fresh = [step.buffers[i] for i in step.made] if isinstance(step, Launch) else [] if step.accumulate else [step.out]
+        fresh = [step.buffers[i] for i in step.made] if isinstance(step, Launch) else [step.out]
         mine |= {t.vid for t in fresh}
         item.made += fresh
         old = [t for t in step.buffers if t.vid not in mine]

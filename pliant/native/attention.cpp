@@ -249,7 +249,7 @@ struct Work {
 static void multiply_scores(const Attention &a, const Block &b) {
     if (own_products) {
         const Matrix q = {b.q, a.sq.row, 1}, k = {b.k, 1, a.sk.row};
-        matmul(matmul_way(q, k, b.rows, b.keys, a.depth), q, k, b.scores, b.distance, b.rows, b.keys, a.depth, b.scale, false);
+        matmul(matmul_way(q, k, b.rows, b.keys, a.depth), q, k, {b.scores, b.distance, b.scale}, b.rows, b.keys, a.depth);
         return;
     }
     const int m = static_cast<int>(b.rows), n = static_cast<int>(b.keys), d = static_cast<int>(a.depth);
@@ -262,7 +262,7 @@ static void multiply_scores(const Attention &a, const Block &b) {
 static void multiply_shares(const Attention &a, const Block &b) {
     if (own_products) {
         const Matrix s = {b.scores, b.distance, 1}, v = {b.v, a.sv.row, 1};
-        matmul(matmul_way(s, v, b.rows, a.width, b.keys), s, v, b.out, a.so.row, b.rows, a.width, b.keys, 1.0f, false);
+        matmul(matmul_way(s, v, b.rows, a.width, b.keys), s, v, {b.out, a.so.row}, b.rows, a.width, b.keys);
         return;
     }
     const int m = static_cast<int>(b.rows), n = static_cast<int>(b.keys), w = static_cast<int>(a.width);

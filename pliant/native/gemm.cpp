@@ -24,13 +24,14 @@ constexpr int kColumnMajor = 102, kPlain = 111, kTransposed = 112; // CBLAS's na
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int64_t kOnStack = 64;
 
-enum Flag : int64_t { TransposedA = 1, TransposedB = 2, Accumulate = 4 };
+enum Flag : int64_t { TransposedA = 1, TransposedB = 2, HasBias = 4 };
 
 // What a segment hands over. `lda` is the distance of rows of a, or of columns if a is transposed in memory; `sa` that of matrices.
 struct Product {
     const float *a, *b;
     float *c;
     int64_t batch, m, n, k, lda, ldb, sa, sb, flags;
+    const float *bias; // a row that is added to every row, if the flags say so
 };
 
 // Sizes beyond what BLAS's integers hold.
@@ -42,7 +43,7 @@ static void one_by_one(const Product &p) {
             for (int64_t j = 0; j < p.n; j++) {
                 float *c = p.c + (q * p.m + i) * p.n + j;
                 const float *a = p.a + q * p.sa + i * row_a, *b = p.b + q * p.sb + j * col_b;
-                double sum = p.flags & Accumulate ? *c : 0.0;
+                double sum = p.flags & HasBias ? *c : 0.0;
                 for (int64_t k = 0; k < p.k; k++) sum += static_cast<double>(a[k * col_a]) * b[k * row_b];
                 *c = static_cast<float>(sum);
             }
@@ -66,7 +67,7 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
         b[q] = p.b + q * p.sb;
         c[q] = p.c + q * p.m * p.n;
     }
-    const float one = 1.0f, beta = p.flags & Accumulate ? 1.0f : 0.0f;
+    const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
     const int ta = p.flags & TransposedA ? kTransposed : kPlain, tb = p.flags & TransposedB ? kTransposed : kPlain;
     const int group = static_cast<int>(p.batch);
     sgemm_batch(kColumnMajor, &tb, &ta, &n, &m, &k, &one, b, &ldb, a, &lda, &beta, c, &n, 1, &group);
@@ -74,11 +75,17 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
     return 0;
 }
 
+// The bias into every row of the result.
+static void lay(const Product &p) {
+    for (int64_t i = 0; i < p.batch * p.m; i++) std::memcpy(p.c + i * p.n, p.bias, sizeof(float) * p.n);
+}
+
 // What is there to do for sizes of 0? True: that has been done.
 static bool trivial(const Product &p) {
     if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return true;
     if (p.k > 0) return false;
-    if (!(p.flags & Accumulate)) std::memset(p.c, 0, sizeof(float) * p.batch * p.m * p.n);
+    if (p.flags & HasBias) lay(p);
+    else std::memset(p.c, 0, sizeof(float) * p.batch * p.m * p.n);
     return true;
 }
 
@@ -97,7 +104,8 @@ static void run_parts(const Parts &w, int64_t low, int64_t high) {
         const int64_t q = at / w.cuts, from = at % w.cuts * w.step, i = w.columns ? 0 : from, j = w.columns ? from : 0;
         const int64_t m = w.columns ? p.m : std::min(w.step, p.m - i), n = w.columns ? std::min(w.step, p.n - j) : p.n;
         const Matrix a = {w.a.data + q * p.sa, w.a.row, w.a.column}, b = {w.b.data + q * p.sb, w.b.row, w.b.column};
-        matmul(w.way, a.part(i, 0), b.part(0, j), p.c + q * p.m * p.n + i * p.n + j, p.n, m, n, p.k, 1.0f, p.flags & Accumulate);
+        const Result out = {p.c + q * p.m * p.n, p.n, 1.0f, p.flags & HasBias ? p.bias : nullptr, 0};
+        matmul(w.way, a.part(i, 0), b.part(0, j), out.part(i, j), m, n, p.k);
     }
 }
 
@@ -139,6 +147,7 @@ static int32_t own_gemm(const Product *given) {
 static int32_t gemm(const Product *given) {
     const Product &p = *given;
     if (trivial(p)) return 0;
+    if (p.flags & HasBias) lay(p);
     if (std::max({p.batch, p.m, p.n, p.k, p.lda, p.ldb}) > INT_MAX) {
         one_by_one(p);
         return 0;
@@ -148,7 +157,7 @@ static int32_t gemm(const Product *given) {
     const int lda = static_cast<int>(std::max(p.lda, p.flags & TransposedA ? p.m : p.k));
     const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TransposedB ? p.k : p.n));
     if (p.batch > 1) return batched(p, m, n, k, lda, ldb);
-    const float one = 1.0f, beta = p.flags & Accumulate ? 1.0f : 0.0f;
+    const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
     sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b, &ldb, p.a, &lda, &beta, p.c, &n);
     return 0;
 }

@@ -28,16 +28,8 @@ constexpr int64_t kDotRows = 4, kDotColumns = 6;
 
 INLINED __mmask16 first(int64_t n) { return n >= kLanes ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1); }
 
-// Where results go, and how.
-struct Out {
-    float *c;
-    int64_t ldc;
-    float alpha;
-    bool accumulate;
-};
-
 // R rows of a times K rows of b, W vectors wide, of which the last has the lanes `last`.
-template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t ldb, int64_t k, __mmask16 last, const Out &out) {
+template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t ldb, int64_t k, __mmask16 last, const Result &out) {
     Vector sums[R][W];
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++) sums[i][j] = _mm512_setzero_ps();
     const float *p = a.data;
@@ -54,12 +46,13 @@ template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t 
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++) {
         float *c = out.c + i * out.ldc + kLanes * j;
         const __mmask16 m = j + 1 < W ? 0xFFFF : last;
-        const Vector x = out.accumulate ? _mm512_fmadd_ps(sums[i][j], alpha, _mm512_maskz_loadu_ps(m, c)) : _mm512_mul_ps(sums[i][j], alpha);
+        const float *plus = out.plus ? out.plus + i * out.plus_row + kLanes * j : nullptr;
+        const Vector x = plus ? _mm512_fmadd_ps(sums[i][j], alpha, _mm512_maskz_loadu_ps(m, plus)) : _mm512_mul_ps(sums[i][j], alpha);
         _mm512_mask_storeu_ps(c, m, x);
     }
 }
 
-using Tile = void(const Matrix &, const float *, int64_t, int64_t, __mmask16, const Out &);
+using Tile = void(const Matrix &, const float *, int64_t, int64_t, __mmask16, const Result &);
 template <int W>
 constexpr Tile *kTiles[kTileRows + 1] = {nullptr,    tile<1, W>, tile<2, W>, tile<3, W>, tile<4, W>,
                                          tile<5, W>, tile<6, W>, tile<7, W>, tile<8, W>};
@@ -91,7 +84,7 @@ INLINED void dot_step(Vector (&sums)[R][C], const float *a, int64_t lda, const f
 }
 
 // R rows of a times C columns of b, both dense along k.
-template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, const Out &out) {
+template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, const Result &out) {
     Vector sums[R][C];
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < C; j++) sums[i][j] = _mm512_setzero_ps();
     for (; k >= kLanes; k -= kLanes, a += kLanes, b += kLanes) dot_step<R, C>(sums, a, lda, b, ldb, 0, true);
@@ -103,15 +96,16 @@ template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float 
         const __mmask8 m = j + 4 <= C ? 0xF : (1 << (C - j)) - 1;
         const __m128 t = totals(sums[i][j], j + 1 < C ? sums[i][j + 1] : none, j + 2 < C ? sums[i][j + 2] : none,
                                 j + 3 < C ? sums[i][j + 3] : none);
-        _mm_mask_storeu_ps(c, m, out.accumulate ? _mm_fmadd_ps(t, alpha, _mm_maskz_loadu_ps(m, c)) : _mm_mul_ps(t, alpha));
+        const float *plus = out.plus ? out.plus + i * out.plus_row + j : nullptr;
+        _mm_mask_storeu_ps(c, m, plus ? _mm_fmadd_ps(t, alpha, _mm_maskz_loadu_ps(m, plus)) : _mm_mul_ps(t, alpha));
     }
 }
 
-using Dots = void(const float *, int64_t, const float *, int64_t, int64_t, const Out &);
+using Dots = void(const float *, int64_t, const float *, int64_t, int64_t, const Result &);
 template <int R> constexpr Dots *kDots[kDotColumns + 1] = {nullptr, dots<R, 1>, dots<R, 2>, dots<R, 3>, dots<R, 4>, dots<R, 5>, dots<R, 6>};
 Dots *const *const kDotTable[] = {nullptr, kDots<1>, kDots<2>, kDots<3>, kDots<4>};
 
-void by_dots(const Matrix &a, const Matrix &b, const Out &out, int64_t m, int64_t n, int64_t k) {
+void by_dots(const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
     constexpr int64_t kBlock = 64; // rows of a that stay in a cache while all of b goes by
     for (int64_t low = 0; low < m; low += kBlock) {
         const int64_t high = std::min(m, low + kBlock);
@@ -119,7 +113,7 @@ void by_dots(const Matrix &a, const Matrix &b, const Out &out, int64_t m, int64_
             const int64_t columns = std::min(kDotColumns, n - j);
             for (int64_t i = low; i < high; i += kDotRows) {
                 Dots *f = kDotTable[std::min(kDotRows, high - i)][columns];
-                f(a.data + i * a.row, a.row, b.data + j * b.column, b.column, k, {out.c + i * out.ldc + j, out.ldc, out.alpha, out.accumulate});
+                f(a.data + i * a.row, a.row, b.data + j * b.column, b.column, k, out.part(i, j));
             }
         }
     }
@@ -174,7 +168,7 @@ WIDE void pack(const Matrix &b, float *panel, int64_t k, int64_t n) {
     }
 }
 
-WIDE void by_tiles(bool packed, const Matrix &a, const Matrix &b, const Out &out, int64_t m, int64_t n, int64_t k) {
+WIDE void by_tiles(bool packed, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
     alignas(64) float panel[kDepth * kPanel];
     for (int64_t j = 0; j < n; j += kPanel) {
         const int64_t columns = std::min(kPanel, n - j), vectors = (columns + kLanes - 1) / kLanes;
@@ -186,7 +180,8 @@ WIDE void by_tiles(bool packed, const Matrix &a, const Matrix &b, const Out &out
             const float *rows = packed ? panel : here.data;
             const int64_t ldb = packed ? kPanel : here.row;
             for (int64_t i = 0; i < m; i += kTileRows) {
-                const Out to{out.c + i * out.ldc + j, out.ldc, out.alpha, out.accumulate || d > 0};
+                Result to = out.part(i, j);
+                if (d > 0) to.plus = to.c, to.plus_row = to.ldc; // the sums so far
                 kWidths[vectors][std::min(kTileRows, m - i)](a.part(i, d), rows, ldb, depth, last, to);
             }
         }
@@ -209,8 +204,7 @@ Way matmul_way(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k
     return dense && (n <= kDotColumns || m <= (k >= 192 ? 96 : 24)) ? Way::Dots : Way::Packed;
 }
 
-void matmul(Way way, const Matrix &a, const Matrix &b, float *c, int64_t ldc, int64_t m, int64_t n, int64_t k, float alpha, bool accumulate) {
-    const Out out{c, ldc, alpha, accumulate};
+void matmul(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
     if (way == Way::Dots) by_dots(a, b, out, m, n, k);
     else by_tiles(way == Way::Packed, a, b, out, m, n, k);
 }
@@ -223,6 +217,6 @@ namespace pliant {
 bool matmul_runs() { return false; }
 bool matmul_is_best() { return false; }
 Way matmul_way(const Matrix &, const Matrix &, int64_t, int64_t, int64_t) { return Way::Packed; }
-void matmul(Way, const Matrix &, const Matrix &, float *, int64_t, int64_t, int64_t, int64_t, float, bool) {}
+void matmul(Way, const Matrix &, const Matrix &, const Result &, int64_t, int64_t, int64_t) {}
 } // namespace pliant
 #endif

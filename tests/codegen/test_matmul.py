@@ -13,7 +13,7 @@ from pliant.codegen.cpu import runtime, segment
 
 ROUTINES = runtime.products()
 pytestmark = pytest.mark.skipif(ROUTINES is None, reason="PyTorch has another BLAS here")
-TRANSPOSED_A, TRANSPOSED_B, ACCUMULATE = 1, 2, 4
+TRANSPOSED_A, TRANSPOSED_B, BIAS = 1, 2, 4
 FENCE = 32
 EDGES = (1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 47, 48, 49, 64, 97, 100, 130)
 DEPTHS = (0, 1, 2, 15, 16, 17, 33, 100, 191, 192, 255, 256, 257, 515)
@@ -38,17 +38,17 @@ class Case:
         self.memory_a, a = operand(m, k, flags & TRANSPOSED_A)
         self.memory_b, b = operand(k, n, flags & TRANSPOSED_B)
         self.sizes, self.flags = (batch, m, n, k), flags
-        self.before = torch.randn(batch, m, n)
-        self.expected = a.double() @ b.double() + (self.before.double() if flags & ACCUMULATE else 0)
-        self.scale = a.abs().double() @ b.abs().double() + self.before.abs().double()
+        self.bias = torch.randn(n)
+        self.expected = a.double() @ b.double() + (self.bias.double() if flags & BIAS else 0)
+        self.scale = a.abs().double() @ b.abs().double() + self.bias.abs().double()
 
     def run(self, fn) -> torch.Tensor:
         batch, m, n, k = self.sizes
         memory = torch.full((batch * m * n + 2 * FENCE,), 7.0)
-        out = memory[FENCE : FENCE + batch * m * n].view(batch, m, n)
-        out.copy_(self.before if self.flags & ACCUMULATE else torch.full_like(self.before, float("nan")))
+        out = memory[FENCE : FENCE + batch * m * n].view(batch, m, n).fill_(float("nan"))
         a, b = self.memory_a, self.memory_b
         fields = (a.data_ptr(), b.data_ptr(), out.data_ptr(), *self.sizes, a.stride(1), b.stride(1), a.stride(0), b.stride(0), self.flags)
+        fields = (*fields, self.bias.data_ptr())
         assert fn(ctypes.addressof((ctypes.c_int64 * len(fields))(*fields))) == 0
         assert (memory[:FENCE] == 7).all() and (memory[-FENCE:] == 7).all(), "written beyond the result"
         return out
@@ -63,8 +63,15 @@ class Case:
 def test_every_layout(own, flags):
     fn, rng = function(own), random.Random(flags)
     for _ in range(60):
-        case = Case(rng, rng.choice((1, 1, 1, 2, 5)), rng.choice(EDGES), rng.choice(EDGES), rng.choice(DEPTHS), flags)
+        case = Case(rng, rng.choice((0, 1, 1, 1, 2, 5)), rng.choice(EDGES), rng.choice(EDGES), rng.choice(DEPTHS), flags)
         case.check(case.run(fn))
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["ours", "blas"])
+def test_many_small_ones(own):
+    for flags in range(8):
+        case = Case(random.Random(flags), 200, 3, 4, 5, flags)
+        case.check(case.run(function(own)))
 
 
 @pytest.mark.parametrize("flags", range(4))

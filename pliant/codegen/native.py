@@ -20,7 +20,7 @@ from pliant import native
 from pliant.codegen.alone import worth_a_kernel
 from pliant.codegen.aten import Executable
 from pliant.codegen.cpu import debug, runtime
-from pliant.codegen.cpu.segment import compile_module, printed
+from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.codegen.failures import place_of
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
@@ -263,23 +263,23 @@ def compile_all(launches: list[Launch], segments: list[SegmentCall] | tuple[()] 
     with _lock:
         every = [*launches, *(launch for call in segments for launch in call.segment.launches)]
         new = {launch.key: launch for launch in reversed(every) if launch.key not in _compiled}
-        texts = [printed(call.segment) for call in segments]
-        fresh = {text.key: text for text in texts if text.key not in _addresses}
+        identities = [identity_of(call.segment) for call in segments]
+        fresh = {i: call.segment for i, call in zip(identities, segments, strict=True) if i not in _addresses}
         if new or fresh:
             symbols: dict[Hashable, str] = {key: f"k{i}" for i, key in enumerate(new)}
             known: dict[str, int] = {}
-            for text in fresh.values():
-                for key in text.key[1]:
+            for _, called in fresh:
+                for key in called:
                     if key not in symbols:
                         name = symbols[key] = f"x{len(known)}"
                         known[name] = _addresses[key]
-            made = compile_module([launch.kernel for launch in new.values()], list(fresh.values()), symbols, known)
+            made = compile_module({key: launch.kernel for key, launch in new.items()}, fresh, symbols, known)
             for (key, launch), address in zip(new.items(), made.kernels, strict=True):
                 itemsizes = bytes(DTYPES[b.dtype].bits // 8 for b in launch.kernel.buffers)
                 _addresses[key] = address
                 _compiled[key] = native.Launcher(address, itemsizes, len(launch.sizes), launch.kernel.name)
             _addresses.update(zip(fresh, made.segments, strict=True))
-        for call, text in zip(segments, texts, strict=True):
+        for call, i in zip(segments, identities, strict=True):
             s = call.segment
-            address = _addresses[text.key]
+            address = _addresses[i]
             call.launcher = native.Launcher(address, bytes(t.dtype.itemsize for t in s.outer), len(s.leaves), s.name)

@@ -1,16 +1,21 @@
 """From kernels to callable addresses: print, compile, link.
 
-`compile_kernels` is the door. Several kernels go into one module and are compiled at once; objects are kept on disk (`cache.py`).
+`compile_kernels` is the door, and `segment.compile_module` for whole programs. Functions that are compiled at once share a module, or a few
+modules that are compiled side by side where there is much to do and more than one core; objects are kept on disk (`cache.py`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -18,12 +23,13 @@ import llvmlite.binding as llvm
 from pliant import events
 from pliant.codegen.cpu import cache, runtime, target
 from pliant.codegen.cpu.kernel import Body
-from pliant.codegen.cpu.parallel import LAUNCH, Driver, launcher
+from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
 from pliant.lower.schedule import plan
 
+VERSIONS = (llvmlite.__version__, llvm.llvm_version_info)
 ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }'
 
 
@@ -59,28 +65,48 @@ _kept: list[Code] = []
 _names = itertools.count()
 
 
-def definitions(kernel: Kernel, name: str, to: Target, checked: bool, declared: dict[str, str]) -> str:
-    """The functions of one kernel; what they call is added to `declared`."""
+@dataclass(slots=True)
+class Part:
+    """The function `name` with those that only it calls, and a line for each other function that they call. `weight`: how long it takes."""
+
+    name: str
+    text: str
+    declared: dict[str, str]
+    weight: int
+
+
+OF_A_KERNEL = 6000
+"""What every kernel costs the code generator beyond its text, in characters of text."""
+
+
+def kernel_part(kernel: Kernel, name: str, to: Target, checked: bool = False) -> Part:
+    """The functions of one kernel."""
     s = plan(kernel, to.vector_bits, to.masks)
     bodies = {"body": PartialBody, "finish": FinishBody} if s.split else {"body": Body}
     context = "box" if s.split else "ctx"
-    parts = []
+    texts = []
+    declared: dict[str, str] = {}
     for part, kind in bodies.items():
         body = kind(s, to, checked)
         text = body.text()
         declared.update(body.b.declared)
-        parts.append(f"define internal i32 @{name}.{part}(ptr %{context}, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{text}\n}}\n")
+        texts.append(f"define internal i32 @{name}.{part}(ptr %{context}, i64 %lo, i64 %hi, i64 %block) #0 {{\nentry:\n{text}\n}}\n")
     driver = SplitDriver(s, name) if s.split else Driver(s, name, s.blocked and not checked)
-    parts.append(f"define i32 @{name}(ptr %ctx) #0 {{\nentry:\n{driver.text()}\n}}\n")
+    texts.append(f"define i32 @{name}(ptr %ctx) {ONCE} {{\nentry:\n{driver.text()}\n}}\n")
     declared.update(driver.b.declared)
-    return "\n".join(parts)
+    return Part(name, "\n".join(texts), declared, OF_A_KERNEL + sum(map(len, texts)))
+
+
+def module_of(parts: Iterable[Part]) -> str:
+    """One module."""
+    there = {p.name: p for p in parts}
+    declared = {name: line for p in there.values() for name, line in p.declared.items() if name not in there}
+    return "\n".join([*(p.text for p in there.values()), *declared.values(), ATTRIBUTES, ""])
 
 
 def module_text(kernels: list[Kernel], to: Target, checked: bool = False) -> str:
     """All kernels in one module: functions @k0, @k1 ..."""
-    declared: dict[str, str] = {}
-    parts = [definitions(k, f"k{i}", to, checked, declared) for i, k in enumerate(kernels)]
-    return "\n".join([*parts, *declared.values(), ATTRIBUTES, ""])
+    return module_of([kernel_part(k, f"k{i}", to, checked) for i, k in enumerate(kernels)])
 
 
 def kernel_text(kernel: Kernel, *, checked: bool = False) -> str:
@@ -88,23 +114,84 @@ def kernel_text(kernel: Kernel, *, checked: bool = False) -> str:
     return module_text([kernel], target.current(), checked)
 
 
-def emit_object(text: str, to: Target) -> bytes:
-    """Object code of a module; LLVM's own errors pass through."""
+ALONE = 40_000
+"""So much weight (about 20 ms of LLVM) is not worth a second module."""
+MOST_MODULES = 4
+"""Compiled side by side."""
+
+
+def modules_of(parts: Sequence[Part]) -> list[str]:
+    """Modules of about the same weight, as many as pay."""
+    count = min(len(os.sched_getaffinity(0)), MOST_MODULES, sum(p.weight for p in parts) // ALONE + 1, len(parts))
+    bins: list[list[Part]] = [[] for _ in range(count)]
+    weights = [0] * count
+    for p in sorted(parts, key=lambda p: -p.weight):
+        at = weights.index(min(weights))
+        bins[at].append(p)
+        weights[at] += p.weight
+    return [module_of(b) for b in bins]
+
+
+@functools.cache
+def unlocked_emit() -> Any:
+    """LLVM's code generator without the lock that llvmlite puts around it: contexts and machines of their own work side by side."""
+    locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    emit = ctypes.CDLL("llvmlite", handle=llvm.ffi.lib._handle).LLVMPY_TargetMachineEmitToMemory
+    emit.argtypes, emit.restype = locked.argtypes, locked.restype
+    return emit
+
+
+def generated(module: llvm.ModuleRef, to: Target) -> bytes:
+    """Object code of a module that nobody else touches; callable from several threads at once."""
+    error = ctypes.c_char_p()
+    lib = llvm.ffi.lib
+    memory = unlocked_emit()(target.machine(to), module, 1, ctypes.byref(error))
+    if not memory:
+        raise RuntimeError((error.value or b"LLVM gave no object").decode(errors="replace"))
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(memory), lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(memory)
+
+
+def emit_objects(texts: Sequence[str], to: Target) -> list[bytes]:
+    """Object code of modules; LLVM's own errors pass through."""
     target.prepare()
-    begun = time.perf_counter()
-    module = llvm.parse_assembly(text)
-    times.parse += time.perf_counter() - begun
-    begun = time.perf_counter()
+    contexts = [llvm.create_context() for _ in texts]
+    modules: list[llvm.ModuleRef] = []
+    try:
+        begun = time.perf_counter()
+        for text, context in zip(texts, contexts, strict=True):
+            modules.append(llvm.parse_assembly(text, context))
+        times.parse += time.perf_counter() - begun
+        begun = time.perf_counter()
+        out = side_by_side(modules, to)
+        times.emit += time.perf_counter() - begun
+        return out
+    finally:  # in this order, which a collector of cycles would not keep
+        for made in (*modules, *contexts):
+            made.close()
+
+
+def side_by_side(modules: Sequence[llvm.ModuleRef], to: Target) -> list[bytes]:
+    """Object code of modules, each with a context of its own."""
     with _lock:
         # A third of the time of code generation, to find addresses that the printer has chosen well already. A switch of the whole
         # process, so it is put back for the sake of others who use the same LLVM.
         llvm.set_option("pliant", "--disable-lsr")
         try:
-            out = target.machine(to).emit_object(module)
+            if len(modules) == 1:
+                return [generated(modules[0], to)]
+            with ThreadPoolExecutor(len(modules) - 1) as pool:
+                others = [pool.submit(generated, m, to) for m in modules[1:]]
+                return [generated(modules[0], to), *(f.result() for f in others)]
         finally:
             llvm.set_option("pliant", "--disable-lsr=false")
-    times.emit += time.perf_counter() - begun
-    return out
+
+
+def emit_object(text: str, to: Target) -> bytes:
+    """Object code of one module."""
+    return emit_objects([text], to)[0]
 
 
 def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
@@ -113,14 +200,16 @@ def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
     return target.machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
 
 
-def link(code: bytes, names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
-    """Put object code into memory; `outside` gives addresses of what it calls beyond the C library."""
+def link(codes: Iterable[bytes], names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
+    """Put objects, which may call each other, into memory; `outside` gives addresses of what they call beyond the C library."""
     begun = time.perf_counter()
     with _lock:
         linker = _linkers.get(to)
         if linker is None:
             linker = _linkers[to] = llvm.create_lljit_compiler(target.machine(to), use_jit_link=True, suppress_errors=False)
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for code in codes:
+            builder = builder.add_object_img(code)
         for name in names:
             builder = builder.export_symbol(name)
         for name, address in outside.items():
@@ -131,22 +220,40 @@ def link(code: bytes, names: list[str], to: Target, outside: Mapping[str, int]) 
     return made
 
 
-def build(text: str, names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
-    """The functions `names` of a module, its object from the disk if it is there."""
-    key = cache.key(text, to, (llvmlite.__version__, llvm.llvm_version_info))
-    code = cache.read(key)
-    if code is None:
-        code = emit_object(text, to)
-        cache.write(key, code)
-    else:
-        times.from_disk += 1
-    return link(code, names, to, outside)
+def objects(texts: Sequence[str], to: Target, name: str | None = None) -> list[bytes]:
+    """Object code of modules, from the disk where it is there. `name` is another name of them all, for `remembered`."""
+    keys = [cache.key(text, to, VERSIONS) for text in texts]
+    found = {key: cache.read(key) for key in keys}
+    times.from_disk += sum(code is not None for code in found.values())
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+    if missing:
+        for key, code in zip(missing, emit_objects(list(missing.values()), to), strict=True):
+            cache.write(key, code)
+            found[key] = code
+    if name is not None:
+        cache.write(name, "\n".join(keys).encode())
+    return [code for key in keys if (code := found[key]) is not None]
+
+
+def remembered(name: str | None) -> list[bytes] | None:
+    """The objects that the disk knows by that other name; None if one is not there (any more)."""
+    listed = cache.read(name) if name is not None else None
+    if listed is None:
+        return None
+    codes = []
+    for key in listed.decode().split():
+        code = cache.read(key)
+        if code is None:
+            return None
+        codes.append(code)
+    times.from_disk += len(codes)
+    return codes
 
 
 @functools.cache
 def outside(to: Target) -> dict[str, int]:
     """What kernels call: the function that starts threads, built once."""
-    code = build(launcher(), [LAUNCH], to, runtime.addresses())
+    code = link(objects([launcher()], to), [LAUNCH], to, runtime.addresses())
     _kept.append(code)
     return {LAUNCH: code.addresses[0]}
 
@@ -166,10 +273,10 @@ def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
     to = target.current()
     tell(kernels, checked)
     begun = time.perf_counter()
-    text = module_text(kernels, to, checked)
+    texts = modules_of([kernel_part(k, f"k{i}", to, checked) for i, k in enumerate(kernels)])
     times.text += time.perf_counter() - begun
     times.kernels += len(kernels)
-    return build(text, [f"k{i}" for i in range(len(kernels))], to, outside(to))
+    return link(objects(texts, to), [f"k{i}" for i in range(len(kernels))], to, outside(to))
 
 
 def compile_kernels(kernels: list[Kernel], *, checked: bool = False) -> list[int]:

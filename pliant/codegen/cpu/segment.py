@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from pliant import native
 from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import runtime, target
-from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
+from pliant.codegen.cpu import identity, runtime, target
+from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
 from pliant.lower.attention import Attention
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
@@ -109,8 +109,8 @@ class Printer:
             self.call(GIVE, "void", "ptr %arena, i64 %total")
         self.line("ret i32 %rc")
         body = "\n".join(self.lines)
-        # LLVM's quick code generation: an eighth of the time, and stores of arguments and calls are as fast.
-        return f"define i32 @{self.name}(ptr %ctx) noinline optnone nounwind {{\nentry:\n{body}\n}}\n"
+        # Quick code generation takes an eighth of the time here, and its stores of arguments and calls are as fast.
+        return f"define i32 @{self.name}(ptr %ctx) {ONCE} {{\nentry:\n{body}\n}}\n"
 
     def read_arguments(self) -> None:
         """Addresses, leaves, and all sizes."""
@@ -170,11 +170,9 @@ class Printer:
         values = [self.addresses[t.vid] for t in step.buffers]
         sizes = [self.size(size) for size in step.sizes]
         if isinstance(step, Gemm):
-            *sizes, offset_a, offset_b, offset_bias = sizes
-            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), *values[2:]]
+            *sizes, offset_a, offset_b = sizes
+            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), values[2]]
             sizes.append(str(step.flags))
-            sizes += [self.moved(v, offset_bias) for v in values[3:]]
-            values = values[:3]
         elif isinstance(step, Attention):
             *sizes, oq, ok, ov, om, masks = sizes
             places = [self.addresses[t.vid] for t in step.operands]
@@ -207,28 +205,22 @@ def functions() -> dict[str, int]:
     return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, ATTENTION: attention, THREADS: pool[THREADS]}
 
 
-@dataclass(slots=True)
-class Printed:
-    """A segment as text, its own name and those of its kernels left open; equal ones are equal code.
-
-    `key`: the text, and the kernels in order of their first call.
-    """
-
-    key: tuple[str, tuple[Hashable, ...]]
-    declared: dict[str, str]
-
-    def named(self, name: str, symbols: Mapping[Hashable, str]) -> str:
-        """The definition; `symbols`: key of a kernel -> its function."""
-        text, called = self.key
-        names = [symbols[k] for k in called]
-        return re.sub(r"@c(\d+)\(", lambda m: f"@{names[int(m[1])]}(", text.replace("@segment(", f"@{name}(", 1))
+Identity = tuple[Hashable, tuple[Hashable, ...]]
+"""What `identity.of_segment` gives: equal ones are equal code."""
 
 
-def printed(segment: Segment) -> Printed:
-    called: dict[Hashable, str] = {}
-    printer = Printer(segment, "segment", lambda launch: called.setdefault(launch.key, f"c{len(called)}"))
+def identity_of(segment: Segment) -> Identity:
+    """What the code of a segment depends on, and the keys of the kernels that it calls."""
+    return identity.of_segment(segment, poison)
+
+
+def part_of(segment: Segment, name: str, symbols: Mapping[Hashable, str]) -> kernels.Part:
+    """The function of a segment; `symbols`: key of a kernel -> its function."""
+    printer = Printer(segment, name, lambda launch: symbols[launch.key])
     text = printer.text()
-    return Printed((text, tuple(called)), printer.declared)
+    called = {symbols[launch.key] for launch in segment.launches}
+    declared = printer.declared | {function: f"declare i32 @{function}(ptr)" for function in sorted(called)}
+    return kernels.Part(name, text, declared, len(text) // 3)
 
 
 @dataclass(slots=True)
@@ -239,24 +231,29 @@ class Compiled:
     segments: list[int]
 
 
-def compile_module(new: list[Kernel], segments: list[Printed], symbols: Mapping[Hashable, str], known: dict[str, int]) -> Compiled:
-    """Compile kernels (they become `k0`, `k1`, ...) and segments in one module.
+def compile_module(
+    new: Mapping[Hashable, Kernel], segments: Mapping[Identity, Segment], symbols: Mapping[Hashable, str], known: dict[str, int]
+) -> Compiled:
+    """Compile kernels, by their keys (they become `k0`, `k1`, ...), and segments, or take them from the disk.
 
-    `symbols`: key of a launch -> the function that it calls: one of those, or one compiled before, whose address is in `known`.
+    `symbols`: key of a kernel -> the function that segments call: one of those, or one compiled before, whose address is in `known`.
     """
     to = target.current()
-    kernels.tell(new)
-    begun = time.perf_counter()
-    text = kernels.module_text(new, to)
-    declared = {name: f"declare i32 @{name}(ptr)" for name in known}
-    for segment in segments:
-        declared.update(segment.declared)
-    parts = [segment.named(f"s{i}", symbols) for i, segment in enumerate(segments)]
-    there = set(re.findall(r"^declare [^@]*@([\w.]+)\(", text, re.M))
-    text = "\n".join([text, *parts, *(line for name, line in declared.items() if name not in there), ""])
-    kernels.times.text += time.perf_counter() - begun
+    kernels.tell(list(new.values()))
     kernels.times.kernels += len(new)
+    begun = time.perf_counter()
+    shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
+    name = identity.module(new.values(), new, shapes, to, kernels.VERSIONS)
+    codes = kernels.remembered(name)
+    if codes is None:
+        parts = [kernels.kernel_part(kernel, f"k{i}", to) for i, kernel in enumerate(new.values())]
+        parts += [part_of(segment, f"s{i}", symbols) for i, segment in enumerate(segments.values())]
+        texts = kernels.modules_of(parts)
+        kernels.times.text += time.perf_counter() - begun
+        codes = kernels.objects(texts, to, name)
+    else:
+        kernels.times.text += time.perf_counter() - begun
     names = [f"k{i}" for i in range(len(new))] + [f"s{i}" for i in range(len(segments))]
-    code = kernels.build(text, names, to, {**kernels.outside(to), **functions(), **known})
+    code = kernels.link(codes, names, to, {**kernels.outside(to), **functions(), **known})
     kernels._kept.append(code)
     return Compiled(code.addresses[: len(new)], code.addresses[len(new) :])

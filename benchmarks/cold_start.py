@@ -1,0 +1,140 @@
+"""`python -m benchmarks.cold_start`: what a process pays for the first answer of each program, with backend "native".
+
+Each figure is the first call in a fresh process (imports and the making of the model before it are not counted): eager's, pliant's with
+nothing on disk ("cold"), and pliant's in another process that finds there what that one left ("disk-warm"). Seconds on the clock, and of
+processor time beside them, since machines are busy and LLVM may run on a second core. Each is the median over `--samples` rounds, and in a
+round the three follow each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import math
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.capture_cost import TEXTS
+from benchmarks.programs import PROGRAMS
+from benchmarks.programs.program import Program
+from pliant.cli import embedder, systems, workers
+from pliant.cli.workers import report
+from pliant.codegen.cpu import compile as cpu
+
+KINDS = ("eager", "cold", "warm")
+LIMIT_S = 1.5
+"""Seconds that a cold first call may take."""
+
+
+def embed(fn: Any, args: tuple) -> Any:
+    """One call of the sentence encoder."""
+    with torch.no_grad():
+        return fn(**args[0])
+
+
+MINILM = Program("minilm", "all-MiniLM-L6-v2", lambda: embedder.load()[0], lambda: [(embedder.load()[1](TEXTS),)], embed)
+STARTED: dict[str, Program] = {MINILM.name: MINILM, **PROGRAMS}
+"""The programs of `benchmarks.programs`, and the real sentence encoder, from its package."""
+
+
+def work(name: str, system: str, threads: int | None) -> None:
+    """The first call of one program, in this process."""
+    if threads:
+        torch.set_num_threads(threads)
+    program = STARTED[name]
+    model, arguments = program.make(), program.inputs()[0]
+    compile_ = systems.load(system).compile
+    with contextlib.redirect_stdout(io.StringIO()):
+        wall, busy = time.perf_counter(), time.process_time()
+        program.call(compile_(model), arguments)
+        wall, busy = time.perf_counter() - wall, time.process_time() - busy
+    t = cpu.times
+    report(
+        "first", wall_s=wall, cpu_s=busy, llvm_s=t.parse + t.emit, text_s=t.text, link_s=t.link, kernels=t.kernels, from_disk=t.from_disk
+    )
+
+
+def sample(name: str, words: list[str], limit_s: float) -> dict[str, dict[str, Any]]:
+    """One round: kind -> what its process reported; kinds whose process failed are left out."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="pliant-caches-") as caches:
+        for kind in KINDS:
+            system = "eager" if kind == "eager" else "pliant-native"
+            outcome = workers.run("benchmarks.cold_start", ["--worker", name, system, *words], limit_s=limit_s, caches=caches)
+            first = outcome.last("first")
+            if first is not None:
+                found[kind] = first
+    return found
+
+
+def middle(rounds: list[dict[str, dict[str, Any]]], kind: str, key: str) -> float:
+    """The median over the rounds; NaN where a process failed."""
+    values = [r[kind][key] for r in rounds if kind in r]
+    return statistics.median(values) if len(values) == len(rounds) else math.nan
+
+
+def milliseconds(value: float) -> str:
+    return "failed" if math.isnan(value) else f"{value * 1e3:.0f}" if value >= 0.0095 else f"{value * 1e3:.1f}"
+
+
+def row(title: str, rounds: list[dict[str, dict[str, Any]]], most_s: float) -> list[str]:
+    """The cells of one program."""
+    cells = [title, milliseconds(middle(rounds, "eager", "wall_s"))]
+    for kind in ("cold", "warm"):
+        cells += [milliseconds(middle(rounds, kind, key)) for key in ("wall_s", "cpu_s")]
+    cold, warm = middle(rounds, "cold", "wall_s"), middle(rounds, "warm", "wall_s")
+    kernels, llvm_s = middle(rounds, "cold", "kernels"), middle(rounds, "cold", "llvm_s")
+    emitted = f"{llvm_s / kernels * 1e3:.1f}" if kernels else "-"
+    return [
+        *cells,
+        f"{warm / cold:.0%}" if warm / cold < 100 else "-",
+        f"{kernels:.0f}",
+        emitted,
+        "ok" if cold <= most_s else f"> {most_s} s",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", default=",".join(STARTED), help="names, separated by commas: " + ", ".join(STARTED))
+    parser.add_argument("--samples", type=int, default=3, help="rounds of fresh processes (3)")
+    parser.add_argument("--limit", type=float, default=120, help="seconds a process may take (120)")
+    parser.add_argument("--threads", type=int, help="torch's threads (torch's default)")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures there")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        work(*args.worker, args.threads)
+        return
+    names = args.programs.split(",")
+    for name in names:
+        if name not in STARTED:
+            parser.error(f"there is no {name!r}: choose from {', '.join(STARTED)}")
+    words = ["--threads", str(args.threads)] if args.threads else []
+    rounds: dict[str, list[dict[str, dict[str, Any]]]] = {name: [] for name in names}
+    for _ in range(args.samples):
+        for name in names:
+            rounds[name].append(sample(name, words, args.limit))
+    console = Console(width=max(Console().width, 120))
+    table = Table(title="first call in a fresh process, backend native, ms (medians)")
+    headings = ("program", "eager", "cold", "CPU", "disk-warm", "CPU", "warm/cold", "kernels", "LLVM a kernel", "")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("program", "") else "right")
+    for name in names:
+        table.add_row(*row(STARTED[name].title, rounds[name], LIMIT_S))
+    console.print(table)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(rounds, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -170,9 +170,11 @@ class Printer:
         values = [self.addresses[t.vid] for t in step.buffers]
         sizes = [self.size(size) for size in step.sizes]
         if isinstance(step, Gemm):
-            *sizes, offset_a, offset_b = sizes
-            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), values[2]]
+            *sizes, offset_a, offset_b, offset_bias = sizes
+            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), *values[2:]]
             sizes.append(str(step.flags))
+            sizes += [self.moved(v, offset_bias) for v in values[3:]]
+            values = values[:3]
         elif isinstance(step, Attention):
             *sizes, oq, ok, ov, om, masks = sizes
             places = [self.addresses[t.vid] for t in step.operands]

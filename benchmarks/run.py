@@ -44,7 +44,7 @@ COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
 )
 
 
-KEEPS_CODE = ("pliant-native",)
+KEEPS_CODE = ("pliant",)
 """Systems that write compiled code to the disk: their first answer is measured once more, in a process that finds it there."""
 
 

@@ -6,8 +6,11 @@ printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 
 import hypothesis
 import pytest
@@ -15,6 +18,10 @@ import torch
 from hypothesis.internal.conjecture import providers
 
 torch.set_num_threads(1)
+
+if "PLIANT_CACHE_DIR" not in os.environ:  # no test reads what another run compiled, or leaves something behind
+    os.environ["PLIANT_CACHE_DIR"] = tempfile.mkdtemp(prefix="pliant-tests-")
+    atexit.register(shutil.rmtree, os.environ["PLIANT_CACHE_DIR"], ignore_errors=True)
 
 if hasattr(providers, "_get_local_constants"):
     # Hypothesis draws some numbers from the source of every module that is loaded. The fixed programs would be others in every run.

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.config import DEFAULT_BACKEND
 from pliant.symbolic.scope import UNFIT
 
 IDENTITY = os.environ.get("PLIANT_TEST_IDENTITY") == "1"
@@ -54,7 +55,7 @@ if IDENTITY:  # a stand-in with the same doors: programs can be validated withou
 else:
     import pliant  # type: ignore[no-redef]
 
-BACKEND = os.environ.get("PLIANT_TEST_BACKEND", "aten")
+BACKEND = os.environ.get("PLIANT_TEST_BACKEND", DEFAULT_BACKEND)
 
 
 def compiled(fn: Any, **options: Any) -> Any:

@@ -49,7 +49,7 @@ def pliant_counts() -> Counts:
 TITLES = {
     "eager": "eager",
     "pliant": "pliant.compile",
-    "pliant-native": "pliant.compile native",
+    "pliant-aten": "pliant.compile aten",
     "torch": "torch.compile",
     "torch-dynamic": "torch.compile dynamic=True",
 }
@@ -59,8 +59,8 @@ def load(name: str) -> System:
     """The system of that name (a key of `TITLES`). The incumbent is imported only here: that alone takes a second."""
     if name == "eager":
         return System(name, lambda fn, **_: fn, Counts, lambda: None)
-    if name == "pliant-native":
-        return System(name, functools.partial(pliant.compile, backend="native"), pliant_counts, pliant.reset)
+    if name == "pliant-aten":
+        return System(name, functools.partial(pliant.compile, backend="aten"), pliant_counts, pliant.reset)
     if name == "pliant":
         return System(name, pliant.compile, pliant_counts, pliant.reset)
     if name in TITLES:

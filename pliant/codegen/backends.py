@@ -1,6 +1,6 @@
 """Backends: who turns a captured graph into something that runs.
 
-`"aten"` is the default: straight-line ATen calls, a differentiable node where gradients flow (`codegen/region.py`). `"native"` is the
+`"aten"`: straight-line ATen calls, a differentiable node where gradients flow (`codegen/region.py`). `"native"`, the default: the
 same with fused CPU kernels between the calls (`codegen/native.py`). Any other backend is a callable in TorchDynamo's convention,
 `(GraphModule, example_inputs) -> callable`: it gets the program at Torch level (not decomposed, before autograd), with sizes as
 placeholders, and what it returns is called with tensors and integers in the order of the placeholders. `"eager"` is the simplest of
@@ -26,6 +26,7 @@ import torch
 
 from pliant.codegen.aten import Executable
 from pliant.codegen.region import compile_region
+from pliant.config import DEFAULT_BACKEND
 from pliant.errors import BackendError
 from pliant.graph.fxgraph import to_fx, torch_level
 from pliant.graph.traced import TracedTensor
@@ -71,7 +72,7 @@ def compile_graph(
     outputs: Any,
     *,
     name: str = "region",
-    backend: str | Backend = "aten",
+    backend: str | Backend = DEFAULT_BACKEND,
     extra: dict[str, Any] | None = None,
 ) -> Executable:
     """The executable of a captured graph by this backend; arguments as for `compile_region` and `lookup`."""

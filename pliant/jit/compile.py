@@ -13,7 +13,7 @@ import torch
 
 from pliant import events, native
 from pliant.codegen import backends
-from pliant.config import Config, env_flag
+from pliant.config import DEFAULT_BACKEND, Config, env_flag
 from pliant.guards import source
 from pliant.jit import dims, modes
 from pliant.jit.identity import WeakIdDict
@@ -32,7 +32,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | Mapping[str, Any] | None = None,
-    backend: str | Callable = "aten",
+    backend: str | Callable = DEFAULT_BACKEND,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,

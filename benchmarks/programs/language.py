@@ -147,6 +147,6 @@ PROGRAMS = (
     Program("bert", "BERT, 4 layers", seeded(lambda: Encode().eval()), encode_inputs),
     Program("gpt2", "GPT-2 prefill", seeded(lambda: Prefill().eval()), prefill_inputs),
     Program("llama", f"Llama decode, {DECODE_CALLS} calls", seeded(lambda: Decode().eval()), decode_inputs),
-    # gradients jump where the input of a unit's relu is zero but for rounding: over these inputs eager's own are up to 9.4e-4 from float64's
+    # gradients jump where the input of a unit's relu is zero but for rounding: eager's own are up to 9.4e-4 from float64's here
     Program("t5", "T5 training step", seeded(Loss), training_inputs, call=training_step, tolerance=2e-3),
 )

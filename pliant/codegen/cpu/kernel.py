@@ -145,30 +145,22 @@ class Body(Values):
         low, high = Value("%lo", "i64"), Value("%hi", "i64")
         if s.columns:  # given blocks of the vector dim, each with all outer points
             low, high = (b.times(v, self.product(s.outer)) for v in (low, high))
-        run_dim = const(1, "i64") if self.mid is None else self.size(self.kernel.dims[self.mid])
+        start = self.starting_place(low)
         head, inside, out = b.fresh("run.h"), b.fresh("run.b"), b.fresh("run.x")
         before = b.block
         b.enter(head)
-        at = Value("%" + b.fresh("run"), "i64")
+        place = [Value("%" + b.fresh("at"), "i64") for _ in start]
         reserved = len(b.lines)
         b.lines.append("")
+        at, first, block, *counters = place
         b.branch(b.compare("slt", at, high), inside, out)
         b.label(inside)
-        frame = Frame()
-        rest = at
-        first = ZERO
+        frame = Frame(dict(zip(s.outer[:-1], counters, strict=True)))
         length = const(1, "i64")
         if self.mid is not None:
-            first = b.binary("urem", rest, run_dim)
-            rest = b.binary("udiv", rest, run_dim)
-            left, remaining = b.sub(run_dim, first), b.sub(high, at)
+            left, remaining = b.sub(self.size(self.kernel.dims[self.mid]), first), b.sub(high, at)
             length = b.select(b.compare("slt", left, remaining), left, remaining)
-        for d in reversed(s.outer[:-1]):
-            size = self.size(self.kernel.dims[d])
-            frame.counters[d] = b.binary("urem", rest, size)
-            rest = b.binary("udiv", rest, size)
         self.outermost(frame)
-        block = rest  # which block of the vector dim
 
         def one(i: Value, carried: list[Value]) -> list[Value]:
             point = frame.child()
@@ -185,11 +177,39 @@ class Body(Values):
             one(ZERO, [])
         else:
             b.loop(first, b.add(first, length), self.tile_rows, [], one, "mid")
-        following = b.add(at, length)
+        following = [b.add(at, length), ZERO]
+        carry = const(1, "i64")
+        for d, counter in zip(reversed(s.outer[:-1]), reversed(counters), strict=True):
+            counter = b.add(counter, carry)
+            over = b.compare("eq", counter, self.size(self.kernel.dims[d]))
+            following.insert(2, b.select(over, ZERO, counter))
+            carry = b.convert("zext", over, "i64")
+        following.insert(2, b.add(block, carry))
         end = b.block
         b.jump(head)
-        b.lines[reserved] = f"  {at.ref} = phi i64 [ {low.ref}, %{before} ], [ {following.ref}, %{end} ]"
+        rows = zip(place, start, following, strict=True)
+        b.lines[reserved] = "\n".join(f"  {v.ref} = phi i64 [ {x.ref}, %{before} ], [ {y.ref}, %{end} ]" for v, x, y in rows)
         b.label(out)
+
+    def starting_place(self, low: Value) -> list[Value]:
+        """[%lo, point of the innermost outer dim, block of the vector dim, points of the other outer dims]: where the first run starts.
+
+        Only there is anything divided, and not where that is 0, as it is wherever no work is shared.
+        """
+        b, s = self.b, self.s
+        dims = s.outer[-1:] + s.outer[-2::-1]  # innermost first
+        if not dims:
+            return [low, ZERO, low]
+
+        def divided() -> list[Value]:
+            rest, found = low, []
+            for d in dims:
+                size = self.size(self.kernel.dims[d])
+                found.append(b.binary("urem", rest, size))
+                rest = b.binary("udiv", rest, size)
+            return [found[0], rest, *reversed(found[1:])]
+
+        return [low, *b.when(b.compare("ne", low, ZERO), divided, [ZERO] * (len(dims) + 1))]
 
     def outermost(self, frame: Frame) -> None:
         b = self.b

@@ -28,14 +28,18 @@ constexpr int64_t kDotRows = 4, kDotColumns = 6;
 
 INLINED __mmask16 first(int64_t n) { return n >= kLanes ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1); }
 
-// R rows of a times K rows of b, W vectors wide, of which the last has the lanes `last`.
-template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t ldb, int64_t k, __mmask16 last, const Result &out) {
+// Into the cache: what is read soon, and lies too scattered for the processor to foresee it. Beyond the end of memory it does nothing.
+INLINED void ahead(const float *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0); }
+
+// R rows of a times K rows of b, W vectors wide, of which the last has the lanes `last`. `cold`: the next panel is not in a cache yet.
+template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t ldb, int64_t k, __mmask16 last, bool cold, const Result &out) {
     Vector sums[R][W];
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++) sums[i][j] = _mm512_setzero_ps();
     const float *p = a.data;
     const int64_t row = a.row, column = a.column;
     for (; k > 0; k--, b += ldb, p += column) {
         Vector v[W];
+        if (cold) UNROLLED for (int j = 0; j < W; j++) ahead(b + kPanel + kLanes * j);
         UNROLLED for (int j = 0; j < W; j++) v[j] = j + 1 < W ? _mm512_loadu_ps(b + kLanes * j) : _mm512_maskz_loadu_ps(last, b + kLanes * j);
         UNROLLED for (int i = 0; i < R; i++) {
             const Vector x = _mm512_set1_ps(p[i * row]);
@@ -52,7 +56,7 @@ template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t 
     }
 }
 
-using Tile = void(const Matrix &, const float *, int64_t, int64_t, __mmask16, const Result &);
+using Tile = void(const Matrix &, const float *, int64_t, int64_t, __mmask16, bool, const Result &);
 template <int W>
 constexpr Tile *kTiles[kTileRows + 1] = {nullptr,    tile<1, W>, tile<2, W>, tile<3, W>, tile<4, W>,
                                          tile<5, W>, tile<6, W>, tile<7, W>, tile<8, W>};
@@ -74,21 +78,22 @@ INLINED __m128 totals(Vector a, Vector b, Vector c, Vector d) {
 }
 
 template <int R, int C>
-INLINED void dot_step(Vector (&sums)[R][C], const float *a, int64_t lda, const float *b, int64_t ldb, __mmask16 lanes, bool whole) {
+INLINED void dot_step(Vector (&sums)[R][C], const float *a, int64_t lda, const float *b, int64_t ldb, __mmask16 lanes, bool whole, bool cold) {
     Vector v[R];
     UNROLLED for (int i = 0; i < R; i++) v[i] = whole ? _mm512_loadu_ps(a + i * lda) : _mm512_maskz_loadu_ps(lanes, a + i * lda);
     UNROLLED for (int j = 0; j < C; j++) {
         const Vector x = whole ? _mm512_loadu_ps(b + j * ldb) : _mm512_maskz_loadu_ps(lanes, b + j * ldb);
+        if (cold) ahead(b + (j + C) * ldb);
         UNROLLED for (int i = 0; i < R; i++) sums[i][j] = _mm512_fmadd_ps(v[i], x, sums[i][j]);
     }
 }
 
-// R rows of a times C columns of b, both dense along k.
-template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, const Result &out) {
+// R rows of a times C columns of b, both dense along k. `cold`: the next columns are not in a cache yet.
+template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, bool cold, const Result &out) {
     Vector sums[R][C];
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < C; j++) sums[i][j] = _mm512_setzero_ps();
-    for (; k >= kLanes; k -= kLanes, a += kLanes, b += kLanes) dot_step<R, C>(sums, a, lda, b, ldb, 0, true);
-    if (k > 0) dot_step<R, C>(sums, a, lda, b, ldb, first(k), false);
+    for (; k >= kLanes; k -= kLanes, a += kLanes, b += kLanes) dot_step<R, C>(sums, a, lda, b, ldb, 0, true, cold);
+    if (k > 0) dot_step<R, C>(sums, a, lda, b, ldb, first(k), false, cold);
     const __m128 alpha = _mm_set1_ps(out.alpha);
     const Vector none = _mm512_setzero_ps();
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < C; j += 4) {
@@ -101,7 +106,7 @@ template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float 
     }
 }
 
-using Dots = void(const float *, int64_t, const float *, int64_t, int64_t, const Result &);
+using Dots = void(const float *, int64_t, const float *, int64_t, int64_t, bool, const Result &);
 template <int R> constexpr Dots *kDots[kDotColumns + 1] = {nullptr, dots<R, 1>, dots<R, 2>, dots<R, 3>, dots<R, 4>, dots<R, 5>, dots<R, 6>};
 Dots *const *const kDotTable[] = {nullptr, kDots<1>, kDots<2>, kDots<3>, kDots<4>};
 
@@ -113,7 +118,7 @@ void by_dots(const Matrix &a, const Matrix &b, const Result &out, int64_t m, int
             const int64_t columns = std::min(kDotColumns, n - j);
             for (int64_t i = low; i < high; i += kDotRows) {
                 Dots *f = kDotTable[std::min(kDotRows, high - i)][columns];
-                f(a.data + i * a.row, a.row, b.data + j * b.column, b.column, k, out.part(i, j));
+                f(a.data + i * a.row, a.row, b.data + j * b.column, b.column, k, i == low && j + kDotColumns < n, out.part(i, j));
             }
         }
     }
@@ -153,7 +158,11 @@ WIDE void pack(const Matrix &b, float *panel, int64_t k, int64_t n) {
     for (int64_t j = 0; j < n; j += kLanes) {
         const __mmask16 columns = first(n - j);
         if (b.column == 1) {
-            for (int64_t i = 0; i < k; i++) _mm512_store_ps(panel + i * kPanel + j, _mm512_maskz_loadu_ps(columns, b.data + i * b.row + j));
+            for (int64_t i = 0; i < k; i++) {
+                const float *row = b.data + i * b.row + j;
+                _mm512_store_ps(panel + i * kPanel + j, _mm512_maskz_loadu_ps(columns, row));
+                ahead(row + kPanel);
+            }
             continue;
         }
         for (int64_t i = 0; i < k; i += kLanes) {
@@ -161,6 +170,7 @@ WIDE void pack(const Matrix &b, float *panel, int64_t k, int64_t n) {
             const __mmask16 rows = first(k - i);
             UNROLLED for (int q = 0; q < 16; q++)
                 r[q] = columns >> q & 1 ? _mm512_maskz_loadu_ps(rows, b.data + (j + q) * b.column + i) : _mm512_setzero_ps();
+            UNROLLED for (int q = 0; q < 16; q++) ahead(b.data + (j + kLanes + q) * b.column + i);
             transpose(r);
             UNROLLED for (int q = 0; q < 16; q++)
                 if (i + q < k) _mm512_store_ps(panel + (i + q) * kPanel + j, r[q]);
@@ -182,7 +192,7 @@ WIDE void by_tiles(bool packed, const Matrix &a, const Matrix &b, const Result &
             for (int64_t i = 0; i < m; i += kTileRows) {
                 Result to = out.part(i, j);
                 if (d > 0) to.plus = to.c, to.plus_row = to.ldc; // the sums so far
-                kWidths[vectors][std::min(kTileRows, m - i)](a.part(i, d), rows, ldb, depth, last, to);
+                kWidths[vectors][std::min(kTileRows, m - i)](a.part(i, d), rows, ldb, depth, last, !packed && i == 0, to);
             }
         }
     }
@@ -201,7 +211,7 @@ Way matmul_way(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k
     // Rows of b a multiple of a page apart meet in one set of the cache: worth a copy if it is read again and again.
     if (b.column == 1) return m > 4 * kTileRows && b.row % 1024 == 0 && k > kLanes ? Way::Packed : Way::Columns;
     const bool dense = a.column == 1 || k == 1;
-    return dense && (n <= kDotColumns || m <= (k >= 192 ? 96 : 24)) ? Way::Dots : Way::Packed;
+    return dense && (n <= kDotColumns || m <= (k >= 192 ? 48 : 24)) ? Way::Dots : Way::Packed;
 }
 
 void matmul(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {

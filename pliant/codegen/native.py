@@ -93,7 +93,7 @@ class Program:
                 if not puts:
                     continue
                 kept.append((u, puts))
-                nest = type(u.nest)(u.nest.dims, u.nest.reduced, puts, u.nest.ops)
+                nest = u.nest.only(puts)
                 wanted |= {n.attrs[0] for n in nest.loads()} | {p.root for p in puts if not p.fresh}
                 if not kernel:
                     wanted |= {f.roots.get(t.vid, t.vid) for t in liveness.op_inputs(f.ops[u.ops[0]])}

@@ -296,7 +296,7 @@ class Fuser:
         still = {n.attrs[0] for n in nest.loads()}
         for root in [r for r in u.reads if r not in still and all(p.root != r for p in nest.puts)]:
             del u.reads[root]
-        if u.index in {e[0] for e in self.free.values()}:
+        if self.free.get(nest.puts[0].root, (-1,))[0] == u.index:
             self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
 
     def overwritten(self, entry: tuple[int, Put, Nest], u: Unit) -> bool:
@@ -439,14 +439,14 @@ class Fuser:
             return False
         if p.nest.reduced != c.nest.reduced or set(p.nest.dims) != set(c.nest.dims):
             return False
-        if self.reaches(c.deps, a, min(p.ops)) or self.reaches(p.deps, b, min(c.ops)):
-            return False
         mine = next(n for n in p.nest.loads() if n.attrs[0] == root)
         theirs = next(n for n in c.nest.loads() if n.attrs[0] == root)
         if p.reads.get(root) != c.reads.get(root) or mine.args or theirs.args:
             return False
         if any(is_zero(s) for s in (*mine.attrs[1], *theirs.attrs[1])):
             return False  # a broadcast operand is no reason to run together
+        if self.reaches(c.deps, a, min(p.ops)) or self.reaches(p.deps, b, min(c.ops)):
+            return False
         fitted = unify(self.facts, p.nest, list(mine.attrs[1]), True, c.nest, list(theirs.attrs[1]))
         nest = self.combine(p, c, *fitted) if fitted is not None else None
         if nest is None:

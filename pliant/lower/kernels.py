@@ -37,7 +37,7 @@ class Finisher:
         self.puts = puts
         self.name = name
         self.ordered = any(p.index for p in puts)
-        self.needed = Nest(nest.dims, nest.reduced, puts, nest.ops).nodes()
+        self.needed = nest.only(puts).nodes()
         self.dims: Dims = nest.dims
         self.outer = nest.outer
         self.order = self.loop_order(nest)
@@ -46,6 +46,7 @@ class Finisher:
         self.buffers: dict[int, int] = {}
         self.nodes: dict[Hashable, Node] = {}
         self.serial: dict[int, int] = {}
+        self.done: dict[int, Node] = {}  # id of a node of the nest -> that with canonical names
 
     def hint(self, size: Size) -> int:
         if type(size) is int:
@@ -101,8 +102,12 @@ class Finisher:
 
     def node(self, n: Node) -> Node:
         """The node with canonical names; equal nodes are one."""
-        done: dict[int, Node] = {}
+        done = self.done
+        if id(n) in done:
+            return done[id(n)]
         for x in operands_first([n]):
+            if id(x) in done:
+                continue
             args = tuple(done[id(a)] for a in x.args)
             attrs: tuple = x.attrs
             if x.op == "load":

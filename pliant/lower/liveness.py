@@ -6,15 +6,15 @@ dropped when nobody reads its results, an in-place operation when nobody reads t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr, postorder
 
+T = TypeVar("T")
 RANDOM = torch.Tag.nondeterministic_seeded
 DATA_CHECKED = frozenset(
     f"aten::{name}"
@@ -108,7 +108,20 @@ def op_outputs(op: Any) -> list[TracedTensor]:
     return [o for o in op.outs if type(o) is TracedTensor]
 
 
-@cache
+def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`fn` of an operator, worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
+    known: dict[int, tuple[Any, T]] = {}  # with the operator, so that nobody else gets its number
+
+    def look_up(target: Any) -> T:
+        found = known.get(id(target))
+        if found is None:
+            found = known[id(target)] = (target, fn(target))
+        return found[1]
+
+    return look_up
+
+
+@of_operator
 def mutable(target: Any) -> bool:
     return target._schema.is_mutable
 
@@ -144,7 +157,7 @@ def has_effect(op: Any) -> bool:
     return not op.outs or effectful(op.target)
 
 
-@cache
+@of_operator
 def effectful(target: Any) -> bool:
     schema = target._schema
     if not schema.name.startswith(("aten::", "prims::")):
@@ -154,7 +167,7 @@ def effectful(target: Any) -> bool:
     return "assert" in schema.name or "sym_constrain" in schema.name
 
 
-@cache
+@of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
     return target._schema.name in DATA_CHECKED and RANDOM not in target.tags

@@ -234,16 +234,18 @@ def operands_first(roots: Iterable[Node]) -> list[Node]:
 
 def visit(node: Node, seen: dict[int, Node]) -> None:
     """Add `node` to `seen` behind everything it uses. Iterative: chains of operators are long."""
-    stack: list[tuple[Node, bool]] = [(node, False)]
+    stack = [node]
     while stack:
-        n, done = stack.pop()
-        if id(n) in seen:
-            continue
-        if done:
+        n = stack[-1]
+        if id(n) not in seen:
+            if n.args:
+                ahead = [a for a in n.args if id(a) not in seen]
+                if ahead:
+                    ahead.reverse()
+                    stack += ahead
+                    continue
             seen[id(n)] = n
-        else:
-            stack.append((n, True))
-            stack.extend((a, False) for a in reversed(n.args))
+        stack.pop()
 
 
 def levels(nodes: list[Node]) -> dict[int, int]:

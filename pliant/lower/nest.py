@@ -11,8 +11,9 @@ answer is a pairing of dims with equal size and stride. Where one side has a dim
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pliant.lower.loops import Node, operands_first
@@ -53,7 +54,13 @@ class Put:
 
     def changed(self, node: Callable[[Node], Node], **other: Any) -> Put:
         """The put of `node(n)` for its nodes n, and other fields."""
-        return replace(self, node=node(self.node), index=tuple(map(node, self.index)), **other)
+        put = Put(
+            self.tensor, self.root, self.strides, self.offset, node(self.node), self.full, self.fresh,
+            tuple(map(node, self.index)) if self.index else (), self.index_strides, self.mode,
+        )  # fmt: skip
+        for name, value in other.items():
+            setattr(put, name, value)
+        return put
 
 
 @dataclass(slots=True, eq=False)
@@ -65,21 +72,37 @@ class Nest:
     puts: list[Put]
     ops: set[int] = field(default_factory=set)
     cost: int = 0
+    walked: tuple[list[Node], list[Node], list[Node]] | None = field(default=None, init=False, repr=False)  # roots, nodes, loads
 
     @property
     def outer(self) -> int:
         return len(self.dims) - self.reduced
 
+    def walk(self) -> tuple[list[Node], list[Node], list[Node]]:
+        """(roots of the puts, every node below, the loads among these). Asked again and again, worked out when the puts are others."""
+        roots = [p.node for p in self.puts] if not any([p.index for p in self.puts]) else [n for p in self.puts for n in p.roots()]
+        found = self.walked
+        if found is None or len(found[0]) != len(roots) or not all(map(operator.is_, found[0], roots)):
+            nodes = operands_first(roots)
+            found = self.walked = (roots, nodes, [n for n in nodes if n.op == "load"])
+        return found
+
     def nodes(self) -> list[Node]:
         """Every node that the puts need, operands first."""
-        return operands_first(n for p in self.puts for n in p.roots())
+        return self.walk()[1]
 
     def loads(self) -> list[Node]:
-        return [n for n in self.nodes() if n.op == "load"]
+        return self.walk()[2]
+
+    def only(self, puts: list[Put]) -> Nest:
+        """The nest with these of its puts."""
+        return self if len(puts) == len(self.puts) else Nest(self.dims, self.reduced, puts, self.ops)
 
     def checking(self, puts: list[Put]) -> list[Put]:
         """`puts`, and those of the others without which an index would go unchecked."""
         out = list(puts)
+        if not any([n.op == "bounded" for n in self.nodes()]):
+            return out
         done = {id(n) for n in operands_first(n for p in puts for n in p.roots())}
         for p in self.puts:
             below = [n for n in operands_first(p.roots()) if id(n) not in done]
@@ -95,13 +118,18 @@ class Facts:
     def __init__(self, scope: Any) -> None:
         self.scope = scope
         self.memo: dict[tuple[Any, Any], bool] = {}
+        self.simplest: dict[Expr, Size] = {}  # what is true stays true
 
     def size(self, value: Any) -> Size:
         """A size, stride or offset of a traced tensor in its simplest form."""
         if type(value) is int:
             return value
-        e = self.scope.simplify(value if type(value) is Expr else value.node.expr)
-        return e if e.const is None else e.const
+        e = value if type(value) is Expr else value.node.expr
+        found = self.simplest.get(e)
+        if found is None:
+            simple = self.scope.simplify(e)
+            found = self.simplest[e] = simple if simple.const is None else simple.const
+        return found
 
     def equal(self, a: Size, b: Size) -> bool:
         """Are they the same expression? Simplified ones are, wherever an equality between symbols is known."""
@@ -145,7 +173,7 @@ class Facts:
         out: Size = 1
         for s in sizes:
             out = s * out if type(s) is Expr else out * s
-        return self.size(out)
+        return out if type(out) is int else self.size(out)
 
 
 Groups = list[tuple[list[int], list[int]]]
@@ -212,6 +240,8 @@ def index(dim: int) -> Node:
 
 def reorder(nest: Nest, places: list[int], dims: Dims, reduced: int) -> Nest:
     """The same nest over `dims`, of which dim `i` of the old ones is number `places[i]`. New dims are walked without moving."""
+    if len(dims) == len(nest.dims) and places == list(range(len(dims))) and (reduced == nest.reduced or all([p.full for p in nest.puts])):
+        return Nest(dims, reduced, list(nest.puts), nest.ops, nest.cost)
     at = {p: i for i, p in enumerate(places)}
     outer = len(dims) - reduced
 

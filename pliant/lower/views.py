@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -54,7 +53,7 @@ def view_base(op: Any, i: int = 0) -> TracedTensor | None:
     return base
 
 
-@cache
+@liveness.of_operator
 def listed_views(target: Any) -> str | None:
     """The argument that an operator returns a list of views of (`split`, `unbind`): schemas write it as `Tensor(a -> *)`."""
     if len(target._schema.returns) != 1 or "List[Tensor]" not in str(target._schema.returns[0].type):

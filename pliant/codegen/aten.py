@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from pliant.codegen import fastops
+from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
@@ -192,6 +192,7 @@ class Writer:
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
         self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
         self.output_vids = {t.vid for t in liveness.tensors(outputs)}
+        self.watched = {t.storage_id for op in ops if is_kernel(op.target) for t in liveness.op_inputs(op)}
         self.read_vids = self.output_vids | {t.vid for op in (*ops, *self.replay) for t in liveness.op_inputs(op)}
 
     def finish(self, guard: bool | None) -> Executable:
@@ -305,7 +306,8 @@ class Writer:
     def mentioned(self) -> list[Any]:
         """Every symbolic number in the arguments and outputs."""
         found: list[Any] = []
-        held = [[o.sizes, o.strides] for op in self.ops if is_held(op.target) for o in liveness.op_outputs(op)]
+        looked = (o for op in self.ops for o in (liveness.op_outputs(op) if is_held(op.target) else self.uncertain(op)))
+        held = [[o.sizes, o.strides] for o in looked]
         for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + held + self.outputs):
             if isinstance(value, SYMBOLIC):
                 found.append(self.scope.simplify(liveness.number(value)))
@@ -419,6 +421,8 @@ class Writer:
         lines, makes = self.assign(op, outs, expression)
         if is_held(target):
             lines += self.fits(target, outs, makes)
+        elif self.watched:
+            lines += self.laid(op, makes)
         return Step([*before, *lines, *self.due_checks()], reads, makes)
 
     def launch(self, op: Any) -> Step:
@@ -477,6 +481,25 @@ class Writer:
                 strict = any(o.target in AS_STRIDED and o.args[0].storage_id == out.storage_id for o in (*self.ops, *self.replay))
                 lines += self.take_pending()
                 lines.append(f"{name} = _fitted({name}, {sizes}, {strides}, {self.constant(out.dtype)}, {target.name()!r}, {strict})")
+        return lines
+
+    def uncertain(self, op: Any) -> list[Any]:
+        """The results whose strides a kernel relies on, and PyTorch chose."""
+        if is_kernel(op.target) or not self.watched or layouts.is_certain(op.target):
+            return []
+        return [o for o in liveness.op_outputs(op) if len(o.sizes) > 1 and o.storage_id in self.watched and o.offset == 0]
+
+    def laid(self, op: Any, makes: list[str]) -> list[str]:
+        """What PyTorch returned is held to the strides that kernels will read it by."""
+        lines = []
+        for out in self.uncertain(op):
+            name = self.names.get(out.vid)
+            if name in makes and all(v in self.known for s in (*out.sizes, *out.strides) for v in liveness.symbols_of(s)):
+                self.globals["_laid"] = layouts.laid
+                sizes, strides = self.text(out.sizes, set()), self.text(out.strides, set())
+                lines += self.take_pending()
+                test = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
+                lines.append(f"if {test}: {name} = _laid({name}, {sizes}, {strides}, {op.target.name()!r})")
         return lines
 
     def target(self, out: Any, needed: bool) -> str:

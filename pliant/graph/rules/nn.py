@@ -136,7 +136,8 @@ def convolution(
     if not shaped(trace, (features,), bias):
         return NotImplemented
     sizes = (x.sizes[0], features, *space)
-    if x.dtype is torch.float32 and (suggests_channels_last(trace, x) or suggests_channels_last(trace, weight)):
+    # PyTorch makes the input of a 1-d convolution row-major first
+    if x.dtype is torch.float32 and (n > 1 and suggests_channels_last(trace, x) or suggests_channels_last(trace, weight)):
         strides = channels_last_strides(sizes) if n > 1 else (channels_last_strides((*sizes[:2], 1, sizes[2])))
         return strided(trace, sizes, strides if n > 1 else (*strides[:2], strides[3]), x.dtype, x.device)
     return new(trace, sizes, x.dtype, x.device)

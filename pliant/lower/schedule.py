@@ -29,7 +29,7 @@ SCAN_COST = 9  # of a vector whose lanes follow each other
 TILE_COST = 3  # a load that is turned in registers
 WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
-HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice
+HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice; so is one with tiles
 UNKNOWN = 512  # a size without a hint
 
 
@@ -224,7 +224,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     heaviest = max((sum(costs.node(n) for n in reachable(s.roots(), s.loads)) for s in sweeps), default=body)
     if cut is not None:
         heaviest = max(sum(costs.node(n) for n in reachable([n for s in part for n in store_roots(s)])) for part in cut.parts())
-    always = masks and vector is not None and heaviest >= HEAVY
+    always = masks and vector is not None and (heaviest >= HEAVY or tile is not None)
     pairs = vector is not None and lanes > 1 and not serial and tile is None and moves_in_pairs(kernel, nodes, depends, vector, outer_rank)
     unroll = (2 if pairs else 1) if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:

@@ -10,9 +10,12 @@ from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Access, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, MEMORY
-from pliant.codegen.cpu.text import Text, Value, const, vector_type
+from pliant.codegen.cpu.text import BITS, Text, Value, const, vector_type
 
 LINE_BYTES = 64
+ZERO = const(0, "i64")
+Load = Callable[[list[Value], int, Value], list[Value]]
+"""Vectors of the tile from their addresses, the number of the first of them, and the point of the tiled dim where they start."""
 
 
 def rows(lanes: int, dtypes: list[str]) -> int:
@@ -21,19 +24,56 @@ def rows(lanes: int, dtypes: list[str]) -> int:
     return lanes * max(1, LINE_BYTES // (lanes * narrow))
 
 
-def turn(b: Text, v: list[Value]) -> list[Value]:
-    """Transpose len(v) vectors of as many lanes, in log steps: exchange what lies `distance` off the diagonal."""
-    n, distance = len(v), 1
-    while distance < n:
+def block_of(lanes: int, ty: str) -> int:
+    """Elements of a vector of which processors turn squares without moving anything far: 128 bits."""
+    return min(lanes, 128 // BITS[ty])
+
+
+def turn_squares(b: Text, v: list[Value]) -> list[Value]:
+    """Transpose the squares that len(v) vectors of blocks of as many elements consist of, by interleaving neighbours.
+
+    Such steps are instructions; others LLVM would take long to find instructions for.
+    """
+    n, block, unit = v[0].lanes, len(v), 1
+    while unit < block:
         out = list(v)
-        for r in range(n):
-            if r & distance:
-                continue
-            low = [c if not c & distance else n + c - distance for c in range(n)]
-            high = [c + distance if not c & distance else n + c for c in range(n)]
-            out[r], out[r + distance] = b.shuffle(v[r], v[r + distance], low), b.shuffle(v[r], v[r + distance], high)
-        v, distance = out, distance * 2
-    return v
+        for r in range(block):
+            if not r & unit:
+                out[r], out[r + unit] = (b.shuffle(v[r], v[r + unit], interleaved(n, block, unit, half)) for half in (0, 1))
+        v, unit = out, unit * 2
+    return [v[reverse(r, block)] for r in range(block)]
+
+
+def interleaved(n: int, block: int, unit: int, half: int) -> list[int]:
+    """Lanes of two vectors: in turn `unit` neighbours of each, from the lower or upper half of each block."""
+    out = []
+    for at in range(0, n, block):
+        for first in range(at + half * block // 2, at + (half + 1) * block // 2, unit):
+            out += [*range(first, first + unit), *range(n + first, n + first + unit)]
+    return out
+
+
+def reverse(number: int, below: int) -> int:
+    """The number with its bits in reverse order, of as many as numbers below `below` have."""
+    out = 0
+    while below > 1:
+        out, number, below = out * 2 + number % 2, number // 2, below // 2
+    return out
+
+
+def turn_blocks(b: Text, v: list[Value], block: int) -> list[Value]:
+    """Transpose vectors of as many blocks, two or four, by taking every other block of two vectors."""
+    if len(v) == 1:
+        return v
+    n = v[0].lanes
+    blocks = range(0, 2 * n, block)
+    odd_or_even = [[i for first in blocks[half::2] for i in range(first, first + block)] for half in (0, 1)]
+    out = [b.shuffle(v[k], v[k + 1], lanes) for lanes in odd_or_even for k in range(0, len(v), 2)]
+    if len(v) == 2:
+        return out
+    assert len(v) == 4
+    # `out` has blocks 0 and 2, then 1 and 3
+    return [b.shuffle(out[k], out[k + 1], odd_or_even[half]) for half in (0, 1) for k in (0, 2)]
 
 
 class Tile:
@@ -47,10 +87,9 @@ class Tile:
         self.ty = MEMORY[access.dtype]
         self.memory = b.op(f"alloca [{count} x {vector_type(self.ty, lanes)}], align 64", "ptr")
 
-    def row(self, k: Value | int) -> Value:
-        at = k if isinstance(k, Value) else const(k, "i64")
-        whole = vector_type(self.ty, self.lanes)
-        return self.b.op(f"getelementptr {whole}, ptr {self.memory.ref}, i64 {at.ref}", "ptr")
+    def row(self, k: Value) -> Value:
+        """Where vector `k` of the tile is."""
+        return self.b.op(f"getelementptr {vector_type(self.ty, self.lanes)}, ptr {self.memory.ref}, i64 {k.ref}", "ptr")
 
     def fill(self, pointer: Value, high: Value, wide: Value) -> None:
         """From `pointer`, the first element: `high` points of the tiled dim, `wide` of the vector dim."""
@@ -58,12 +97,12 @@ class Tile:
         full = b.binary("and", b.compare("sge", high, const(self.count, "i64")), b.compare("sge", wide, const(self.lanes, "i64")))
         if self.moves.masks:
             some = self.edge(pointer, high, wide)
-            self.turned(pointer, lambda ats, first: b.either(full, lambda: self.plain(ats), lambda: some(ats, first)))
+            self.turned(pointer, lambda ats, *at: b.either(full, lambda: self.plain(ats), lambda: some(ats, *at)))
             return
         fast, slow, out = b.fresh("tile.f"), b.fresh("tile.s"), b.fresh("tile.x")
         b.branch(full, fast, slow)
         b.label(fast)
-        self.turned(pointer, lambda ats, first: self.plain(ats))
+        self.turned(pointer, lambda ats, *at: self.plain(ats))
         b.jump(out)
         b.label(slow)
         self.one_by_one(pointer, high, wide)
@@ -74,34 +113,49 @@ class Tile:
         whole, align = vector_type(self.ty, self.lanes), BYTES[self.access.dtype]
         return [self.b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, self.lanes) for at in ats]
 
-    def edge(self, pointer: Value, high: Value, wide: Value) -> Callable[[list[Value], int], list[Value]]:
+    def edge(self, pointer: Value, high: Value, wide: Value) -> Load:
         """Loads vectors of which some lanes or all lie beyond the end: 0 there."""
         b, lanes = self.b, self.lanes
+        end = b.splat(b.convert("trunc", b.intrinsic("smin", high, const(self.count, "i64")), "i32"), lanes)
 
-        def bound(n: Value, most: int) -> Value:
-            return b.splat(b.convert("trunc", b.intrinsic("smin", n, const(most, "i64")), "i32"), lanes)
-
-        def load(ats: list[Value], first: int) -> list[Value]:
-            rows = bound(wide, lanes)
-            inside = b.compare("ult", b.add(b.iota(lanes, "i32"), const(first, "i32")), bound(high, self.count))
+        def load(ats: list[Value], row: int, first: Value) -> list[Value]:
+            inside = b.compare("ult", b.add(b.iota(lanes, "i32"), b.splat(b.convert("trunc", first, "i32"), lanes)), end)
             out = []
             for k, at in enumerate(ats):
+                there = b.compare("slt", const(row + k, "i64"), wide)
                 # Vectors that are all beyond the edge read from the first one: processors take long over addresses where no memory is.
-                at = b.select(b.compare("slt", const(k, "i64"), wide), at, pointer) if k else at
-                on = b.binary("and", inside, b.compare("ult", b.splat(const(k, "i32"), lanes), rows))
-                out.append(self.moves.masked_load(at, on, self.ty, BYTES[self.access.dtype]))
+                on = b.select(b.splat(there, lanes), inside, const(False, "i1"))
+                out.append(self.moves.masked_load(b.select(there, at, pointer), on, self.ty, BYTES[self.access.dtype]))
             return out
 
         return load
 
-    def turned(self, pointer: Value, load: Callable[[list[Value], int], list[Value]]) -> None:
-        """`load(addresses, point of the tiled dim)` for each group of vectors, transposed."""
-        b, lanes = self.b, self.lanes
-        starts = [step(b, pointer, b.times(const(k, "i64"), self.stride), self.access) for k in range(lanes)]
-        for first in range(0, self.count, lanes):
-            vectors = load([step(b, start, const(first, "i64"), self.access) for start in starts], first)
-            for k, v in enumerate(turn(b, vectors)):
-                b.line(f"store {v.type} {v.ref}, ptr {self.row(first + k).ref}, align {lanes * BYTES[self.access.dtype]}")
+    def turned(self, pointer: Value, load: Load) -> None:
+        """The tile transposed: squares inside of blocks, then the blocks."""
+        b, block = self.b, block_of(self.lanes, self.ty)
+
+        def part(first: Value, carried: list[Value]) -> list[Value]:
+            start = step(b, pointer, first, self.access)
+            squares = []
+            for row in range(0, self.lanes, block):  # each behind a branch of its own: LLVM takes long over many shuffles in one piece
+                ats = [step(b, start, b.times(const(row + k, "i64"), self.stride), self.access) for k in range(block)]
+                squares.append(turn_squares(b, load(ats, row, first)))
+            for k in range(block):
+                for g, v in enumerate(turn_blocks(b, [square[k] for square in squares], block)):
+                    self.keep(v, self.row(b.plus(first, const(g * block + k, "i64"))))
+            return []
+
+        if self.count > self.lanes:
+            b.loop(ZERO, const(self.count, "i64"), self.lanes, [], part, "tile")
+        else:
+            part(ZERO, [])
+
+    def keep(self, v: Value, at: Value) -> None:
+        self.b.line(f"store {v.type} {v.ref}, ptr {at.ref}, align {self.lanes * BYTES[self.access.dtype]}")
+
+    def kept(self, at: Value) -> Value:
+        whole, align = vector_type(self.ty, self.lanes), self.lanes * BYTES[self.access.dtype]
+        return self.b.op(f"load {whole}, ptr {at.ref}, align {align}", self.ty, self.lanes)
 
     def one_by_one(self, pointer: Value, high: Value, wide: Value) -> None:
         b, align = self.b, BYTES[self.access.dtype]
@@ -124,6 +178,4 @@ class Tile:
 
     def vector_at(self, k: Value) -> Value:
         """The vector of row `k` of the block."""
-        whole = vector_type(self.ty, self.lanes)
-        align = self.lanes * BYTES[self.access.dtype]
-        return self.b.op(f"load {whole}, ptr {self.row(k).ref}, align {align}", self.ty, self.lanes)
+        return self.kept(self.row(k))

@@ -374,8 +374,11 @@ class Fuser:
             return None
         replaced = {q.root for q in rewritten if not q.fresh}
         for q in rewritten:
-            if not q.fresh and q.root in puts:  # the memory is still made here
-                q.tensor, q.fresh = puts[q.root].tensor, puts[q.root].fresh
+            if not q.fresh and q.root in puts:
+                was = puts[q.root]
+                if not self.same_place(q, was):
+                    return None  # another part of the same memory: both are written
+                q.tensor, q.fresh = was.tensor, was.fresh  # the memory is still made here
         out = Nest(
             producer.dims,
             producer.reduced,
@@ -389,6 +392,11 @@ class Fuser:
         if len(loads) + len(out.puts) > MAX_ACCESSES or out.cost > MAX_COST:
             return None
         return out
+
+    def same_place(self, a: Put, b: Put) -> bool:
+        """Do two puts to one root write the same elements at every point?"""
+        alike = len(a.strides) == len(b.strides) and all(map(self.facts.equal, a.strides, b.strides))
+        return alike and self.facts.equal(a.offset, b.offset) and not a.index and not b.index
 
     def may_scatter(self, nest: Nest) -> bool:
         """May these operations share a nest, if one of them writes to computed places or to memory from before?"""

@@ -38,6 +38,7 @@ class Body(Values):
         self.epilogue = s.epilogue  # or the stores of the piece that is being printed
         self.sweeper: Sweeper | None = None  # the sweep that is being printed
         self.chain: list[Value] = []  # what its scans have so far
+        self.middles: dict[tuple[Value, Value], Value] = {}  # of spans that all points of a run share: where their whole steps end
         self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
 
     # -- arguments and memory --
@@ -161,16 +162,17 @@ class Body(Values):
             left, remaining = b.sub(self.size(self.kernel.dims[self.mid]), first), b.sub(high, at)
             length = b.select(b.compare("slt", left, remaining), left, remaining)
         self.outermost(frame)
+        span = self.span(block)
 
         def one(i: Value, carried: list[Value]) -> list[Value]:
             point = frame.child()
             if self.tile is not None:
-                self.point(point, block, (i, b.add(first, length)))
+                self.point(point, span, (i, b.add(first, length)))
                 return []
             if self.mid is not None:
                 self.move(point, self.mid, i)
             self.evaluate(self.at_home(self.s.nodes, MID), [point])
-            self.point(point, block)
+            self.point(point, span)
             return []
 
         if self.mid is None:
@@ -229,19 +231,34 @@ class Body(Values):
             if a.strides[d].ref != "0" and a in frame.pointers:
                 frame.pointers[a] = step(self.b, frame.pointers[a], self.b.times(counter, a.strides[d]), a)
 
-    def point(self, frame: Frame, block: Value, tile: tuple[Value, Value] | None = None) -> None:
+    def span(self, block: Value) -> tuple[Value, Value]:
+        """Of which points of the vector dim a block consists: [start, stop)."""
+        s, b = self.s, self.b
+        self.middles.clear()
+        if s.vector is None or s.reduces_vector:
+            return ZERO, ZERO
+        size = const(TILE_BLOCK, "i64") if self.blocked else Value("%block", "i64")
+        start = b.binary("mul", block, size)
+        stop = b.intrinsic("smin", b.add(start, size), self.size(self.kernel.dims[s.vector]))
+        if s.lanes * s.unroll > 1 and not s.always_masked:
+            self.middles[start, stop] = self.whole(start, stop, s.lanes * s.unroll)
+        return start, stop
+
+    def whole(self, start: Value, stop: Value, step_: int) -> Value:
+        """The end of the last whole step from `start` on."""
+        b = self.b
+        return b.plus(start, b.binary("and", b.sub(stop, start) if start.ref != "0" else stop, const(-step_, "i64")))
+
+    def point(self, frame: Frame, span: tuple[Value, Value], tile: tuple[Value, Value] | None = None) -> None:
         """One point of the outer dims: all strips of its block of the vector dim, or the sweeps of its row.
 
         `tile`: where a block of the tiled dim starts, and where that dim's run ends.
         """
-        s, b = self.s, self.b
+        s = self.s
         if s.vector is None or s.reduces_vector:
             self.strip([frame])
             return
-        n = self.size(self.kernel.dims[s.vector])
-        size = const(TILE_BLOCK, "i64") if self.blocked else Value("%block", "i64")
-        start = b.binary("mul", block, size)
-        stop = b.intrinsic("smin", b.add(start, size), n)
+        start, stop = span
         if tile is None:
             self.pieces(s.cut if s.cut is not None else s.epilogue, start, stop, frame)
         else:
@@ -338,12 +355,9 @@ class Body(Values):
             copies = self.loop(start, stop, lanes * unroll, copies, lambda i, c: masked(i, c, unroll), "vec")
             return [meet(unflat(copies, unroll)) if meet is not None else copies]
 
-        def whole(step_: int, begin: Value) -> Value:
-            return b.plus(begin, b.binary("and", b.sub(stop, begin) if begin.ref != "0" else stop, const(-step_, "i64")))
-
         if lanes * unroll == 1:
             return [self.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
-        middle = whole(lanes * unroll, start)
+        middle = self.middles.get((start, stop)) or self.whole(start, stop, lanes * unroll)
         if meet is not None and unroll > 1:
             wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
         else:
@@ -351,29 +365,31 @@ class Body(Values):
         out = self.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
         one = meet(unflat(out, unroll)) if meet is not None else out
         if unroll > FEW and not sets:
-            few = whole(lanes * FEW, middle)
+            few = self.whole(middle, stop, lanes * FEW)
             b.loop(middle, few, lanes * FEW, [], lambda i, c: run(i, c, FEW, lanes), "few")
             middle = few
         if self.target.masks:
-            return [self.loop(middle, stop, lanes, one, masked, "tail")]
+            return [self.loop(middle, stop, lanes, one, masked, "tail", unroll == 1)]
         if unroll > 1:
-            last = whole(lanes, middle)
+            last = self.whole(middle, stop, lanes)
             one = self.loop(middle, last, lanes, one, lambda i, c: run(i, c, 1, lanes), "more")
             middle = last
         single = self.loop(middle, stop, 1, thin, lambda i, c: run(i, c, 1, 1), "lane")
         return [one, single] if sets else [one]
 
     def loop(
-        self, start: Value, stop: Value, step: int, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]], hint: str
+        self, start: Value, stop: Value, step: int, carried: list[Value], body: Callable[[Value, list[Value]], list[Value]], hint: str,
+        once: bool = False,
     ) -> list[Value]:  # fmt: skip
-        """`Text.loop`, of whose iterations each goes on with the scans where the one before it was."""
+        """`Text.loop`, of whose iterations each goes on with the scans where the one before it was. `once`: there is one at most."""
         count = len(carried)
 
         def iteration(i: Value, values: list[Value]) -> list[Value]:
             self.chain = values[count:]
             return [*body(i, values[:count]), *self.chain]
 
-        out = self.b.loop(start, stop, step, [*carried, *self.chain], iteration, hint)
+        every = [*carried, *self.chain]
+        out = self.b.once(start, stop, every, iteration) if once else self.b.loop(start, stop, step, every, iteration, hint)
         self.chain = out[count:]
         return out[:count]
 

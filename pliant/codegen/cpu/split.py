@@ -47,10 +47,14 @@ class PartialBody(Body):
         every = [d for d in range(len(self.kernel.dims) - self.kernel.reduced)]
         self.points = self.product(every)
 
-    def point(self, frame: Frame, block: Value, tile: tuple[Value, Value] | None = None) -> None:
+    def span(self, block: Value) -> tuple[Value, Value]:
+        """The chunks of a block."""
         b, width = self.b, Value("%block", "i64")
         start = b.binary("mul", block, width)
-        stop = b.intrinsic("smin", b.add(start, width), self.chunks)
+        return start, b.intrinsic("smin", b.add(start, width), self.chunks)
+
+    def point(self, frame: Frame, span: tuple[Value, Value], tile: tuple[Value, Value] | None = None) -> None:
+        b = self.b
         size = self.size(self.kernel.dims[self.s.inner[0]])
 
         def chunk(c: Value, carried: list[Value]) -> list[Value]:
@@ -59,7 +63,7 @@ class PartialBody(Body):
             self.strips_of(frame.child())
             return []
 
-        b.loop(start, stop, 1, [], chunk, "chunk")
+        b.loop(*span, 1, [], chunk, "chunk")
 
     def strips_of(self, frame: Frame) -> None:
         """All points of the vector dim, or the one row."""
@@ -98,7 +102,7 @@ class PartialBody(Body):
 class FinishBody(PartialBody):
     """Prints the end: joins the chunks of each outer point, then the epilogue."""
 
-    def point(self, frame: Frame, block: Value, tile: tuple[Value, Value] | None = None) -> None:
+    def point(self, frame: Frame, span: tuple[Value, Value], tile: tuple[Value, Value] | None = None) -> None:
         self.strips_of(frame)
 
     def strip(self, frames: list[Frame]) -> None:

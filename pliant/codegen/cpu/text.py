@@ -252,6 +252,12 @@ class Text:
         self.label(out)
         return phis
 
+    def once(
+        self, start: Value, stop: Value, carried: Sequence[Value], body: Callable[[Value, list[Value]], Sequence[Value]]
+    ) -> list[Value]:
+        """`loop` where there is at most one iteration."""
+        return self.when(self.compare("slt", start, stop), lambda: body(start, list(carried)), carried)
+
     def either(self, cond: Value, one: Callable[[], Sequence[Value]], two: Callable[[], Sequence[Value]]) -> list[Value]:
         """Run one of two; the values of the one that ran."""
         yes, no, out = self.fresh("yes"), self.fresh("no"), self.fresh("end")

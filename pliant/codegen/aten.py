@@ -487,7 +487,8 @@ class Writer:
         """The results whose strides a kernel relies on, and PyTorch chose."""
         if is_kernel(op.target) or not self.watched or layouts.is_certain(op.target):
             return []
-        return [o for o in liveness.op_outputs(op) if len(o.sizes) > 1 and o.storage_id in self.watched and o.offset == 0]
+        old = {t.storage_id for t in liveness.op_inputs(op)}
+        return [o for o in liveness.op_outputs(op) if len(o.sizes) > 1 and o.storage_id in self.watched and o.storage_id not in old]
 
     def laid(self, op: Any, makes: list[str]) -> list[str]:
         """What PyTorch returned is held to the strides that kernels will read it by."""

@@ -89,3 +89,16 @@ def test_strides_that_say_nothing_are_let_be():
     assert layouts.laid(x, (3, 1), (1, 1), "aten::sort") is x
     empty = torch.empty(0, 4)
     assert layouts.laid(empty, (0, 4), (1, 0), "aten::sort") is empty
+
+
+def test_parts_at_places_that_only_the_run_knows():
+    def fn(x, at):
+        k = int(at)
+        torch._check(k >= 0)
+        torch._check(k <= 6)
+        return [p * 2 for p in (x + 1).split([k, 6 - k])], x.sort(0).values.split([k, 6 - k])[1] + 1
+
+    compiled = pliant.compile(fn, backend="native", strict=True)
+    x = torch.randn(6, 4)
+    for k in (2, 3, 0, 6):
+        torch.testing.assert_close(compiled(x, torch.tensor(k)), fn(x, torch.tensor(k)))

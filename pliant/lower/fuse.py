@@ -499,8 +499,11 @@ def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest
     value = reorder(dims, places, nest.dims, nest.reduced).puts[0].node
     memo: dict[int, Node] = {}
 
+    root, strides, offset, *_ = load.attrs
+
     def leaf(n: Node) -> Node:
-        return value if n.op == "load" and n.attrs[:3] == load.attrs[:3] else n
+        alike = n.op == "load" and n.attrs[0] == root and all(map(facts.equal, n.attrs[1], strides)) and facts.equal(n.attrs[2], offset)
+        return value if alike else n
 
     puts = [p.changed(lambda n: rewrite(n, leaf, memo)) for p in nest.puts]
     return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost + source.cost)

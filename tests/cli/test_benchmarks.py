@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks import cold_start
 from benchmarks.compare import Mismatch, difference
 from benchmarks.patterns import PATTERNS
 from benchmarks.programs import PROGRAMS
@@ -98,3 +99,17 @@ def test_unfinished_and_failed_runs_are_rows_too():
         cells = row(result)
         assert len(cells) == len(COLUMNS) and words in cells[-1]
     assert row(unfinished)[0] == "11.2 s"
+
+
+def test_first_calls_are_told_in_milliseconds():
+    def sample(wall: float, kernels: int = 4) -> dict:
+        return {"wall_s": wall, "cpu_s": wall / 2, "llvm_s": wall / 4, "kernels": kernels}
+
+    rounds = [{"eager": sample(0.004), "cold": sample(w), "warm": sample(w / 2)} for w in (0.2, 0.4, 0.3)]
+    assert cold_start.row("x", rounds, 1.5) == ["x", "4.0", "300", "150", "150", "75", "50%", "4", "18.8", "ok"]
+    assert cold_start.row("x", rounds, 0.2)[-1] == "> 0.2 s"
+    del rounds[1]["warm"]
+    assert cold_start.row("x", rounds, 1.5)[4:7] == ["failed", "failed", "-"]
+    none = [{"eager": sample(0.1, 0), "cold": sample(0.1, 0), "warm": sample(0.1, 0)}]
+    assert cold_start.row("x", none, 1.5)[7:9] == ["0", "-"]
+    assert cold_start.row("x", [{}], 1.5) == ["x", *["failed"] * 5, "-", "-", "-", "failed"]

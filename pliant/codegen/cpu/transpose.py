@@ -62,18 +62,14 @@ def reverse(number: int, below: int) -> int:
 
 
 def turn_blocks(b: Text, v: list[Value], block: int) -> list[Value]:
-    """Transpose vectors of as many blocks, two or four, by taking every other block of two vectors."""
-    if len(v) == 1:
-        return v
-    n = v[0].lanes
+    """Transpose vectors of as many blocks, a power of two, by taking every other block of two vectors again and again."""
+    n, unit = v[0].lanes, 1
     blocks = range(0, 2 * n, block)
     odd_or_even = [[i for first in blocks[half::2] for i in range(first, first + block)] for half in (0, 1)]
-    out = [b.shuffle(v[k], v[k + 1], lanes) for lanes in odd_or_even for k in range(0, len(v), 2)]
-    if len(v) == 2:
-        return out
-    assert len(v) == 4
-    # `out` has blocks 0 and 2, then 1 and 3
-    return [b.shuffle(out[k], out[k + 1], odd_or_even[half]) for half in (0, 1) for k in (0, 2)]
+    while unit < len(v):
+        v = [b.shuffle(v[k], v[k + 1], lanes) for lanes in odd_or_even for k in range(0, len(v), 2)]
+        unit *= 2
+    return v
 
 
 class Tile:

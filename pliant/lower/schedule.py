@@ -25,9 +25,12 @@ from pliant.lower.small_dims import written_out
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
+STRIDED_COST = 16  # lanes moved one by one
+MEET_COST = 16  # of the lanes of one reduction
 SCAN_COST = 9  # of a vector whose lanes follow each other
 TILE_COST = 3  # a load that is turned in registers
 WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
+NARROW = 64  # times as long as another dim is a dim beside which that one is narrow
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice; so is one with tiles
 UNKNOWN = 512  # a size without a hint
@@ -137,8 +140,8 @@ def dependence(kernel: Kernel, nodes: list[Node]) -> dict[int, int]:
 class Costs:
     """Costs of nodes in simple vector instructions, for one choice of vector dim."""
 
-    def __init__(self, kernel: Kernel, depends: dict[int, int], vector: int | None) -> None:
-        self.kernel, self.depends, self.vector = kernel, depends, vector
+    def __init__(self, kernel: Kernel, depends: dict[int, int], vector: int | None, lanes: int) -> None:
+        self.kernel, self.depends, self.vector, self.lanes = kernel, depends, vector, lanes
 
     def access(self, strides: tuple[Size, ...], index: Iterable[Node], dtype: str, loaded: bool = False) -> float:
         """Of moving one vector."""
@@ -156,11 +159,14 @@ class Costs:
             return wide
         if type(stride) is int and 1 < stride <= WOVEN:
             return WOVEN_COST * wide
-        return TILE_COST if loaded and not self.kernel.reduced and 1 in strides else GATHER_COST
+        if loaded and not self.kernel.reduced and any(s == 1 and wide_enough(self.kernel, d, v, self.lanes) for d, s in enumerate(strides)):
+            return TILE_COST
+        return STRIDED_COST * self.lanes / 16
 
     def node(self, n: Node) -> float:
         if n.op == "load":
-            return self.access(n.strides, n.args, n.dtype, not n.predicated) + (1 if n.dtype in ("bf16", "f16") else 0)
+            index = n.args[:-1] if n.predicated else n.args
+            return self.access(n.strides, index, n.dtype, not n.predicated) + (1 if n.dtype in ("bf16", "f16") else 0)
         if n.op in ("const", "size"):
             return 0
         if n.op in SCALARS:
@@ -199,7 +205,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     vector = choose_vector(kernel, nodes, depends, lanes, serial)
     if vector is None:
         lanes = 1
-    tile, tiled = choose_tile(kernel, nodes, depends, vector) if not serial else (None, [])
+    tile, tiled = choose_tile(kernel, nodes, depends, vector, lanes) if not serial else (None, [])
     cut = pieces(kernel, vector, depends) if vector is not None and not serial and tile is None else None
     pinned: Set[int] = frozenset()
     if cut is not None:
@@ -207,7 +213,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
         before = {id(n) for n in nodes}
         nodes = operands_first([*kernel.roots(), *cut.bounds()])
         depends, pinned = dependence(kernel, nodes), frozenset(id(n) for n in nodes) - before
-    costs = Costs(kernel, depends, vector)
+    costs = Costs(kernel, depends, vector, lanes)
     scans = any(n.op == "scan" for n in nodes)
     outer = [d for d in range(outer_rank) if d != vector]
     inner = [d for d in range(outer_rank, rank) if d != vector]
@@ -296,13 +302,13 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
             continue
         if scans and outer_rank <= v < rank - 1:
             continue  # its lanes would not follow each other
-        costs, total, bit = Costs(kernel, depends, v), 0.0, 1 << v
+        costs, total, bit = Costs(kernel, depends, v, lanes), 0.0, 1 << v
         for n in nodes:
             inside = not kernel.reduced or depends[id(n)] >> outer_rank
             if n.op == "load" and inside:
                 total += costs.node(n)
-            elif n.op in SCALARS and inside and not depends[id(n)] & bit:
-                total -= 0.2  # computed once for all lanes
+            elif n.op in SCALARS and inside and depends[id(n)] & bit:
+                total += costs.node(n)  # the others are computed once for all lanes
         for s in kernel.stores:
             if not kernel.reduced or is_inner(kernel, s):
                 total += costs.access(padded(s.strides, rank), s.index, s.node.dtype) + 1
@@ -310,14 +316,21 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
         total = (total + 2) * max(1.0, -(-size // lanes) * lanes / max(size, 1))  # lanes that idle
         if v >= outer_rank:
             # The lanes meet at the end of each row; with their places, that takes longer.
-            places = any(n.op == "reduce" and n.attrs[0].startswith("arg") for n in nodes)
-            total += (60.0 if places else 12.0) * lanes / max(size, lanes) + places
+            meet = sum(MEET_COST * (4 if n.attrs[0].startswith("arg") else 1) for n in nodes if n.op == "reduce")
+            total += meet * lanes / max(size, lanes)
         if best is None or total < best[0] - 1e-9:
             best = (total, v)
     return best[1] if best else None
 
 
-def choose_tile(kernel: Kernel, nodes: list[Node], depends: dict[int, int], vector: int | None) -> tuple[int | None, list[Node]]:
+def wide_enough(kernel: Kernel, d: int, vector: int, lanes: int) -> bool:
+    """Is a tile along this dim mostly full? A dim that is short beside a long one will stay so; where both are, the sizes may grow."""
+    return kernel.dims[d] != 1 and (2 * extent(kernel, d) > lanes or extent(kernel, vector) < NARROW * extent(kernel, d))
+
+
+def choose_tile(
+    kernel: Kernel, nodes: list[Node], depends: dict[int, int], vector: int | None, lanes: int
+) -> tuple[int | None, list[Node]]:  # fmt: skip
     """The dim along which most of the loads that cross the vector dim are contiguous, and those loads. Only where nothing is reduced."""
     if vector is None or kernel.reduced:
         return None, []
@@ -327,7 +340,7 @@ def choose_tile(kernel: Kernel, nodes: list[Node], depends: dict[int, int], vect
             continue
         for d, stride in enumerate(n.strides):
             moves = 1 << d | 1 << vector
-            if stride == 1 and kernel.dims[d] != 1 and not any(depends[id(i)] & moves for i in n.args):
+            if stride == 1 and wide_enough(kernel, d, vector, lanes) and not any(depends[id(i)] & moves for i in n.args):
                 crossing.setdefault(d, []).append(n)
     if not crossing:
         return None, []

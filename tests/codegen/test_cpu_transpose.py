@@ -1,4 +1,4 @@
-"""Tiles that are turned in registers: the steps on symbols, and kernels of every dtype and ragged sizes against PyTorch."""
+"""Tiles that are turned in registers, the steps on symbols and kernels of ragged sizes; and rows that are shorter than a vector."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Shuffler(Text):
 
 
 @pytest.mark.parametrize(
-    "lanes, ty", [(16, "float"), (8, "float"), (4, "float"), (8, "double"), (2, "double"), (16, "i16"), (4, "i16"), (16, "i8"), (32, "i8")]
+    "lanes, ty",
+    [(16, "float"), (8, "float"), (4, "float"), (8, "double"), (2, "double"), (16, "i16"), (4, "i16"), (16, "i8"), (32, "i8"), (16, "i64")],
 )
 def test_turned(lanes: int, ty: str) -> None:
     b = Shuffler(lanes, ty)
@@ -43,7 +44,7 @@ def test_turned(lanes: int, ty: str) -> None:
 
 
 @pytest.mark.parametrize("to", TARGETS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str)
 def test_transposed(to: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PLIANT_CPU", to)
     monkeypatch.setattr("pliant.codegen.native._compiled", {})
@@ -52,8 +53,34 @@ def test_transposed(to: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x.t() + y).contiguous()
 
-    compiled = pliant.compile(fn, backend="native", strict=True, dynamic=True, fullgraph=True)
+    def both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.t().float() + y + x.t().double().float()).contiguous()
+
+    compiled, mixed = (pliant.compile(f, backend="native", strict=True, dynamic=True, fullgraph=True) for f in (fn, both))
     random = torch.Generator().manual_seed(0)
     for m, n in ((96, 160), (3, 2), (16, 16), (17, 33), (513, 70), (5, 1100)):
         x, y = (torch.randint(-9, 9, shape, generator=random).to(dtype) for shape in ((m, n), (n, m)))
         assert torch.equal(compiled(x, y), fn(x, y)), (m, n)
+        assert torch.equal(mixed(x, y), both(x, y)), (m, n)  # lanes for the narrower dtype, vectors of several registers of the wider one
+
+
+NARROW = {
+    "strided": lambda x, y: x[:, : y.shape[1]] * 2 + y,
+    "turned": lambda x, y: (x[:, : y.shape[1]].t() * 2 + y.t()).contiguous(),
+    "broadcast": lambda x, y: x[:, : y.shape[1]] * y[0] + x[:, :1],
+    "rows": lambda x, y: (torch.softmax(y * 2, -1), (y + 1).sum(-1), y.cumsum(-1) * 2),
+}
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_rows(to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Compiled for many rows of three, and right for any."""
+    monkeypatch.setenv("PLIANT_CPU", to)
+    monkeypatch.setattr("pliant.codegen.native._compiled", {})
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
+    fn, random = NARROW[name], torch.Generator().manual_seed(0)
+    compiled = pliant.compile(fn, backend="native", strict=True, dynamic=True, fullgraph=True)
+    for m, n in ((500, 3), (2, 7), (33, 2), (5, 16), (19, 65)):
+        x, y = (torch.randn(m, k, generator=random) for k in (n + 1, n))
+        torch.testing.assert_close(compiled(x, y), fn(x, y), rtol=1e-5, atol=1e-5)

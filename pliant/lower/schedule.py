@@ -72,6 +72,7 @@ class Schedule:
     cut: Cut | None = None  # into pieces with stores of their own
     pinned: Set[int] = frozenset()  # ids of nodes that may be computed inside of a piece only
     blocked: bool = False  # outer dims run inside blocks of the vector dim: what they write between its points stays in the cache
+    heavy: bool = False  # the body is not to be printed twice
 
     @property
     def reduces_vector(self) -> bool:
@@ -230,7 +231,8 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     heaviest = max((sum(costs.node(n) for n in reachable(s.roots(), s.loads)) for s in sweeps), default=body)
     if cut is not None:
         heaviest = max(sum(costs.node(n) for n in reachable([n for s in part for n in store_roots(s)])) for part in cut.parts())
-    always = masks and vector is not None and (heaviest >= HEAVY or tile is not None)
+    heavy = heaviest >= HEAVY
+    always = masks and vector is not None and (heavy or tile is not None)
     pairs = vector is not None and lanes > 1 and not serial and tile is None and moves_in_pairs(kernel, nodes, depends, vector, outer_rank)
     unroll = (2 if pairs else 1) if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
@@ -244,7 +246,7 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     return Schedule(
         kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
         serial and adds_within_columns(kernel, vector), split, tile, tiled, pairs and unroll % 2 == 0, cut, pinned,
-        tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer),
+        tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer), heavy,
     )  # fmt: skip
 
 

@@ -425,16 +425,22 @@ class Body(Values):
                 self.tiles[id(n)].fill(pointer, here, wide)
         self.evaluate(self.at_home(s.nodes, MID), frames)
 
-        def row(k: Value, inside: list[Value]) -> list[Value]:
-            point = frame.child()
-            self.move(point, dim, b.add(low, k))
-            if frame.lanes > 1:
-                for n in s.tiled:
-                    point.values[id(n)] = from_memory(b, self.tiles[id(n)].vector_at(k), n.dtype)
-            self.strip([point])
-            return []
+        def rows(at: list[Frame]) -> list[Value]:
+            def row(k: Value, inside: list[Value]) -> list[Value]:
+                point = at[0].child()
+                self.move(point, dim, b.add(low, k))
+                if frame.lanes > 1:
+                    for n in s.tiled:
+                        point.values[id(n)] = from_memory(b, self.tiles[id(n)].vector_at(k), n.dtype)
+                self.strip([point])
+                return []
 
-        b.loop(ZERO, here, 1, [], row, "row")
+            return b.loop(ZERO, here, 1, [], row, "row")
+
+        if not s.heavy:
+            self.either_way(frames, rows)
+        else:
+            rows(frames)
         return carried
 
     def strip(self, frames: list[Frame]) -> None:

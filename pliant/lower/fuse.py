@@ -41,6 +41,10 @@ FREE = 3
 """A value of at most this cost, of at most one load, is computed again rather than kept."""
 
 
+NEAR = 16
+"""Readers of the same memory that are looked at together. All pairs of hundreds take minutes."""
+
+
 class Limit:
     """How many operations may go into kernels, for the search for a wrong one (`report/bisect.py`)."""
 
@@ -426,7 +430,10 @@ class Fuser:
         return True
 
     def join_siblings(self) -> None:
-        """Groups that read the same memory over the same dims become one kernel: it is read once."""
+        """Groups that read the same memory over the same dims become one kernel: it is read once.
+
+        Each is compared with the next few: what is joined brings those together that are further apart.
+        """
         by_root: dict[int, list[int]] = {}
         for u in self.units:
             if u.nest is None or self.find(u.index) != u.index:
@@ -435,7 +442,7 @@ class Fuser:
                 by_root.setdefault(root, []).append(u.index)
         for root, members in by_root.items():
             for i, first in enumerate(members):
-                for other in members[i + 1 :]:
+                for other in members[i + 1 : i + 1 + NEAR]:
                     a, b = self.find(first), self.find(other)
                     if a != b:
                         self.try_join_sibling(a, b, root)

@@ -1,0 +1,55 @@
+"""Kernels that read the same memory: joined wherever they stand, without looking at all pairs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pliant
+from pliant.codegen import native
+from pliant.lower.fuse import NEAR, Fuser
+
+
+@pytest.fixture
+def looked(monkeypatch) -> list:
+    """The pairs that were looked at."""
+    seen: list = []
+    try_join_sibling = Fuser.try_join_sibling
+    monkeypatch.setattr(Fuser, "try_join_sibling", lambda self, *pair: (seen.append(pair), try_join_sibling(self, *pair))[1])
+    return seen
+
+
+def test_the_work_grows_with_the_number_of_readers(looked):
+    """A long sum whose terms are all computed from `x` again."""
+
+    def chain(count: int):
+        def fn(x):
+            y = x
+            for k in range(count):
+                y = y + k
+            return y
+
+        return fn
+
+    counts = []
+    for n in (40, 80, 160):
+        looked.clear()
+        x = torch.ones(3)
+        assert torch.equal(pliant.compile(chain(n), backend="native", strict=True)(x), chain(n)(x))
+        counts.append(len(looked))
+        pliant.reset()
+    assert counts[1] < 3 * counts[0] and counts[2] < 3 * counts[1], counts
+
+
+def test_readers_far_apart_are_one_kernel(monkeypatch):
+    made: list = []
+    compile_all = native.compile_all
+    monkeypatch.setattr(native, "compile_all", lambda launches, *more: (made.extend(launches), compile_all(launches, *more)))
+    count = NEAR + 6
+
+    def fn(x):
+        return [torch.sqrt(x * (k + 2)) for k in range(count)]
+
+    x = torch.rand(7, 5)
+    torch.testing.assert_close(pliant.compile(fn, backend="native", strict=True)(x), fn(x))
+    assert len(made) == 1 and len(made[0].kernel.stores) == count

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.cold_start`: what a process pays for the first answer of each program, with backend "native".
+"""`python -m benchmarks.cold_start`: what a process pays for the first answer of each program, with its default backend.
 
 Each figure is the first call in a fresh process (imports and the making of the model before it are not counted): eager's, pliant's with
 nothing on disk ("cold"), and pliant's in another process that finds there what that one left ("disk-warm"). Seconds on the clock, and of
@@ -67,11 +67,13 @@ def sample(name: str, words: list[str], limit_s: float) -> dict[str, dict[str, A
     found = {}
     with tempfile.TemporaryDirectory(prefix="pliant-caches-") as caches:
         for kind in KINDS:
-            system = "eager" if kind == "eager" else "pliant-native"
+            system = "eager" if kind == "eager" else "pliant"
             outcome = workers.run("benchmarks.cold_start", ["--worker", name, system, *words], limit_s=limit_s, caches=caches)
             first = outcome.last("first")
             if first is not None:
                 found[kind] = first
+            else:
+                print(f"{name}, {kind}: {outcome.status}\n{outcome.error}")
     return found
 
 
@@ -121,7 +123,7 @@ def main() -> None:
         for name in names:
             rounds[name].append(sample(name, words, args.limit))
     console = Console(width=max(Console().width, 120))
-    table = Table(title="first call in a fresh process, backend native, ms (medians)")
+    table = Table(title="first call in a fresh process, ms (medians)")
     headings = ("program", "eager", "cold", "CPU", "disk-warm", "CPU", "warm/cold", "kernels", "LLVM a kernel", "")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("program", "") else "right")

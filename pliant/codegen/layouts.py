@@ -48,5 +48,5 @@ def laid(out: torch.Tensor, sizes: tuple, strides: tuple, name: str) -> torch.Te
     if name not in _told:
         _told.add(name)
         text = f"{name} returned strides {out.stride()} for {sizes}, and the capture foretold {strides}: copied. Please report this"
-        events.emit("warning", id="PL0042", text=text)
+        events.emit("warning", id="layout", text=text)
     return torch.empty_strided(sizes, strides, dtype=out.dtype, device=out.device).copy_(out)

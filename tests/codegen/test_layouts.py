@@ -74,7 +74,7 @@ def test_a_rule_that_is_wrong_costs_time_and_no_answer(monkeypatch):
         got, want = compiled(x), fn(x)
         torch.testing.assert_close(got, want)
     assert events.counters()["relaid"] >= 2
-    told = [e for e in events.events("warning") if e.fields["id"] == "PL0042"]
+    told = [e for e in events.events("warning") if e.fields["id"] == "layout"]
     assert len(told) == 1 and "sort" in told[0].fields["text"]
     events.reset()  # for the check that no test meets this by accident
 

@@ -80,10 +80,8 @@ def batch_norm(trace: Any, x: TracedTensor, training: bool, weight: Any, bias: A
         return NotImplemented
     if n not in (4, 5) or is_packed(x) or not is_packed(x, True):
         out = new(trace, x.sizes, x.dtype, x.device)
-    elif all([t is None or is_packed(t) for t in (weight, bias)]):
-        out = strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
     else:
-        out = new(trace, x.sizes, x.dtype, x.device)
+        out = strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
     stat = (x.sizes[1],) if training else (0,)
     return out, new(trace, stat, of, x.device), new(trace, stat, of, x.device)
 

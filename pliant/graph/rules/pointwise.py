@@ -14,8 +14,8 @@ from pliant.graph.traced import TracedTensor, make
 Dtype = Callable[..., Any]
 
 
-def lay_out(trace: Any, tensors: list[TracedTensor], numbers: bool, dtype: torch.dtype) -> Any:
-    found = iterated(trace, tensors, numbers)
+def lay_out(trace: Any, tensors: list[TracedTensor], numbers: bool, dtype: torch.dtype, common: torch.dtype | None = None) -> Any:
+    found = iterated(trace, tensors, numbers, common)
     if found is None:
         return NotImplemented
     sizes, strides, dense = found
@@ -40,8 +40,11 @@ def pointwise(arity: int, dtype_of: Dtype) -> Callable[..., Any]:
         tensors = [o for o in operands if type(o) is TracedTensor]
         if len(operands) < arity or not tensors:
             return NotImplemented
-        dtype = dtype_of(result_type(*operands))
-        return lay_out(trace, tensors, len(tensors) < arity, dtype) if dtype is not None else NotImplemented
+        common = result_type(*operands)
+        dtype = dtype_of(common)
+        if dtype is None:
+            return NotImplemented
+        return lay_out(trace, tensors, len(tensors) < arity, dtype, dtype if dtype_of is to_float else common)
 
     return rule
 

@@ -226,10 +226,13 @@ def channels_last_strides(sizes: tuple) -> tuple:
     return tuple(strides)
 
 
-def iterated(trace: Any, tensors: list[TracedTensor], numbers: bool = False) -> tuple[tuple, tuple, bool] | None:
+def iterated(
+    trace: Any, tensors: list[TracedTensor], numbers: bool = False, common: torch.dtype | None = None
+) -> tuple[tuple, tuple, bool] | None:
     """(sizes, strides, dense) of the result of a pointwise operator, as TensorIterator lays it out; None: the shapes do not fit.
 
-    `tensors` are in the order in which the operator adds its inputs; `numbers` tells that there are numbers among the operands.
+    `tensors` are in the order in which the operator adds its inputs; `numbers` tells that there are numbers among the operands. `common`:
+    the dtype that operands are brought to first; the copy of one with holes has none.
     """
     x = tensors[0]
     shape = x.sizes
@@ -251,7 +254,8 @@ def iterated(trace: Any, tensors: list[TracedTensor], numbers: bool = False) -> 
             return shape, channels_last_strides(shape), False
         if all([all(map(same, t.strides, x.strides)) for t in tensors]) and is_dense_in_some_order(x):
             return shape, x.strides, False
-    strides = permuted_strides(trace, shape, [(t.sizes, t.strides) for t in tensors])
+    cast = [common is not None and t.dtype is not common and bool(t.sizes) for t in tensors]
+    strides = permuted_strides(trace, shape, [(t.sizes, preserved_strides(trace, t) if c else t.strides) for t, c in zip(tensors, cast)])
     return shape, strides, all(map(same, strides, row_major(trace, shape)))
 
 

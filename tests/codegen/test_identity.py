@@ -366,3 +366,19 @@ def test_what_llvm_says_comes_through(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         cpu.emit_objects([good, good, good], to)
     assert len(cpu.emit_objects([good], to)) == 1
+
+
+def test_without_threads_modules_are_compiled_in_turn(monkeypatch):
+    to = target.current()
+    texts = [f"define i32 @f{k}() {{\n  ret i32 {k}\n}}\n" for k in range(4)]
+    want = cpu.emit_objects(texts, to)
+    left = iter([True])
+
+    def start(job):
+        if not next(left, False):
+            raise RuntimeError("can't start new thread")
+        begin(job)
+
+    begin = cpu.Job.start
+    monkeypatch.setattr(cpu.Job, "start", start)
+    assert cpu.emit_objects(texts, to) == want and len(set(want)) == 4

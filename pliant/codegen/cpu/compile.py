@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,37 +153,66 @@ def generated(module: llvm.ModuleRef, to: Target) -> bytes:
         lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
+class Job(threading.Thread):
+    """Generates the code of one module, beside others."""
+
+    def __init__(self, module: llvm.ModuleRef, to: Target) -> None:
+        super().__init__(name="pliant-llvm")
+        self.module, self.to = module, to
+        self.code = b""
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.code = generated(self.module, self.to)
+        except BaseException as error:  # raised where it is waited for
+            self.error = error
+
+    def result(self) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return self.code
+
+
 def emit_objects(texts: Sequence[str], to: Target) -> list[bytes]:
     """Object code of modules; LLVM's own errors pass through."""
     target.prepare()
     contexts = [llvm.create_context() for _ in texts]
     modules: list[llvm.ModuleRef] = []
+    jobs: list[Job] = []
     try:
         begun = time.perf_counter()
         for text, context in zip(texts, contexts, strict=True):
             modules.append(llvm.parse_assembly(text, context))
         times.parse += time.perf_counter() - begun
         begun = time.perf_counter()
-        out = side_by_side(modules, to)
+        jobs += [Job(module, to) for module in modules]
+        out = side_by_side(jobs)
         times.emit += time.perf_counter() - begun
         return out
-    finally:  # in this order, which a collector of cycles would not keep
-        for made in (*modules, *contexts):
-            made.close()
+    finally:
+        if not any(job.is_alive() for job in jobs):  # one may be, where Ctrl-C came while it was waited for
+            for made in (*modules, *contexts):  # in this order, which a collector of cycles would not keep
+                made.close()
 
 
-def side_by_side(modules: Sequence[llvm.ModuleRef], to: Target) -> list[bytes]:
+def side_by_side(jobs: Sequence[Job]) -> list[bytes]:
     """Object code of modules, each with a context of its own."""
     with _lock:
         # A third of the time of code generation, to find addresses that the printer has chosen well already. A switch of the whole
         # process, so it is put back for the sake of others who use the same LLVM.
         llvm.set_option("pliant", "--disable-lsr")
         try:
-            if len(modules) == 1:
-                return [generated(modules[0], to)]
-            with ThreadPoolExecutor(len(modules) - 1) as pool:
-                others = [pool.submit(generated, m, to) for m in modules[1:]]
-                return [generated(modules[0], to), *(f.result() for f in others)]
+            for job in jobs[1:]:
+                try:
+                    job.start()
+                except RuntimeError:  # no thread is to be had: too many, or the interpreter is ending
+                    job.run()
+            jobs[0].run()
+            for job in jobs[1:]:
+                if job.ident is not None:
+                    job.join()
+            return [job.result() for job in jobs]
         finally:
             llvm.set_option("pliant", "--disable-lsr=false")
 

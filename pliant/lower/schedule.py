@@ -30,7 +30,7 @@ MEET_COST = 16  # of the lanes of one reduction
 SCAN_COST = 9  # of a vector whose lanes follow each other
 TILE_COST = 3  # a load that is turned in registers
 WOVEN, WOVEN_COST = 4, 3  # vectors of elements that lie this far apart at most are taken apart and put together in registers
-NARROW = 64  # times as long as another dim is a dim beside which that one is narrow
+NARROW = 256  # times as long as another dim is a dim beside which that one is narrow
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice; so is one with tiles
 UNKNOWN = 512  # a size without a hint
@@ -160,9 +160,10 @@ class Costs:
             return wide
         if type(stride) is int and 1 < stride <= WOVEN:
             return WOVEN_COST * wide
-        if loaded and not self.kernel.reduced and any(s == 1 and wide_enough(self.kernel, d, v, self.lanes) for d, s in enumerate(strides)):
+        rows = contiguous(self.kernel, strides, v, self.lanes)
+        if rows and loaded and not self.kernel.reduced:
             return TILE_COST
-        return STRIDED_COST * self.lanes / 16
+        return STRIDED_COST * self.lanes / 16 * (2 if rows else 1)  # rows that may grow will want lanes of their own
 
     def node(self, n: Node) -> float:
         if n.op == "load":
@@ -325,9 +326,13 @@ def choose_vector(kernel: Kernel, nodes: list[Node], depends: dict[int, int], la
     return best[1] if best else None
 
 
-def wide_enough(kernel: Kernel, d: int, vector: int, lanes: int) -> bool:
-    """Is a tile along this dim mostly full? A dim that is short beside a long one will stay so; where both are, the sizes may grow."""
-    return kernel.dims[d] != 1 and (2 * extent(kernel, d) > lanes or extent(kernel, vector) < NARROW * extent(kernel, d))
+def contiguous(kernel: Kernel, strides: tuple[Size, ...], beside: int, lanes: int) -> list[int]:
+    """The dims along which an access is contiguous, but those shorter than a vector that surely were not so in one call only.
+
+    Beside a much longer dim (`beside`) a short one will stay short.
+    """
+    dims = [d for d, stride in enumerate(strides) if stride == 1 and kernel.dims[d] != 1]
+    return [d for d in dims if extent(kernel, d) >= lanes or extent(kernel, beside) < NARROW * extent(kernel, d)]
 
 
 def choose_tile(
@@ -340,9 +345,9 @@ def choose_tile(
     for n in nodes:
         if n.op != "load" or n.predicated or vector >= len(n.strides) or n.strides[vector] in (0, 1):
             continue
-        for d, stride in enumerate(n.strides):
+        for d in contiguous(kernel, n.strides, vector, lanes):
             moves = 1 << d | 1 << vector
-            if stride == 1 and wide_enough(kernel, d, vector, lanes) and not any(depends[id(i)] & moves for i in n.args):
+            if not any(depends[id(i)] & moves for i in n.args):
                 crossing.setdefault(d, []).append(n)
     if not crossing:
         return None, []

@@ -128,8 +128,12 @@ def examine(name: str, pairs: Callable[[], Iterator[tuple[Any, Any, list[Sample]
                 if isinstance(got[0], Exception):
                     raise Mismatch(f"sample {i}: {got[0]!r}") from got[0]
                 if name not in UNINITIALIZED:
-                    same(got[0], want[0], f"sample {i}")
-                    same(contiguous(got[1]), contiguous(want[1]), f"sample {i}, gradients")
+                    try:
+                        same(got[0], want[0], f"sample {i}")
+                        same(contiguous(got[1]), contiguous(want[1]), f"sample {i}, gradients")
+                    except Mismatch:
+                        if not is_rounding(eager, sample, got, want):
+                            raise
                 out["samples"] += 1
     except Mismatch as e:
         out |= {"status": "wrong", "note": str(e), "trace": traceback.format_exc()}
@@ -149,6 +153,29 @@ def examine(name: str, pairs: Callable[[], Iterator[tuple[Any, Any, list[Sample]
 
 
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
+
+
+def is_rounding(eager: Any, sample: Sample, got: Any, want: Any) -> bool:
+    """Is `got` as near as eager's answer to that of float64? What should be 0, as gradients often are, is nothing but rounding in both."""
+    exact = run(eager if not isinstance(eager, torch.nn.Module) else copy.deepcopy(eager).double(), widened(sample))
+    sides = [pytree.tree_leaves(v) for v in (got, want, exact)]
+    if len({len(leaves) for leaves in sides}) != 1:
+        return False
+    for g, w, e in zip(*sides, strict=True):
+        if isinstance(w, torch.Tensor) and w.numel() and w.dtype.is_floating_point:
+            if not (g.shape == w.shape == e.shape and g.dtype == w.dtype and bool(w.isfinite().all())):
+                return False
+            ours, theirs = ((x.detach().double() - e.detach()).abs().max() for x in (g, w))
+            if ours > 3 * theirs + 1e-6 * e.detach().abs().max().clamp_min(1):
+                return False
+    return True
+
+
+def widened(sample: Any) -> Any:
+    def wide(x: Any) -> Any:
+        return x.detach().double().requires_grad_(x.requires_grad) if type(x) is torch.Tensor and x.dtype.is_floating_point else x
+
+    return pytree.tree_map(wide, sample)
 
 
 def contiguous(gradients: Any) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from pliant.errors import InternalError
 from pliant.graph.rules import HANDLERS, RULES
+from pliant.graph.rules.table import add
 from tests.graph.harness import Captured, bind, describe_all, holds
 
 aten = torch.ops.aten
@@ -313,6 +315,11 @@ def test_rule_gives_what_eager_gives(label: str) -> None:
 def test_the_tables_do_not_overlap_by_accident() -> None:
     """`index.Tensor` has both: its handler expands masks and then uses the rule."""
     assert set(RULES) & set(HANDLERS) == {aten.index.Tensor}
+
+
+def test_an_operator_has_one_rule() -> None:
+    with pytest.raises(InternalError, match="relu has a shape rule already"):
+        add(lambda trace, x: x, "relu")
 
 
 DEMANDS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {

@@ -200,19 +200,6 @@ def adaptive_avg_pool2d(trace: Any, x: TracedTensor, output_size: list) -> Any:
     return new(trace, (*x.sizes[:n], *output_size), x.dtype, x.device)
 
 
-@rule("constant_pad_nd")
-def constant_pad(trace: Any, x: TracedTensor, pad: list, value: Any = 0) -> Any:
-    """Wider by constant numbers; what cuts is left to PyTorch, which checks what remains."""
-    n = len(x.sizes)
-    if not x.dense or len(pad) % 2 or len(pad) > 2 * n or any([type(p) is not int or p < 0 for p in pad]):
-        return NotImplemented
-    sizes = list(x.sizes)
-    for i in range(0, len(pad), 2):
-        if pad[i] + pad[i + 1]:
-            sizes[n - 1 - i // 2] += pad[i] + pad[i + 1]
-    return new(trace, tuple(sizes), x.dtype, x.device)
-
-
 # losses ------------------------------------------------------------------------------------------------------------
 @rule("nll_loss_forward")
 def nll_loss(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any, reduction: int, ignore_index: int) -> Any:

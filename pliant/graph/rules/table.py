@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from pliant.errors import InternalError
+
 Rule = Callable[..., Any]
 
 #: Shape rules by operator.
@@ -44,6 +46,8 @@ def add(fn: Rule, *names: str) -> None:
     for name in names:
         op = overload(name)
         if op is not None:
+            if op in RULES:
+                raise InternalError(f"{name} has a shape rule already, in {RULES[op].__module__}")
             RULES[op] = fn
 
 

@@ -22,7 +22,7 @@ import linecache
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -474,14 +474,19 @@ class Writer:
         """What a custom operator returned is held to what its fake kernel said."""
         self.globals["_fitted"] = custom_ops.fitted
         lines = []
+        for out, name, sizes, strides in self.described(outs, makes):
+            strict = any(o.target in AS_STRIDED and o.args[0].storage_id == out.storage_id for o in (*self.ops, *self.replay))
+            dtype = self.constant(out.dtype)
+            lines += self.take_pending()
+            lines.append(f"{name} = _fitted({name}, {sizes}, {strides}, {dtype}, {target.name()!r}, {strict})")
+        return lines
+
+    def described(self, outs: list[Any], makes: list[str]) -> Iterator[tuple[Any, str, str, str]]:
+        """Those of a statement's results whose sizes and strides are known by now: (tensor, variable, sizes, strides), as text."""
         for out in outs:
             name = self.names.get(out.vid) if isinstance(out, TracedTensor) else None
             if name in makes and all(v in self.known for s in (*out.sizes, *out.strides) for v in liveness.symbols_of(s)):
-                sizes, strides = self.text(out.sizes, set()), self.text(out.strides, set())
-                strict = any(o.target in AS_STRIDED and o.args[0].storage_id == out.storage_id for o in (*self.ops, *self.replay))
-                lines += self.take_pending()
-                lines.append(f"{name} = _fitted({name}, {sizes}, {strides}, {self.constant(out.dtype)}, {target.name()!r}, {strict})")
-        return lines
+                yield out, name, self.text(out.sizes, set()), self.text(out.strides, set())
 
     def uncertain(self, op: Any) -> list[Any]:
         """The results whose strides a kernel relies on, and PyTorch chose."""
@@ -493,14 +498,11 @@ class Writer:
     def laid(self, op: Any, makes: list[str]) -> list[str]:
         """What PyTorch returned is held to the strides that kernels will read it by."""
         lines = []
-        for out in self.uncertain(op):
-            name = self.names.get(out.vid)
-            if name in makes and all(v in self.known for s in (*out.sizes, *out.strides) for v in liveness.symbols_of(s)):
-                self.globals["_laid"] = layouts.laid
-                sizes, strides = self.text(out.sizes, set()), self.text(out.strides, set())
-                lines += self.take_pending()
-                test = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
-                lines.append(f"if {test}: {name} = _laid({name}, {sizes}, {strides}, {op.target.name()!r})")
+        for out, name, sizes, strides in self.described(self.uncertain(op), makes):
+            self.globals["_laid"] = layouts.laid
+            lines += self.take_pending()
+            test = f"not {name}.is_contiguous()" if out.dense else f"{name}.stride() != {strides}"
+            lines.append(f"if {test}: {name} = _laid({name}, {sizes}, {strides}, {op.target.name()!r})")
         return lines
 
     def target(self, out: Any, needed: bool) -> str:

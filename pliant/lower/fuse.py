@@ -365,7 +365,7 @@ class Fuser:
                 return node
             put = puts[node.attrs[0]]
             have = (*put.strides, *(0,) * (n - len(put.strides)))
-            same = all(map(self.facts.equal, have, node.attrs[1])) and self.facts.equal(put.offset, node.attrs[2]) and not node.args
+            same = self.facts.alike(have, node.attrs[1]) and self.facts.equal(put.offset, node.attrs[2]) and not node.args
             same = same and not put.index
             if same and self.reads_from(c, put.root, p):
                 return put.node
@@ -399,8 +399,7 @@ class Fuser:
 
     def same_place(self, a: Put, b: Put) -> bool:
         """Do two puts to one root write the same elements at every point?"""
-        alike = len(a.strides) == len(b.strides) and all(map(self.facts.equal, a.strides, b.strides))
-        return alike and self.facts.equal(a.offset, b.offset) and not a.index and not b.index
+        return self.facts.alike(a.strides, b.strides) and self.facts.equal(a.offset, b.offset) and not a.index and not b.index
 
     def may_scatter(self, nest: Nest) -> bool:
         """May these operations share a nest, if one of them writes to computed places or to memory from before?"""
@@ -425,7 +424,7 @@ class Fuser:
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:
             r, s, o = first.setdefault(self.storage_of(root), (root, strides, offset))
-            if root != r or len(strides) != len(s) or not all(map(self.facts.equal, strides, s)) or not self.facts.equal(offset, o):
+            if root != r or not self.facts.alike(strides, s) or not self.facts.equal(offset, o):
                 return False
         return True
 
@@ -509,8 +508,8 @@ def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest
     root, strides, offset, *_ = load.attrs
 
     def leaf(n: Node) -> Node:
-        alike = n.op == "load" and n.attrs[0] == root and all(map(facts.equal, n.attrs[1], strides)) and facts.equal(n.attrs[2], offset)
-        return value if alike else n
+        same = n.op == "load" and n.attrs[0] == root and facts.alike(n.attrs[1], strides) and facts.equal(n.attrs[2], offset)
+        return value if same else n
 
     puts = [p.changed(lambda n: rewrite(n, leaf, memo)) for p in nest.puts]
     return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost + source.cost)

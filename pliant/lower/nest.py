@@ -135,6 +135,10 @@ class Facts:
         """Are they the same expression? Simplified ones are, wherever an equality between symbols is known."""
         return a is b or (type(a) is int and type(b) is int and a == b)
 
+    def alike(self, a: Dims, b: Dims) -> bool:
+        """Are they the same sizes or strides, one by one?"""
+        return len(a) == len(b) and all(map(self.equal, a, b))
+
     def surely_equal(self, a: Size, b: Size) -> bool:
         """Can it be proved that they are equal?"""
         if self.equal(a, b):

@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import scipy.special  # type: ignore[import-untyped]
 
+from pliant.codegen.cpu import target
 from pliant.lower.loops import DTYPES, Kernel, Node, Store
+
+TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
+"""The targets that this machine runs, the best one first."""
 
 NUMPY = {
     "f32": np.float32, "f64": np.float64, "bf16": np.uint16, "f16": np.float16, "i8": np.int8, "i16": np.int16, "i32": np.int32,

@@ -11,15 +11,7 @@ from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.lower.schedule import plan
 from tests.codegen.loop_reference import call, from_bf16, reference, to_bf16
 
-TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
 LENGTHS = (1, 7, 16, 33, 64, 127, 300)
-
-
-@pytest.fixture(params=TARGETS)
-def to(request, monkeypatch, tmp_path):
-    monkeypatch.setenv("PLIANT_CPU", request.param)
-    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
-    return request.param
 
 
 def load(buffer: int, strides: tuple, dtype: str = "bf16") -> Node:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import target
 from pliant.lower.loops import DTYPES, Buffer, Kernel, Node, Store
-from tests.codegen.loop_reference import call, from_bf16, reference
+from tests.codegen.loop_reference import TARGETS, call, from_bf16, reference
 from tests.codegen.random_kernels import RandomKernel
 
 FUZZ = int(os.environ.get("PLIANT_FUZZ", "0"))
-TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
 BATCH = 12
 
 

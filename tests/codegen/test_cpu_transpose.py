@@ -8,11 +8,9 @@ import pytest
 import torch
 
 import pliant
-from pliant.codegen.cpu import target
 from pliant.codegen.cpu.text import Text, Value
 from pliant.codegen.cpu.transpose import block_of, turn_blocks, turn_squares
-
-TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
+from tests.codegen.loop_reference import TARGETS
 
 
 class Shuffler(Text):

@@ -12,17 +12,7 @@ from pliant.lower.pieces import pieces
 from pliant.lower.schedule import dependence, plan
 from pliant.lower.small_dims import written_out
 from tests.codegen.loop_reference import NUMPY, call, from_bf16, reference, to_bf16
-from tests.codegen.test_cpu_bf16 import cast, op
-
-TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
-LENGTHS = (1, 7, 16, 33, 64, 127, 300)
-
-
-@pytest.fixture(params=TARGETS)
-def to(request, monkeypatch, tmp_path):
-    monkeypatch.setenv("PLIANT_CPU", request.param)
-    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
-    return request.param
+from tests.codegen.test_cpu_bf16 import LENGTHS, cast, op
 
 
 def load(buffer: int, strides: tuple, dtype: str, offset: int = 0, on: Node | None = None) -> Node:

@@ -6,30 +6,16 @@
 // lie; for many rows b is transposed into panels first. Every element is summed in an order that depends on the sizes of the whole
 // product alone, so threads do not change it.
 #include "matmul.h"
+#include "vectors.h"
 #include <algorithm>
 
 #if defined(__x86_64__)
-#pragma GCC diagnostic ignored "-Wuninitialized" // of GCC's own header: what is undefined on purpose
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-
 namespace pliant {
 namespace {
 
-#define WIDE __attribute__((target("avx2,fma,avx512f,avx512vl,avx512dq,avx512bw")))
-#define INLINED WIDE __attribute__((always_inline)) inline
-#define UNROLLED _Pragma("GCC unroll 8")
-
-using Vector = __m512;
-constexpr int64_t kLanes = 16;
 constexpr int64_t kDepth = 256;   // rows of b that a panel holds: what 8 rows of a meet stays in the first cache
 constexpr int64_t kTileRows = 8;
 constexpr int64_t kDotRows = 4, kDotColumns = 6;
-
-INLINED __mmask16 first(int64_t n) { return n >= kLanes ? 0xFFFF : static_cast<__mmask16>((1u << n) - 1); }
-
-// Into the cache: what is read soon, and lies too scattered for the processor to foresee it. Beyond the end of memory it does nothing.
-INLINED void ahead(const float *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0); }
 
 // R rows of a times K rows of b, W vectors wide, of which the last has the lanes `last`. `cold`: the next panel is not in a cache yet.
 template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t ldb, int64_t k, __mmask16 last, bool cold, const Result &out) {

@@ -1,7 +1,7 @@
 """Loads and stores at computed positions, and attention, against eager: `python -m benchmarks.indirect [--threads 1] [--only rows,...]`.
 
 Microseconds of CPU time a call, medians over interleaved rounds, and how many times faster pliant's native backend is, for small
-and large sizes.
+and large sizes. With more than one thread, of the clock. `--torch`: and how many times faster than `torch.compile(dynamic=True)`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def table_gradient(x: torch.Tensor, s: torch.Tensor, i: torch.Tensor, e: torch.T
 
 ROWS = ((8, 16), (300, 64), (20000, 64))
 HEADS = ((1, 4, 1, 16, 64), (1, 12, 1, 512, 64), (8, 12, 48, 48, 32), (1, 12, 16, 16, 64), (2, 8, 128, 128, 64), (1, 12, 512, 512, 64))
+SHARED = ((1, 32, 8, 1, 128, 128), (1, 32, 8, 1, 1024, 128), (1, 32, 8, 1, 8192, 128), (4, 8, 1, 1, 512, 64), (1, 8, 2, 256, 256, 64))
 ON_ROWS: dict[str, Callable] = {
     "rows": lambda x, s, i, e: x[i] * 2,
     "mean of rows": lambda x, s, i, e: x[i].mean(0),
@@ -66,52 +67,92 @@ ON_HEADS: dict[str, Callable] = {
 }
 
 
-def loops(fn: Callable, args: tuple) -> int:
+def shared_heads(b: int, h: int, g: int, q: int, k: int, d: int) -> tuple:
+    """Queries of h heads as a projection leaves them, keys and values of g heads in one tensor."""
+    return torch.randn(b, q, h * d), torch.randn(2, b, g, k, d)
+
+
+def repeat(x: torch.Tensor, times: int) -> torch.Tensor:
+    b, h, n, d = x.shape
+    return x[:, :, None].expand(b, h, times, n, d).reshape(b, h * times, n, d)
+
+
+def queries(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return x.view(x.shape[0], x.shape[1], -1, k.shape[3]).transpose(1, 2)
+
+
+def by_aten(x: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    k, v = kv
+    return F.scaled_dot_product_attention(queries(x, k), k, v, enable_gqa=True).relu()
+
+
+def repeated(x: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    k, v = kv
+    q = queries(x, k)
+    times = q.shape[1] // k.shape[1]
+    return F.scaled_dot_product_attention(q, repeat(k, times), repeat(v, times)).relu()
+
+
+def by_hand(x: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+    k, v = kv
+    q = queries(x, k)
+    times = q.shape[1] // k.shape[1]
+    scores = torch.matmul(q, repeat(k, times).transpose(2, 3)) * 0.1
+    return torch.matmul(scores.softmax(-1), repeat(v, times)).relu()
+
+
+ON_SHARED: dict[str, Callable] = {"heads share keys": by_aten, "repeated keys": repeated, "by products": by_hand}
+
+
+def loops(fn: Callable, args: tuple, clock: Callable[[], float]) -> int:
     n = 1
     while True:
-        begun = time.process_time()
+        begun = clock()
         for _ in range(n):
             fn(*args)
-        if time.process_time() - begun > LEAST_SECONDS:
+        if clock() - begun > LEAST_SECONDS:
             return n
         n *= 2
 
 
-def compare(fn: Callable, compiled: Callable, args: tuple) -> tuple[float, float]:
-    """Microseconds of CPU time a call, eager and compiled."""
-    for f in (fn, compiled):
+def compare(fns: list[Callable], args: tuple) -> list[float]:
+    """Microseconds a call."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    for f in fns:
         for _ in range(3):
             f(*args)
-    counts = [loops(f, args) for f in (fn, compiled)]
-    seconds: list[list[float]] = [[], []]
+    counts = [loops(f, args, clock) for f in fns]
+    seconds: list[list[float]] = [[] for _ in fns]
     for _ in range(ROUNDS):
-        for f, n, out in zip((fn, compiled), counts, seconds, strict=True):
-            begun = time.process_time()
+        for f, n, out in zip(fns, counts, seconds, strict=True):
+            begun = clock()
             for _ in range(n):
                 f(*args)
-            out.append((time.process_time() - begun) / n)
-    return statistics.median(seconds[0]) * 1e6, statistics.median(seconds[1]) * 1e6
+            out.append((clock() - begun) / n)
+    return [statistics.median(s) * 1e6 for s in seconds]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--torch", action="store_true", help="torch.compile too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     chosen = set(filter(None, options.only.split(",")))
-    suites: Any = ((ON_ROWS, ROWS, rows), (ON_HEADS, HEADS, heads))
+    suites: Any = ((ON_ROWS, ROWS, rows), (ON_HEADS, HEADS, heads), (ON_SHARED, SHARED, shared_heads))
     with torch.no_grad():
         for programs, sizes, make in suites:
             for name, fn in programs.items():
                 if chosen and name not in chosen:
                     continue
                 compiled = pliant.compile(fn, backend="native", strict=True)
+                systems = [compiled, fn, *([torch.compile(fn, dynamic=True)] if options.torch else [])]
                 cells = []
                 for size in sizes:
-                    args = make(*size)
-                    eager, ours = compare(fn, compiled, args)
-                    cells.append(f"{'x'.join(map(str, size))}: {eager:.1f} / {ours:.1f} = {eager / ours:.2f}")
+                    ours, *others = compare(systems, make(*size))
+                    ratios = ", ".join(f"{t:.1f} / {ours:.1f} = {t / ours:.2f}" for t in others)
+                    cells.append(f"{'x'.join(map(str, size))}: {ratios}")
                 print(f"{name:20}", "; ".join(cells), flush=True)
 
 

@@ -125,7 +125,7 @@ class Program:
                 op = ops[0]
                 steps: list[Any] | None = None
                 if products is not None:
-                    steps = products.steps(op) or attention_steps(products, op, f.builder.read)
+                    steps = products.steps(op) or (attention_steps(products, op, f.builder.read) if runtime.own_bits() else None)
                 if steps is not None:
                     items.append(item_of_steps(steps, ops, op))
                 else:

@@ -9,14 +9,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from pliant.graph.traced import TracedTensor
 from pliant.lower.gemm import Products, is_one, reduced_precision_is_off
 from pliant.lower.lowerings.builder import arguments
-from pliant.lower.nest import Size
-
-ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+from pliant.lower.nest import Facts, Size
+from pliant.lower.recompose import ATTENTION
+from pliant.symbolic import ops
 
 
 @dataclass(slots=True, eq=False)
@@ -51,8 +49,8 @@ def attention_steps(p: Products, op: Any, read: set[int]) -> list[Attention] | N
     strides = {id(t): [*map(facts.size, t.strides)] for t in (*tensors, out)}
     batch, heads, rows, depth = size[id(q)]
     kv_heads, keys = size[id(k)][1:3]
-    shared = facts.equal(kv_heads, heads) or type(heads) is type(kv_heads) is int and kv_heads > 0 and heads % kv_heads == 0
-    if not shared or not all(map(facts.surely_equal, (*size[id(k)], *size[id(v)]), 2 * [batch, kv_heads, keys, depth])):
+    alike = all(map(facts.surely_equal, (*size[id(k)], *size[id(v)]), 2 * [batch, kv_heads, keys, depth]))
+    if not alike or not shares(facts, heads, kv_heads):
         return None
     if not all(is_one(strides[id(t)][3]) and facts.at_least(strides[id(t)][2], depth) for t in (q, k, v, out)):
         return None
@@ -67,6 +65,17 @@ def attention_steps(p: Products, op: Any, read: set[int]) -> list[Attention] | N
         offsets.append(0)
     roots = [p.root(t) for t in tensors]
     return [Attention(roots if mask is not None else [*roots, roots[2]], out, [*fields, *offsets, int(mask is not None)])]
+
+
+def shares(facts: Facts, heads: Size, kv_heads: Size) -> bool:
+    """Is there the same number of heads to each head of keys, as far as is known?"""
+    if facts.surely_equal(kv_heads, heads):
+        return True
+    if type(heads) is int and type(kv_heads) is int:
+        return kv_heads > 0 and heads % kv_heads == 0
+    if type(kv_heads) is int and kv_heads <= 0:
+        return False
+    return facts.surely_equal(ops.mod(heads, kv_heads), 0) or facts.surely_equal(kv_heads * ops.floordiv(heads, kv_heads), heads)
 
 
 def masked(p: Products, mask: TracedTensor, whole: list[Size]) -> list[Size] | None:

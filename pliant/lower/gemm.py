@@ -7,7 +7,7 @@ product.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,13 +16,16 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower.nest import Facts, Size
 
 aten = torch.ops.aten
+Batch = tuple[Size, Size, Size]
+"""Something of each dim of a batch, the innermost last."""
+ONE: Batch = (1, 1, 1)
 
 
 @dataclass(slots=True, eq=False)
 class Operand:
     """A batch of matrices in the memory of `root`, `offset` elements from where its data begins.
 
-    Rows are dense and `distance` apart; if `transposed`, columns are. `step` is the distance of matrices.
+    Rows are dense and `distance` apart; if `transposed`, columns are. `steps` are the distances of matrices along the dims of the batch.
     """
 
     root: TracedTensor
@@ -31,7 +34,7 @@ class Operand:
     columns: Size
     distance: Size
     transposed: bool
-    step: Size = 0
+    steps: Batch = (0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +44,7 @@ class Gemm:
     a: Operand
     b: Operand
     out: TracedTensor
-    batch: Size
+    batch: Batch
     bias: tuple[TracedTensor, Size] | None = None
 
     @property
@@ -50,10 +53,10 @@ class Gemm:
 
     @property
     def sizes(self) -> list[Size]:
-        """batch, m, n, k, distances of a and b, steps of a and b, offsets of a, b and the bias."""
+        """The batch's dims, m, n, k, distances of a and b, steps of a and b, offsets of a, b and the bias."""
         a, b = self.a, self.b
         offsets = [a.offset, b.offset, 0 if self.bias is None else self.bias[1]]
-        return [self.batch, a.rows, b.columns, a.columns, a.distance, b.distance, a.step, b.step, *offsets]
+        return [*self.batch, a.rows, b.columns, a.columns, a.distance, b.distance, *a.steps, *b.steps, *offsets]
 
     @property
     def flags(self) -> int:
@@ -86,20 +89,33 @@ class Products:
         if len(w.sizes) != 2 or not x.sizes:
             return None
         a, b = self.rows(x), self.matrix(w, swapped=True)
-        return self.product(out, a, b, 1, bias)
+        return self.product(out, a, b, ONE, bias)
 
     def mm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
-        return self.product(out, self.matrix(x), self.matrix(y), 1, None)
+        return self.product(out, self.matrix(x), self.matrix(y), ONE, None)
 
     def addmm(self, out: TracedTensor, bias: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
-        return self.product(out, self.matrix(x), self.matrix(y), 1, bias)
+        return self.product(out, self.matrix(x), self.matrix(y), ONE, bias)
 
-    def bmm(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
-        return self.product(out, self.matrix(x), self.matrix(y), self.facts.size(out.sizes[0]), None)
+    def matmul(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
+        """Batches of matrices along the same dims, as `recompose` leaves them."""
+        lead = len(out.sizes) - 2
+        if not 1 <= lead <= 3 or len(x.sizes) != len(y.sizes) or len(x.sizes) != lead + 2:
+            return None
+        batch = self.of_batch(out.sizes, 1)
+        if not all(all(map(self.facts.surely_equal, self.of_batch(t.sizes, 1), batch)) for t in (x, y)):
+            return None
+        return self.product(out, self.matrix(x), self.matrix(y), batch, None)
 
-    def product(self, out: TracedTensor, a: Operand | None, b: Operand | None, batch: Size, bias: Any) -> list[Gemm] | None:
+    def of_batch(self, values: Any, rest: int) -> Batch:
+        """Those of `values` that belong to a batch of matrices, and `rest` for the dims that there are not."""
+        found = [rest, rest, rest, *map(self.facts.size, values[:-2])]
+        return found[-3], found[-2], found[-1]
+
+    def product(self, out: TracedTensor, a: Operand | None, b: Operand | None, batch: Batch, bias: Any) -> list[Gemm] | None:
         if a is None or b is None or self.root(out) is not out:
             return None
+        a, batch, b = self.merged(a, batch, b)
         row = None
         if bias is not None:
             row = self.row(bias, b.columns)
@@ -107,21 +123,29 @@ class Products:
                 return None
         return [Gemm(a, b, out, batch, row)]
 
+    def merged(self, a: Operand, batch: Batch, b: Operand) -> tuple[Operand, Batch, Operand]:
+        """Rows that are multiplied by the same matrix, as those of heads that share keys, become one matrix."""
+        apart, shared = a.steps[2], type(b.steps[2]) is int and b.steps[2] == 0
+        if not shared or is_one(batch[2]) or not is_one(a.rows) or a.transposed or not self.facts.at_least(apart, a.columns):
+            return a, batch, b
+        a = replace(a, rows=batch[2], distance=apart, steps=(0, *a.steps[:2]))
+        return a, (1, *batch[:2]), replace(b, steps=(0, *b.steps[:2]))
+
     def offset(self, t: TracedTensor) -> Size:
         return self.facts.difference(self.facts.size(t.offset), self.facts.size(self.root(t).offset))
 
     def matrix(self, t: TracedTensor, swapped: bool = False) -> Operand | None:
-        """The last two dims of `t` (`swapped`: the other way round), the one before them being the batch."""
+        """The last two dims of `t` (`swapped`: the other way round), those before them being the batch."""
         size, facts = self.facts.size, self.facts
         rows, columns = map(size, t.sizes[-2:])
         down, along = map(size, t.strides[-2:])
-        step = size(t.strides[0]) if len(t.sizes) == 3 else 0
+        steps = self.of_batch(t.strides, 0)
         if swapped:
             rows, columns, down, along = columns, rows, along, down
         if is_one(along) and facts.at_least(down, columns):
-            return Operand(self.root(t), self.offset(t), rows, columns, down, False, step)
+            return Operand(self.root(t), self.offset(t), rows, columns, down, False, steps)
         if is_one(down) and facts.at_least(along, rows):
-            return Operand(self.root(t), self.offset(t), rows, columns, along, True, step)
+            return Operand(self.root(t), self.offset(t), rows, columns, along, True, steps)
         return None
 
     def rows(self, t: TracedTensor) -> Operand | None:
@@ -159,5 +183,6 @@ FORMS: dict[Any, Callable] = {
     aten.linear.default: Products.linear,
     aten.mm.default: Products.mm,
     aten.addmm.default: Products.addmm,
-    aten.bmm.default: Products.bmm,
+    aten.bmm.default: Products.matmul,
+    aten.matmul.default: Products.matmul,
 }

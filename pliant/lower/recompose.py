@@ -2,21 +2,26 @@
 
 Capture happens below composite operators, so `linear` arrives as `t`, `view`, `addmm`, `view`. Called from Python, four operators cost
 four times as much as the one, whose C++ code calls the same four kernels. Results are those of eager to the bit.
+
+Heads of keys and values that were copied for each of the queries that share them are read where they lie (`Repeated`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from pliant.graph.traced import TracedTensor
+from pliant.graph.record import Op
+from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
+from pliant.symbolic.ops import eq
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)
+ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 class Matcher:
@@ -36,6 +41,13 @@ class Matcher:
         if type(a) is int or type(b) is int:
             return type(a) is type(b) and a == b
         return self.scope.simplify(a.node.expr) is self.scope.simplify(b.node.expr)
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """The same, by what can be proved: takes longer."""
+        if self.same(a, b):
+            return True
+        x, y = (v if type(v) is int else v.node.expr for v in (a, b))
+        return not type(x) is type(y) is int and bool(self.scope.known_true(eq(x, y)))
 
     def private(self, t: TracedTensor) -> bool:
         """Nobody else reads it."""
@@ -58,22 +70,22 @@ class Matcher:
 def recompose(ops: list[Any], outputs: list[Any], scope: Any) -> list[Any]:
     """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
     m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)}, scope)
-    whole: dict[int, Any] = {}  # id of the operation to replace -> its replacement
+    whole: dict[int, list[Any]] = {}  # id of the operation to replace -> what replaces it
     for op in ops:
         found = PATTERNS[op.target](m, op) if op.target in PATTERNS else None
         if found is not None:
-            at, new = found
+            at, *new = found
             whole[id(at)] = new
     out = []
     for op in ops:
         if id(op) in whole:
-            out.append(whole[id(op)])
+            out += whole[id(op)]
         elif id(op) not in m.gone:
             out.append(op)
     return out
 
 
-def match_linear(m: Matcher, op: Any) -> tuple[Any, Any] | None:
+def match_linear(m: Matcher, op: Any) -> tuple | None:
     """`addmm(b, x, w.t())` or `mm(x, w.t())`, perhaps with `x` and the result seen as matrices."""
     if len(op.args) != (3 if op.target is aten.addmm.default else 2) or op.kwargs:
         return None
@@ -112,7 +124,7 @@ def drop_if_unread(m: Matcher, t: TracedTensor, maker: Any) -> None:
         m.gone.add(id(maker))
 
 
-def match_matmul(m: Matcher, op: Any) -> tuple[Any, Any] | None:
+def match_matmul(m: Matcher, op: Any) -> tuple | None:
     """`bmm` of operands of more dims seen as 3-D, with the same batch sizes, its result seen in their dims."""
     if op.kwargs:
         return None
@@ -128,7 +140,7 @@ def match_matmul(m: Matcher, op: Any) -> tuple[Any, Any] | None:
     if len(result.sizes) != len(want) or not all(map(m.same, want, result.sizes)) or not m.clean(x, y, op.outs[0]):
         return None
     m.gone.update(map(id, (op, *x_parts, *y_parts)))
-    return unflat, replace(unflat, target=aten.matmul.default, args=(x, y), kwargs={}, outs=unflat.outs)
+    return unflat, *shared_matmul(m, replace(unflat, target=aten.matmul.default, args=(x, y), kwargs={}, outs=unflat.outs))
 
 
 def batched(m: Matcher, t: TracedTensor) -> tuple[TracedTensor, list[Any]] | None:
@@ -145,4 +157,94 @@ def batched(m: Matcher, t: TracedTensor) -> tuple[TracedTensor, list[Any]] | Non
     return x, parts
 
 
-PATTERNS = {aten.addmm.default: match_linear, aten.mm.default: match_linear, aten.bmm.default: match_matmul}
+@dataclass(slots=True)
+class Repeated:
+    """`few` [batch, heads, n, d], of which each head was copied several times in a row: `many` [batch, heads, times, n, d] shows them so.
+
+    `turned`: the copy has its last two dims the other way round. `chain` are the operations in between, and what each makes.
+    """
+
+    few: TracedTensor
+    many: TracedTensor
+    turned: bool
+    chain: list[tuple[TracedTensor, Any]]
+
+    def replaces(self, m: Matcher, read: TracedTensor) -> None:
+        """A reader of the copy reads `read` now: then nobody else may need the copy."""
+        m.uses[read.vid] += 1
+        for t, maker in self.chain:
+            drop_if_unread(m, t, maker)
+            if id(maker) not in m.gone:
+                break
+
+
+def repeated(m: Matcher, t: TracedTensor) -> Repeated | None:
+    """What `repeat_kv` of transformers, or `repeat_interleave` along heads, was applied to: `unsqueeze`, `expand`, `clone`, `view`."""
+    turned, chain = False, []
+    while (op := m.made_by(t, aten.expand.default, aten.transpose.int)) is not None:
+        if op.target is aten.expand.default:
+            if len(t.sizes) != len(op.args[0].sizes) or not all(map(m.equal, t.sizes, op.args[0].sizes)):
+                return None
+        elif {d % len(t.sizes) for d in op.args[1:3]} != {len(t.sizes) - 2, len(t.sizes) - 1}:
+            return None
+        else:
+            turned = not turned
+        chain.append((t, op))
+        t = op.args[0]
+    flat = m.made_by(t, *VIEWS)
+    copy = m.made_by(flat.args[0], aten.clone.default) if flat is not None else None
+    grown = m.made_by(copy.args[0], aten.expand.default) if copy is not None else None
+    thin = m.made_by(grown.args[0], aten.unsqueeze.default) if grown is not None else None
+    if thin is None or len(t.sizes) != 4 or copy.kwargs.get("memory_format") is not torch.contiguous_format:
+        return None
+    few, many = thin.args[0], grown.outs[0]
+    if len(few.sizes) != 4 or thin.args[1] not in (2, -3):
+        return None
+    if not all(map(m.same, few.sizes, (*many.sizes[:2], *many.sizes[3:]))) or not all(map(m.same, few.sizes[2:], t.sizes[2:])):
+        return None
+    if not m.same(few.sizes[0], t.sizes[0]) or not m.clean(few):
+        return None
+    chain += [(t, flat), (flat.args[0], copy), (many, grown), (grown.args[0], thin)]
+    return Repeated(few, many, turned, chain)
+
+
+def match_attention(m: Matcher, op: Any) -> tuple | None:
+    """Attention over keys and values that were repeated: ATen's takes them as they are, too."""
+    found = [repeated(m, t) for t in op.args[1:3]]
+    k, v = found
+    if k is None or v is None or k.turned or v.turned or not m.same(k.few.sizes[1], v.few.sizes[1]):
+        return None
+    for r in (k, v):
+        r.replaces(m, r.few)
+    return op, replace(op, args=(op.args[0], k.few, v.few, *op.args[3:]))
+
+
+def shared_matmul(m: Matcher, op: Any) -> list[Any]:
+    """`matmul(x, y)` by operations that read the few matrices that `y` is copies of, if it is."""
+    x, y = op.args
+    out = op.outs[0]
+    found = repeated(m, y) if len(x.sizes) == 4 else None
+    if found is None or not out.dense:
+        return [op]
+    many, (batch, heads, times) = found.many, found.many.sizes[:3]
+    found.replaces(m, many)
+    sizes, strides = (batch, heads, times, *x.sizes[2:]), (x.strides[0], x.strides[1] * times, *x.strides[1:])
+    parts = make(x.trace, sizes, strides, x.dtype, x.offset, x.storage_id, x.device)
+    ops = [Op(aten.view.default, (x, parts.sizes), {}, [parts], None, op.site, -1)]
+    if found.turned:
+        sizes, strides = ((*values[:3], values[4], values[3]) for values in (many.sizes, many.strides))
+        turned = make(many.trace, sizes, strides, many.dtype, many.offset, many.storage_id, many.device)
+        ops.append(Op(aten.transpose.int, (many, 3, 4), {}, [turned], None, op.site, -1))
+        many = turned
+    n = out.sizes[2] * out.sizes[3]
+    strides = (heads * times * n, times * n, n, out.sizes[3], 1)
+    made = make(out.trace, (batch, heads, times, *out.sizes[2:]), strides, out.dtype, 0, out.storage_id, out.device, True)
+    return [*ops, replace(op, args=(parts, many), outs=[made]), Op(aten.view.default, (made, out.sizes), {}, [out], None, op.site, -1)]
+
+
+PATTERNS = {
+    aten.addmm.default: match_linear,
+    aten.mm.default: match_linear,
+    aten.bmm.default: match_matmul,
+    ATTENTION: match_attention,
+}

@@ -26,23 +26,32 @@ constexpr int64_t kOnStack = 64;
 
 enum Flag : int64_t { TransposedA = 1, TransposedB = 2, HasBias = 4 };
 
-// What a segment hands over. `lda` is the distance of rows of a, or of columns if a is transposed in memory; `sa` that of matrices.
+constexpr int kDims = 3;
+
+// What a segment hands over. `lda` is the distance of rows of a, or of columns if a is transposed in memory; `sa` those of matrices along
+// the dims of the batch, of which the last one is the innermost.
 struct Product {
     const float *a, *b;
     float *c;
-    int64_t batch, m, n, k, lda, ldb, sa, sb, flags;
+    int64_t dims[kDims], m, n, k, lda, ldb, sa[kDims], sb[kDims], flags;
     const float *bias; // a row that is added to every row, if the flags say so
+    int64_t batch() const { return dims[0] * dims[1] * dims[2]; }
+    static int64_t place(const int64_t (&steps)[kDims], const int64_t (&dims)[kDims], int64_t q) {
+        return q % dims[2] * steps[2] + q / dims[2] % dims[1] * steps[1] + q / dims[2] / dims[1] * steps[0];
+    }
+    const float *a_of(int64_t q) const { return a + place(sa, dims, q); }
+    const float *b_of(int64_t q) const { return b + place(sb, dims, q); }
 };
 
 // Sizes beyond what BLAS's integers hold.
 static void one_by_one(const Product &p) {
     const int64_t row_a = p.flags & TransposedA ? 1 : p.lda, col_a = p.flags & TransposedA ? p.lda : 1;
     const int64_t row_b = p.flags & TransposedB ? 1 : p.ldb, col_b = p.flags & TransposedB ? p.ldb : 1;
-    for (int64_t q = 0; q < p.batch; q++)
+    for (int64_t q = 0, batch = p.batch(); q < batch; q++)
         for (int64_t i = 0; i < p.m; i++)
             for (int64_t j = 0; j < p.n; j++) {
                 float *c = p.c + (q * p.m + i) * p.n + j;
-                const float *a = p.a + q * p.sa + i * row_a, *b = p.b + q * p.sb + j * col_b;
+                const float *a = p.a_of(q) + i * row_a, *b = p.b_of(q) + j * col_b;
                 double sum = p.flags & HasBias ? *c : 0.0;
                 for (int64_t k = 0; k < p.k; k++) sum += static_cast<double>(a[k * col_a]) * b[k * row_b];
                 *c = static_cast<float>(sum);
@@ -55,21 +64,22 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
     const float **a = stack_a, **b = stack_b;
     float **c = stack_c;
     void *heap = nullptr;
-    if (p.batch > kOnStack) {
-        heap = std::malloc(3 * p.batch * sizeof(void *));
+    const int64_t batch = p.batch();
+    if (batch > kOnStack) {
+        heap = std::malloc(3 * batch * sizeof(void *));
         if (!heap) return kOutOfMemory;
         a = static_cast<const float **>(heap);
-        b = a + p.batch;
-        c = const_cast<float **>(b + p.batch);
+        b = a + batch;
+        c = const_cast<float **>(b + batch);
     }
-    for (int64_t q = 0; q < p.batch; q++) {
-        a[q] = p.a + q * p.sa;
-        b[q] = p.b + q * p.sb;
+    for (int64_t q = 0; q < batch; q++) {
+        a[q] = p.a_of(q);
+        b[q] = p.b_of(q);
         c[q] = p.c + q * p.m * p.n;
     }
     const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
     const int ta = p.flags & TransposedA ? kTransposed : kPlain, tb = p.flags & TransposedB ? kTransposed : kPlain;
-    const int group = static_cast<int>(p.batch);
+    const int group = static_cast<int>(batch);
     sgemm_batch(kColumnMajor, &tb, &ta, &n, &m, &k, &one, b, &ldb, a, &lda, &beta, c, &n, 1, &group);
     std::free(heap);
     return 0;
@@ -77,21 +87,22 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
 
 // The bias into every row of the result.
 static void lay(const Product &p) {
-    for (int64_t i = 0; i < p.batch * p.m; i++) std::memcpy(p.c + i * p.n, p.bias, sizeof(float) * p.n);
+    for (int64_t i = 0, rows = p.batch() * p.m; i < rows; i++) std::memcpy(p.c + i * p.n, p.bias, sizeof(float) * p.n);
 }
 
 // What is there to do for sizes of 0? True: that has been done.
 static bool trivial(const Product &p) {
-    if (p.batch <= 0 || p.m <= 0 || p.n <= 0) return true;
+    if (p.dims[0] <= 0 || p.dims[1] <= 0 || p.dims[2] <= 0 || p.m <= 0 || p.n <= 0) return true;
     if (p.k > 0) return false;
     if (p.flags & HasBias) lay(p);
-    else std::memset(p.c, 0, sizeof(float) * p.batch * p.m * p.n);
+    else std::memset(p.c, 0, sizeof(float) * p.batch() * p.m * p.n);
     return true;
 }
 
 // A product cut into parts: each matrix of the batch into `cuts` of `step` rows or columns.
 struct Parts {
     const Product &p;
+    const Loops *loops;
     Matrix a, b;
     Way way;
     int64_t cuts, step;
@@ -103,40 +114,39 @@ static void run_parts(const Parts &w, int64_t low, int64_t high) {
     for (int64_t at = low; at < high; at++) {
         const int64_t q = at / w.cuts, from = at % w.cuts * w.step, i = w.columns ? 0 : from, j = w.columns ? from : 0;
         const int64_t m = w.columns ? p.m : std::min(w.step, p.m - i), n = w.columns ? std::min(w.step, p.n - j) : p.n;
-        const Matrix a = {w.a.data + q * p.sa, w.a.row, w.a.column}, b = {w.b.data + q * p.sb, w.b.row, w.b.column};
+        const Matrix a = {p.a_of(q), w.a.row, w.a.column}, b = {p.b_of(q), w.b.row, w.b.column};
         const Result out = {p.c + q * p.m * p.n, p.n, 1.0f, p.flags & HasBias ? p.bias : nullptr, 0};
-        matmul(w.way, a.part(i, 0), b.part(0, j), out.part(i, j), m, n, p.k);
+        w.loops->multiply(w.way, a.part(i, 0), b.part(0, j), out.part(i, j), m, n, p.k);
     }
 }
 
 static void share_parts(void *data) {
     const auto &w = *static_cast<Parts *>(data);
-    const int64_t total = w.p.batch * w.cuts, number = pool.number(), team = pool.team();
+    const int64_t total = w.p.batch() * w.cuts, number = pool.number(), team = pool.team();
     run_parts(w, total * number / team, total * (number + 1) / team);
 }
 
 static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
-extern "C" {
-static int32_t own_gemm(const Product *given) {
+static int32_t own_gemm(const Product &p, const Loops *loops) {
     constexpr int64_t kRows = 8;
     constexpr double kGrain = 1 << 22; // multiplications that are worth a thread
-    const Product &p = *given;
     if (trivial(p)) return 0;
     const bool ta = p.flags & TransposedA, tb = p.flags & TransposedB;
-    Parts w{p, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true};
-    w.way = matmul_way(w.a, w.b, p.m, p.n, p.k);
+    const int64_t batch = p.batch();
+    Parts w{p, loops, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true};
+    w.way = loops->way(w.a, w.b, p.m, p.n, p.k);
     w.step = p.n;
-    const double work = static_cast<double>(p.batch) * p.m * p.n * p.k;
-    const int64_t most = p.batch * std::max(pieces(p.n, kPanel), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
+    const double work = static_cast<double>(batch) * p.m * p.n * p.k;
+    const int64_t most = batch * std::max(pieces(p.n, kCut), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
     if (threads <= 1) {
-        run_parts(w, 0, p.batch);
+        run_parts(w, 0, batch);
         return 0;
     }
-    if (p.batch < threads) {
-        const int64_t wanted = pieces(threads, p.batch);
-        w.columns = pieces(p.n, kPanel) >= wanted || p.n >= p.m;
-        const int64_t unit = w.columns ? kPanel : kRows, length = w.columns ? p.n : p.m;
+    if (batch < threads) {
+        const int64_t wanted = pieces(threads, batch);
+        w.columns = pieces(p.n, kCut) >= wanted || p.n >= p.m;
+        const int64_t unit = w.columns ? kCut : kRows, length = w.columns ? p.n : p.m;
         w.step = pieces(pieces(length, unit), wanted) * unit;
         w.cuts = pieces(length, w.step);
     }
@@ -144,11 +154,14 @@ static int32_t own_gemm(const Product *given) {
     return 0;
 }
 
+static int32_t own_gemm512(const Product *p) { return own_gemm(*p, &loops512); }
+static int32_t own_gemm256(const Product *p) { return own_gemm(*p, &loops256); }
+
 static int32_t gemm(const Product *given) {
     const Product &p = *given;
     if (trivial(p)) return 0;
     if (p.flags & HasBias) lay(p);
-    if (std::max({p.batch, p.m, p.n, p.k, p.lda, p.ldb}) > INT_MAX) {
+    if (std::max({p.batch(), p.m, p.n, p.k, p.lda, p.ldb}) > INT_MAX) {
         one_by_one(p);
         return 0;
     }
@@ -156,21 +169,23 @@ static int32_t gemm(const Product *given) {
     // Of a dim of size 1 the stride says nothing, but BLAS looks at it.
     const int lda = static_cast<int>(std::max(p.lda, p.flags & TransposedA ? p.m : p.k));
     const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TransposedB ? p.k : p.n));
-    if (p.batch > 1) return batched(p, m, n, k, lda, ldb);
+    if (p.batch() > 1) return batched(p, m, n, k, lda, ldb);
     const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
     sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b, &ldb, p.a, &lda, &beta, p.c, &n);
     return 0;
 }
-}
 
-// gemm_function(address of sgemm_, address of cblas_sgemm_batch, whether to use our own) -> address of `int32 gemm(Product *)`
+// gemm_function(address of sgemm_, address of cblas_sgemm_batch, bits of the vectors of our own loops, or 0 for BLAS) -> address of
+// `int32 gemm(Product *)`
 static PyObject *function(PyObject *, PyObject *args) {
     unsigned long long single, batch;
-    int own;
-    if (!PyArg_ParseTuple(args, "KKp", &single, &batch, &own)) return nullptr;
+    long long bits;
+    if (!PyArg_ParseTuple(args, "KKL", &single, &batch, &bits)) return nullptr;
     sgemm = reinterpret_cast<Sgemm *>(single);
     sgemm_batch = reinterpret_cast<Batch *>(batch);
-    return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(own && matmul_runs() ? &own_gemm : &gemm));
+    const Loops *loops = loops_of(bits);
+    const auto at = loops == &loops512 ? &own_gemm512 : loops ? &own_gemm256 : &gemm;
+    return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(at));
 }
 
 // set_pool(GOMP_parallel, omp_get_thread_num, omp_get_num_threads, at::get_num_threads, at::in_parallel_region)
@@ -185,13 +200,15 @@ static PyObject *set_pool(PyObject *, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-// (whether our own products run on this machine, whether they are known to be the faster ones)
-static PyObject *own_products(PyObject *, PyObject *) { return Py_BuildValue("(NN)", PyBool_FromLong(matmul_runs()), PyBool_FromLong(matmul_is_best())); }
+// (bits of the widest vectors that our own products run with here, whether they are known to be the faster ones)
+static PyObject *own_products(PyObject *, PyObject *) {
+    return Py_BuildValue("(iN)", loops_of(512) == &loops512 ? 512 : loops_of(256) ? 256 : 0, PyBool_FromLong(matmul_is_best()));
+}
 
 static PyMethodDef methods[] = {
     {"gemm_function", function, METH_VARARGS, "Address of the matrix product of segments."},
     {"set_pool", set_pool, METH_VARARGS, "The functions of PyTorch's thread pool."},
-    {"own_products", own_products, METH_NOARGS, "(they run here, they are the faster ones)"},
+    {"own_products", own_products, METH_NOARGS, "(bits of the vectors that they run with here, they are the faster ones)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,4 +1,4 @@
-// Products of f32 matrices, on one thread, for sizes that only a run knows.
+// Products of f32 matrices and attention, on one thread, for sizes that only a run knows.
 #pragma once
 #include <cstdint>
 
@@ -13,11 +13,7 @@ struct Matrix {
 
 enum class Way { Columns, Packed, Dots }; // how the second operand is read: as it lies, copied into panels, along its columns
 
-constexpr int64_t kPanel = 48; // columns; results are the same however a product is cut at multiples of it, and at rows
-
-bool matmul_runs();    // whether this machine's vectors are known here
-bool matmul_is_best(); // and the BLAS that PyTorch links is known to do without them
-Way matmul_way(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k);
+constexpr int64_t kCut = 48; // columns; results are the same however a product is cut, but cuts elsewhere cost time
 
 // Where the result goes: c[i * ldc + j] = alpha * (a @ b), added to plus[i * plus_row + j] if there is such (`c` itself, or one row for all).
 struct Result {
@@ -29,7 +25,25 @@ struct Result {
     Result part(int64_t i, int64_t j) const { return {c + i * ldc + j, ldc, alpha, plus ? plus + i * plus_row + j : nullptr, plus_row}; }
 };
 
-// All sizes are at least 1.
-void matmul(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k);
+struct Rows; // attention.h
+
+// The same loops for one width of vectors. All sizes are at least 1.
+struct Loops {
+    Way (*way)(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k);
+    void (*multiply)(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k);
+    void (*attend)(const Rows &);
+};
+extern const Loops loops512, loops256;
+
+// The loops for vectors of so many bits; null where this machine does not run them.
+const Loops *loops_of(int64_t bits);
+bool matmul_is_best(); // the BLAS that PyTorch links is known to be slower than these here
+
+// Those for 512 bits.
+bool matmul_runs();
+inline Way matmul_way(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k) { return loops512.way(a, b, m, n, k); }
+inline void matmul(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
+    loops512.multiply(way, a, b, out, m, n, k);
+}
 
 } // namespace pliant

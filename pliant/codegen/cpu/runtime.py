@@ -43,9 +43,15 @@ def products() -> tuple[int, ...] | None:
     return tuple(ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0 for name in PRODUCTS)
 
 
+def own_bits() -> int:
+    """Bits of the vectors that loops of our own (`native/matmul_loops.h`) run with; 0 where there are none for this machine."""
+    wide, bits = native.own_products()[0], target.current().vector_bits
+    return min(wide, bits) if bits >= 256 else 0
+
+
 def own_products() -> bool:
-    """Whether products are our own (`native/matmul.cpp`): where they are known to be faster than PyTorch's BLAS."""
-    return target.current().name == "avx512" and native.own_products()[1]
+    """Whether products are our own: where they are known to be faster than PyTorch's BLAS."""
+    return own_bits() > 0 and native.own_products()[1]
 
 
 @functools.cache

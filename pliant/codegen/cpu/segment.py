@@ -195,15 +195,20 @@ class Printer:
                 self.call(POISON, "void", f"ptr {at}, i64 {self.at_most([interval.size])}")
 
 
-@functools.cache
 def functions() -> dict[str, int]:
     """Addresses of what segments call."""
+    return functions_with(runtime.own_bits())
+
+
+@functools.cache
+def functions_with(bits: int) -> dict[str, int]:
+    """The same for vectors of so many bits."""
     take, give, fill = native.arena_functions()
     routines = runtime.products()
     pool = runtime.addresses()
     native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
-    gemm = native.gemm_function(*routines, runtime.own_products()) if routines is not None else 0
-    attention = native.attention_function(routines[0], runtime.own_products()) if routines is not None else 0
+    gemm = native.gemm_function(*routines, bits if runtime.own_products() else 0) if routines is not None else 0
+    attention = native.attention_function(bits)
     return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, ATTENTION: attention, THREADS: pool[THREADS]}
 
 

@@ -26,6 +26,7 @@ from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
 from pliant.lower.attention import Attention, attention_steps
+from pliant.lower.conv import Convolution, convolution_steps
 from pliant.lower.fuse import Fuser, Unit
 from pliant.lower.gemm import Gemm, Products
 from pliant.lower.kernels import Finisher, Launch
@@ -126,6 +127,8 @@ class Program:
                 steps: list[Any] | None = None
                 if products is not None:
                     steps = products.steps(op) or (attention_steps(products, op, f.builder.read) if runtime.own_bits() else None)
+                    if steps is None and runtime.own_products() and runtime.own_bits() >= 512:
+                        steps = convolution_steps(products, op)
                 if steps is not None:
                     items.append(item_of_steps(steps, ops, op))
                 else:
@@ -171,9 +174,9 @@ class Program:
 
     def segment(self, part: list[Item], outside: set[int]) -> Segment | None:
         """One function for a run of kernels, if it is one, and long enough."""
-        worth = any(item.op is None or isinstance(item.steps[-1], Gemm | Attention) for item in part if item.steps)
+        worth = any(item.op is None or isinstance(item.steps[-1], Gemm | Attention | Convolution) for item in part if item.steps)
         if len(part) == 1:  # a product alone, where ours beat PyTorch's
-            worth = bool(part[0].steps) and isinstance(part[0].steps[-1], Gemm) and runtime.own_products()
+            worth = bool(part[0].steps) and isinstance(part[0].steps[-1], Gemm | Convolution) and runtime.own_products()
         if not use_segments or not part[0].native or not worth:
             return None
         return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts)

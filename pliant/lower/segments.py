@@ -14,6 +14,7 @@ from typing import Any
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.attention import Attention
+from pliant.lower.conv import Convolution
 from pliant.lower.fuse import Fuser, Order
 from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
@@ -32,7 +33,7 @@ LEAST_STEPS, MOST_DEAD = 8, 4
 and they are `WORTH` times as large as what then crosses from this run to the next, which cannot be freed inside that one either."""
 WORTH = 2
 
-Step = Launch | Gemm | Attention
+Step = Launch | Gemm | Attention | Convolution
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,8 @@ Names (all of `pliant.native._core`):
 - `Again(judge)`: raised by a target that has done nothing yet, it makes the frame run in CPython; the judge hears how that went;
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
-  `gemm_function(...)`, `attention_function(...)`: their products; `own_products()`, `set_pool(...)`: how they are computed;
+  `gemm_function(...)`, `attention_function(...)`, `convolution_function()`: what they call;
+  `own_products()`, `set_pool(...)`: how that is computed;
 - `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`interpret/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
@@ -49,6 +50,7 @@ from pliant.native._core import (
     call_captured,
     call_in_mode,
     clear,
+    convolution_function,
     counters,
     decode_units,
     entries,
@@ -77,11 +79,9 @@ from pliant.native.probe import LIBC10, LIBTORCH, install_layout
 __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Again", "Entry", "EntryPoint", "FAST_STATE",
     "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
-    "attention_function", "call_captured", "call_in_mode", "clear", "counters", "decode_units", "entries", "gemm_function",
-    "get_flags", "get_mode",
-    "global_state",
-    "hook_installed",
-    "is_enabled", "own_products", "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
+    "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "entries",
+    "gemm_function", "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled", "own_products",
+    "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
     "tensor_number",
 ]  # fmt: skip

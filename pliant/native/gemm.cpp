@@ -1,4 +1,4 @@
-// Matrix products of f32 inside segments, for sizes that only a run knows: our own (`matmul.cpp`) where they are the faster ones, else
+// Matrix products of f32 inside segments, for sizes that only a run knows: our own (`matmul_loops.h`) where they are the faster ones, else
 // the BLAS that PyTorch links, called by address.
 //
 // Everything is row-major: c[batch][m][n] (dense) = a[batch][m][k] * b[batch][k][n]. Fortran's routine sees the transposed problem.
@@ -138,15 +138,15 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
     w.way = loops->way(w.a, w.b, p.m, p.n, p.k);
     w.step = p.n;
     const double work = static_cast<double>(batch) * p.m * p.n * p.k;
-    const int64_t most = batch * std::max(pieces(p.n, kCut), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
+    const int64_t most = batch * std::max(pieces(p.n, kPanel), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
     if (threads <= 1) {
         run_parts(w, 0, batch);
         return 0;
     }
     if (batch < threads) {
         const int64_t wanted = pieces(threads, batch);
-        w.columns = pieces(p.n, kCut) >= wanted || p.n >= p.m;
-        const int64_t unit = w.columns ? kCut : kRows, length = w.columns ? p.n : p.m;
+        w.columns = pieces(p.n, kPanel) >= wanted || p.n >= p.m;
+        const int64_t unit = w.columns ? kPanel : kRows, length = w.columns ? p.n : p.m;
         w.step = pieces(pieces(length, unit), wanted) * unit;
         w.cuts = pieces(length, w.step);
     }

@@ -13,7 +13,7 @@ struct Matrix {
 
 enum class Way { Columns, Packed, Dots }; // how the second operand is read: as it lies, copied into panels, along its columns
 
-constexpr int64_t kCut = 48; // columns; results are the same however a product is cut, but cuts elsewhere cost time
+constexpr int64_t kPanel = 48; // columns; results are the same however a product is cut, but cuts elsewhere cost time
 
 // Where the result goes: c[i * ldc + j] = alpha * (a @ b), added to plus[i * plus_row + j] if there is such (`c` itself, or one row for all).
 struct Result {

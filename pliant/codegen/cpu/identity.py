@@ -18,6 +18,7 @@ from typing import Any
 from pliant.codegen.cpu.scalars import ROWS
 from pliant.codegen.cpu.target import Target
 from pliant.lower.attention import Attention
+from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, SCALARS, Kernel
@@ -90,8 +91,11 @@ def of_segment(s: Segment, poison: bool) -> tuple[Hashable, tuple[Hashable, ...]
         return ("e", number[value]) if type(value) is Expr else value
 
     def step(x: Step) -> tuple:
-        tensors = [*x.buffers, *(x.operands if type(x) is Attention else ()), *(() if type(x) is Launch else (x.out,))]
-        kind = called.setdefault(x.key, len(called)) if type(x) is Launch else ("product", x.flags) if type(x) is Gemm else "attention"
+        tensors = [*x.buffers, *(x.operands if isinstance(x, Attention | Convolution) else ()), *(() if type(x) is Launch else (x.out,))]
+        if type(x) is Launch:
+            kind: Any = called.setdefault(x.key, len(called))
+        else:
+            kind = ("product", x.flags) if type(x) is Gemm else (type(x).__name__, len(tensors))
         return kind, len(x.buffers), tuple([place.setdefault(t.vid, len(place)) for t in tensors]), tuple(map(size, x.sizes))
 
     steps = tuple(map(step, s.steps))

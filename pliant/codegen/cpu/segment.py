@@ -20,6 +20,7 @@ from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import identity, runtime, target
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
 from pliant.lower.attention import Attention
+from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel
@@ -28,14 +29,15 @@ from pliant.lower.nest import Size
 from pliant.lower.segments import Segment, Step, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
 
-TAKE, GIVE, POISON, GEMM, ATTENTION = "pliant_take", "pliant_give", "pliant_poison", "pliant_gemm", "pliant_attention"
+TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
+LIBRARY: dict[type, str] = {Gemm: "pliant_gemm", Attention: "pliant_attention", Convolution: "pliant_convolution"}
+"""Steps that are calls, and what they call."""
 OUT_OF_MEMORY = 0x7FFFFFFF
 DECLARED = {
     TAKE: f"declare ptr @{TAKE}(i64)",
     GIVE: f"declare void @{GIVE}(ptr, i64)",
     POISON: f"declare void @{POISON}(ptr, i64)",
-    GEMM: f"declare i32 @{GEMM}(ptr)",
-    ATTENTION: f"declare i32 @{ATTENTION}(ptr)",
+    **{name: f"declare i32 @{name}(ptr)" for name in LIBRARY.values()},
     THREADS: f"declare i32 @{THREADS}()",
     "llvm.smax.i64": "declare i64 @llvm.smax.i64(i64, i64)",
 }
@@ -95,7 +97,7 @@ class Printer:
             if isinstance(step, Launch):
                 rc = self.op(f"call i32 @{self.symbol(step)}(ptr %box)")
             else:
-                rc = self.call(GEMM if isinstance(step, Gemm) else ATTENTION, "i32", "ptr %box")
+                rc = self.call(LIBRARY[type(step)], "i32", "ptr %box")
             bad = self.op(f"icmp ne i32 {rc}, 0")
             failures.append(f"[ {rc}, %step{i} ]")
             self.line(f"br i1 {bad}, label %end, label %step{i + 1}")
@@ -180,6 +182,11 @@ class Printer:
             places = [self.addresses[t.vid] for t in step.operands]
             values = [self.moved(at, offset) for at, offset in zip(places, (oq, ok, ov, om), strict=True)]
             values = [*values[:3], values[3] if masks == "1" else "0", self.addresses[step.out.vid]]
+        elif isinstance(step, Convolution):
+            n = len(step.operands)
+            sizes, offsets = sizes[:-n], sizes[-n:]
+            values = [self.moved(self.addresses[t.vid], offset) for t, offset in zip(step.operands, offsets, strict=True)]
+            values = [*values, *["0"] * (3 - n), self.addresses[step.out.vid]]
         for k, v in enumerate((*values, *sizes)):
             self.line(f"store i64 {v}, ptr {self.fields[k]}")
 
@@ -208,8 +215,8 @@ def functions_with(bits: int) -> dict[str, int]:
     pool = runtime.addresses()
     native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
     gemm = native.gemm_function(*routines, bits if runtime.own_products() else 0) if routines is not None else 0
-    attention = native.attention_function(bits)
-    return {TAKE: take, GIVE: give, POISON: fill, GEMM: gemm, ATTENTION: attention, THREADS: pool[THREADS]}
+    library = dict(zip(LIBRARY.values(), (gemm, native.attention_function(bits), native.convolution_function()), strict=True))
+    return {TAKE: take, GIVE: give, POISON: fill, **library, THREADS: pool[THREADS]}
 
 
 Identity = tuple[Hashable, tuple[Hashable, ...]]

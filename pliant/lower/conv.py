@@ -1,0 +1,77 @@
+"""Convolutions that segments compute themselves (native/conv.cpp): which operations are one, over which memory.
+
+f32, row-major, one to three spatial dims, any strides, padding, dilation and groups. A channel of its own for every feature is left to
+PyTorch, whose kernel for that is the better one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.lower.gemm import Products, is_one, reduced_precision_is_off
+from pliant.lower.lowerings.builder import arguments
+from pliant.lower.nest import Size
+
+CONVOLUTION = torch.ops.aten.convolution.default
+DIMS = 3
+
+
+@dataclass(slots=True, eq=False)
+class Convolution:
+    """`out = conv(x, weight) + bias`.
+
+    `sizes` are the fields of the struct of the same name in native/conv.cpp, then the offset of each operand.
+    """
+
+    operands: list[TracedTensor]  # roots of x, weight and, where there is one, bias
+    out: TracedTensor
+    sizes: list[Size]
+
+    @property
+    def buffers(self) -> list[TracedTensor]:
+        return list(dict.fromkeys([*self.operands, self.out]))
+
+
+def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
+    """What to run in place of `op`; None if it is no convolution, or not one of these."""
+    if op.target is not CONVOLUTION or not reduced_precision_is_off():
+        return None
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "groups")
+    x, w, bias, stride, padding, dilation, transposed, groups = arguments(op, *names)
+    out, facts = op.outs[0], p.facts
+    tensors = [x, w, *([] if bias is None else [bias])]
+    dims = len(x.sizes) - 2
+    if transposed is not False or not 1 <= dims <= DIMS or not all(map(p.plain, (*tensors, out))):
+        return None
+    given = [*stride, *padding, *dilation, groups]
+    if not all(type(v) is int for v in given) or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
+        return None
+    channels, features = facts.size(w.sizes[1]), facts.size(w.sizes[0])
+    if groups > 1:
+        if type(channels) is not int or type(features) is not int or channels == 1:
+            return None
+        features //= groups
+    strides = [*map(facts.size, x.strides)]
+    last = is_one(strides[-1]) or is_one(facts.size(x.sizes[-1]))
+    if not last or not w.dense or not out.dense or p.root(out) is not out:
+        return None
+    moves = [p.offset(x), p.offset(w)]
+    if bias is not None:
+        row = p.row(bias, facts.size(w.sizes[0]))
+        if row is None:
+            return None
+        moves.append(row[1])
+
+    def spatial(values: Any, lead: Size) -> list[Size]:
+        values = [*map(facts.size, values)]
+        return [lead] * (DIMS - dims) + (values if len(values) == dims else values * dims)
+
+    fields = [facts.size(x.sizes[0]), groups, channels, features]
+    fields += [*spatial(x.sizes[2:], 1), *spatial(out.sizes[2:], 1), *spatial(w.sizes[2:], 1)]
+    fields += [*spatial(stride, 1), *spatial(padding, 0), *spatial(dilation, 1)]
+    fields += [*strides[:2], *([0] * (DIMS - dims) + strides[2:-1])[-(DIMS - 1) :]]
+    return [Convolution([p.root(t) for t in tensors], out, [*fields, *moves])]

@@ -113,7 +113,8 @@ class Program:
     def items(self) -> list[Item]:
         """What must run, in order."""
         f = self.fuser
-        products = Products(f.facts, lambda t: f.tensors[f.roots[t.vid]]) if use_segments and runtime.products() else None
+        dtypes = runtime.product_dtypes() if use_segments else None
+        products = Products(f.facts, lambda t: f.tensors[f.roots[t.vid]], dtypes) if dtypes else None
         items = []
         done: set[int] = set()  # operations of which several nests were made run once
         for u, puts in self.needs():

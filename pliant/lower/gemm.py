@@ -1,12 +1,12 @@
 """Matrix products that segments of kernels call themselves: which operations are one, over which memory.
 
-Operands are matrices of f32 whose rows or columns lie dense, a known distance apart; views are their root's memory. A bias is part of the
-product.
+Operands are matrices of f32, or of halves, whose rows or columns lie dense, a known distance apart; views are their root's memory. A bias
+is part of the product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ aten = torch.ops.aten
 Batch = tuple[Size, Size, Size]
 """Something of each dim of a batch, the innermost last."""
 ONE: Batch = (1, 1, 1)
+HALVES = {torch.float16: 8, torch.bfloat16: 16}
+"""What they are called in native/gemm.cpp."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,15 +62,18 @@ class Gemm:
 
     @property
     def flags(self) -> int:
-        return self.a.transposed + 2 * self.b.transposed + 4 * (self.bias is not None)
+        """As in native/gemm.cpp."""
+        return self.a.transposed + 2 * self.b.transposed + 4 * (self.bias is not None) + HALVES.get(self.out.dtype, 0)
 
 
 class Products:
     """Recognizes matrix products among operations."""
 
-    def __init__(self, facts: Facts, root: Callable[[TracedTensor], TracedTensor]) -> None:
+    def __init__(self, facts: Facts, root: Callable[[TracedTensor], TracedTensor], dtypes: Container[torch.dtype]) -> None:
+        """`dtypes`: those that products are known for on this machine."""
         self.facts = facts
         self.root = root
+        self.dtypes = dtypes
 
     def steps(self, op: Any) -> list[Gemm] | None:
         """What to run in place of `op`; None if it is no product, or not one of these."""
@@ -76,14 +81,19 @@ class Products:
         if find is None or op.kwargs or len(op.outs) != 1 or not isinstance(op.outs[0], TracedTensor):
             return None
         operands = [t for t in op.args if isinstance(t, TracedTensor)]
-        if len(operands) != len([a for a in op.args if a is not None]) or not all(map(self.plain, (*operands, op.outs[0]))):
+        if len(operands) != len([a for a in op.args if a is not None]) or not all(map(self.known, (*operands, op.outs[0]))):
             return None
         return find(self, op.outs[0], *operands) if op.outs[0].dense and reduced_precision_is_off() else None
 
     def plain(self, t: TracedTensor) -> bool:
+        """Is it of f32, in memory that can be read?"""
+        return t.dtype is torch.float32 and self.known(t)
+
+    def known(self, t: TracedTensor) -> bool:
+        """The same of all dtypes that there are products for."""
         r = self.root(t)
         dense = t.layout is torch.strided and r.layout is torch.strided
-        return dense and t.dtype is r.dtype is torch.float32 and t.device.type == r.device.type == "cpu"
+        return dense and t.dtype is r.dtype and t.dtype in self.dtypes and t.device.type == r.device.type == "cpu"
 
     def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Gemm] | None:
         if len(w.sizes) != 2 or not x.sizes:

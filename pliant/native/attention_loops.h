@@ -1,4 +1,5 @@
 // The loops of attention, for the vectors of matmul_loops.h: block of keys by block of keys, as in flash attention.
+#pragma once
 #include "attention.h"
 #include "matmul.h"
 #include <algorithm>

@@ -3,6 +3,7 @@
 //
 // Everything is row-major: c[batch][m][n] (dense) = a[batch][m][k] * b[batch][k][n]. Fortran's routine sees the transposed problem.
 #include "core.h"
+#include "halves.h"
 #include "matmul.h"
 #include "pool.h"
 #include <algorithm>
@@ -24,12 +25,12 @@ constexpr int kColumnMajor = 102, kPlain = 111, kTransposed = 112; // CBLAS's na
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int64_t kOnStack = 64;
 
-enum Flag : int64_t { TransposedA = 1, TransposedB = 2, HasBias = 4 };
+enum Flag : int64_t { TransposedA = 1, TransposedB = 2, HasBias = 4, F16 = 8, BF16 = 16 };
 
 constexpr int kDims = 3;
 
 // What a segment hands over. `lda` is the distance of rows of a, or of columns if a is transposed in memory; `sa` those of matrices along
-// the dims of the batch, of which the last one is the innermost.
+// the dims of the batch, of which the last one is the innermost. Distances are in elements; of halves, pointers point at halves.
 struct Product {
     const float *a, *b;
     float *c;
@@ -85,9 +86,12 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
     return 0;
 }
 
+static int64_t size_of(const Product &p) { return p.flags & (F16 | BF16) ? sizeof(uint16_t) : sizeof(float); }
+
 // The bias into every row of the result.
 static void lay(const Product &p) {
-    for (int64_t i = 0, rows = p.batch() * p.m; i < rows; i++) std::memcpy(p.c + i * p.n, p.bias, sizeof(float) * p.n);
+    const int64_t row = size_of(p) * p.n;
+    for (int64_t i = 0, rows = p.batch() * p.m; i < rows; i++) std::memcpy(reinterpret_cast<char *>(p.c) + i * row, p.bias, row);
 }
 
 // What is there to do for sizes of 0? True: that has been done.
@@ -95,7 +99,7 @@ static bool trivial(const Product &p) {
     if (p.dims[0] <= 0 || p.dims[1] <= 0 || p.dims[2] <= 0 || p.m <= 0 || p.n <= 0) return true;
     if (p.k > 0) return false;
     if (p.flags & HasBias) lay(p);
-    else std::memset(p.c, 0, sizeof(float) * p.batch() * p.m * p.n);
+    else std::memset(p.c, 0, size_of(p) * p.batch() * p.m * p.n);
     return true;
 }
 
@@ -107,13 +111,28 @@ struct Parts {
     Way way;
     int64_t cuts, step;
     bool columns;
+    int32_t *status;
 };
+
+static bool run_half(const Parts &w, const HalfMatrix &a, const HalfMatrix &b, const HalfResult &out, int64_t m, int64_t n) {
+    if (w.p.flags & BF16) return multiply_bf16(w.way, a, b, out, m, n, w.p.k);
+    return multiply_f16(w.loops == &loops512 ? halves512 : halves256, w.way, a, b, out, m, n, w.p.k);
+}
 
 static void run_parts(const Parts &w, int64_t low, int64_t high) {
     const Product &p = w.p;
     for (int64_t at = low; at < high; at++) {
         const int64_t q = at / w.cuts, from = at % w.cuts * w.step, i = w.columns ? 0 : from, j = w.columns ? from : 0;
         const int64_t m = w.columns ? p.m : std::min(w.step, p.m - i), n = w.columns ? std::min(w.step, p.n - j) : p.n;
+        if (p.flags & (F16 | BF16)) {
+            const auto *left = reinterpret_cast<const uint16_t *>(p.a), *right = reinterpret_cast<const uint16_t *>(p.b);
+            const HalfMatrix a = {left + Product::place(p.sa, p.dims, q), w.a.row, w.a.column};
+            const HalfMatrix b = {right + Product::place(p.sb, p.dims, q), w.b.row, w.b.column};
+            const auto *bias = p.flags & HasBias ? reinterpret_cast<const uint16_t *>(p.bias) : nullptr;
+            const HalfResult out = {reinterpret_cast<uint16_t *>(p.c) + q * p.m * p.n, p.n, bias};
+            if (!run_half(w, a.part(i, 0), b.part(0, j), out.part(i, j), m, n)) __atomic_store_n(w.status, kOutOfMemory, __ATOMIC_RELAXED);
+            continue;
+        }
         const Matrix a = {p.a_of(q), w.a.row, w.a.column}, b = {p.b_of(q), w.b.row, w.b.column};
         const Result out = {p.c + q * p.m * p.n, p.n, 1.0f, p.flags & HasBias ? p.bias : nullptr, 0};
         w.loops->multiply(w.way, a.part(i, 0), b.part(0, j), out.part(i, j), m, n, p.k);
@@ -134,14 +153,15 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
     if (trivial(p)) return 0;
     const bool ta = p.flags & TransposedA, tb = p.flags & TransposedB;
     const int64_t batch = p.batch();
-    Parts w{p, loops, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true};
+    int32_t status = 0;
+    Parts w{p, loops, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true, &status};
     w.way = loops->way(w.a, w.b, p.m, p.n, p.k);
     w.step = p.n;
     const double work = static_cast<double>(batch) * p.m * p.n * p.k;
     const int64_t most = batch * std::max(pieces(p.n, kPanel), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
     if (threads <= 1) {
         run_parts(w, 0, batch);
-        return 0;
+        return status;
     }
     if (batch < threads) {
         const int64_t wanted = pieces(threads, batch);
@@ -151,7 +171,7 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
         w.cuts = pieces(length, w.step);
     }
     pool.parallel(share_parts, &w, static_cast<unsigned>(threads), 0);
-    return 0;
+    return status;
 }
 
 static int32_t own_gemm512(const Product *p) { return own_gemm(*p, &loops512); }
@@ -200,9 +220,10 @@ static PyObject *set_pool(PyObject *, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-// (bits of the widest vectors that our own products run with here, whether they are known to be the faster ones)
+// (bits of the widest vectors that our own products run with here, whether they are known to be the faster ones, whether those of bf16 run)
 static PyObject *own_products(PyObject *, PyObject *) {
-    return Py_BuildValue("(iN)", loops_of(512) == &loops512 ? 512 : loops_of(256) ? 256 : 0, PyBool_FromLong(matmul_is_best()));
+    return Py_BuildValue("(iNN)", loops_of(512) == &loops512 ? 512 : loops_of(256) ? 256 : 0, PyBool_FromLong(matmul_is_best()),
+                         PyBool_FromLong(pairs_run()));
 }
 
 static PyMethodDef methods[] = {

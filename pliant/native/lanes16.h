@@ -1,10 +1,15 @@
 // Floats sixteen at a time (AVX-512), by the names that matmul_loops.h and attention_loops.h use; lanes8.h has the same for AVX2.
 #pragma once
 #include "vectors.h"
+#include <cstring>
 
 #if defined(__x86_64__)
 namespace pliant {
 namespace {
+
+struct Half {
+    uint16_t bits; // of an f16
+};
 
 using Mask = __mmask16;
 using Ints = __m512i;
@@ -15,6 +20,16 @@ INLINED Vector zero() { return _mm512_setzero_ps(); }
 INLINED Vector spread(float x) { return _mm512_set1_ps(x); }
 INLINED Vector load(const float *p) { return _mm512_loadu_ps(p); }
 INLINED Vector load(Mask m, const float *p) { return _mm512_maskz_loadu_ps(m, p); }
+INLINED Vector load_some(const float *p, int64_t n) { return load(first(n), p); }
+INLINED Vector load(const Half *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
+INLINED Vector load_some(const Half *p, int64_t n) {
+    Half some[kLanes] = {};
+    std::memcpy(some, p, n * sizeof(Half));
+    return load(some);
+}
+INLINED void store(Half *p, Vector v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 INLINED void store(float *p, Vector v) { _mm512_storeu_ps(p, v); }
 INLINED void store(float *p, Mask m, Vector v) { _mm512_mask_storeu_ps(p, m, v); }
 INLINED Vector plus(Vector a, Vector b) { return _mm512_add_ps(a, b); }

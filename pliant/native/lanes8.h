@@ -1,18 +1,23 @@
 // Floats eight at a time (AVX2), by the names that matmul_loops.h and attention_loops.h use; lanes16.h has the same for AVX-512.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic ignored "-Wuninitialized" // of GCC's own header: what is undefined on purpose
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 
-#define WIDE __attribute__((target("avx2,fma")))
+#define WIDE __attribute__((target("avx2,fma,f16c")))
 #define INLINED WIDE __attribute__((always_inline)) inline
 #define UNROLLED _Pragma("GCC unroll 8")
 
 namespace pliant {
 namespace {
+
+struct Half {
+    uint16_t bits; // of an f16
+};
 
 using Vector = __m256;
 using Mask = __m256i;
@@ -29,6 +34,16 @@ INLINED Vector zero() { return _mm256_setzero_ps(); }
 INLINED Vector spread(float x) { return _mm256_set1_ps(x); }
 INLINED Vector load(const float *p) { return _mm256_loadu_ps(p); }
 INLINED Vector load(Mask m, const float *p) { return _mm256_maskload_ps(p, m); }
+INLINED Vector load_some(const float *p, int64_t n) { return load(first(n), p); }
+INLINED Vector load(const Half *p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))); }
+INLINED Vector load_some(const Half *p, int64_t n) {
+    Half some[kLanes] = {};
+    std::memcpy(some, p, n * sizeof(Half));
+    return load(some);
+}
+INLINED void store(Half *p, Vector v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 INLINED void store(float *p, Vector v) { _mm256_storeu_ps(p, v); }
 INLINED void store(float *p, Mask m, Vector v) { _mm256_maskstore_ps(p, m, v); }
 INLINED Vector plus(Vector a, Vector b) { return _mm256_add_ps(a, b); }

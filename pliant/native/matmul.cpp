@@ -11,7 +11,7 @@ bool matmul_runs() {
 
 const Loops *loops_of(int64_t bits) {
     if (bits >= 512 && matmul_runs()) return &loops512;
-    return bits >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &loops256 : nullptr;
+    return bits >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") ? &loops256 : nullptr;
 }
 
 // MKL, which PyTorch links, computes with half of the vector on processors that are not Intel's, and not all the time.

@@ -5,8 +5,13 @@
 // b lie dense (a Linear's weight) few rows are multiplied by dot products, which read both operands as they lie; for many rows b is
 // transposed into panels first. Every element is summed in an order that depends on the sizes of the whole product alone, not on the tile
 // that it is in, so threads do not change it.
+#pragma once
 #include "matmul.h"
 #include <algorithm>
+
+#ifndef MULTIPLY_ADD
+#define MULTIPLY_ADD times_plus
+#endif
 
 namespace pliant {
 namespace {
@@ -33,7 +38,7 @@ template <int R, int W> WIDE void tile(const Matrix &a, const float *b, int64_t 
         UNROLLED for (int j = 0; j < W; j++) v[j] = j + 1 < W ? load(b + kLanes * j) : load(last, b + kLanes * j);
         UNROLLED for (int i = 0; i < R; i++) {
             const Vector x = spread(p[i * row]);
-            UNROLLED for (int j = 0; j < W; j++) sums[i][j] = times_plus(x, v[j], sums[i][j]);
+            UNROLLED for (int j = 0; j < W; j++) sums[i][j] = MULTIPLY_ADD(x, v[j], sums[i][j]);
         }
     }
     const Vector alpha = spread(out.alpha);
@@ -82,25 +87,26 @@ INLINED __m128 totals(Vector a, Vector b, Vector c, Vector d) {
     return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 
-template <int R, int C>
-INLINED void dot_step(Vector (&sums)[R][C], const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, bool cold) {
+template <int R, int C, typename T>
+INLINED void dot_step(Vector (&sums)[R][C], const float *a, int64_t lda, const T *b, int64_t ldb, int64_t k, bool cold) {
     const bool whole = k >= kLanes;
     const Mask lanes = first(k);
     Vector v[R];
     UNROLLED for (int i = 0; i < R; i++) v[i] = whole ? load(a + i * lda) : load(lanes, a + i * lda);
     UNROLLED for (int j = 0; j < C; j++) {
-        const Vector x = whole ? load(b + j * ldb) : load(lanes, b + j * ldb);
-        if (cold) ahead(b + (j + C) * ldb);
-        UNROLLED for (int i = 0; i < R; i++) sums[i][j] = times_plus(v[i], x, sums[i][j]);
+        const Vector x = whole ? load(b + j * ldb) : load_some(b + j * ldb, k);
+        if (cold) ahead(reinterpret_cast<const float *>(b + (j + C) * ldb));
+        UNROLLED for (int i = 0; i < R; i++) sums[i][j] = MULTIPLY_ADD(v[i], x, sums[i][j]);
     }
 }
 
 // R rows of a times C columns of b, both dense along k. `cold`: the next columns are not in a cache yet.
-template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t k, bool cold, const Result &out) {
+template <int R, int C, typename T>
+WIDE void dots(const float *a, int64_t lda, const T *b, int64_t ldb, int64_t k, bool cold, const Result &out) {
     Vector sums[R][C];
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < C; j++) sums[i][j] = zero();
-    for (; k >= kLanes; k -= kLanes, a += kLanes, b += kLanes) dot_step<R, C>(sums, a, lda, b, ldb, kLanes, cold);
-    if (k > 0) dot_step<R, C>(sums, a, lda, b, ldb, k, cold);
+    for (; k >= kLanes; k -= kLanes, a += kLanes, b += kLanes) dot_step<R, C, T>(sums, a, lda, b, ldb, kLanes, cold);
+    if (k > 0) dot_step<R, C, T>(sums, a, lda, b, ldb, k, cold);
     const __m128 alpha = _mm_set1_ps(out.alpha);
     const Vector none = zero();
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < C; j += 4) {
@@ -117,24 +123,26 @@ template <int R, int C> WIDE void dots(const float *a, int64_t lda, const float 
     }
 }
 
-using Dots = void(const float *, int64_t, const float *, int64_t, int64_t, bool, const Result &);
-template <int R, int C> constexpr Dots *dots_of() {
-    if constexpr (R <= kDotRows && C <= kDotColumns) return dots<R, C>;
+template <typename T> using Dots = void(const float *, int64_t, const T *, int64_t, int64_t, bool, const Result &);
+template <int R, int C, typename T> constexpr Dots<T> *dots_of() {
+    if constexpr (R <= kDotRows && C <= kDotColumns) return dots<R, C, T>;
     else return nullptr;
 }
-template <int R> constexpr Dots *kDots[] = {nullptr,         dots_of<R, 1>(), dots_of<R, 2>(), dots_of<R, 3>(),
-                                            dots_of<R, 4>(), dots_of<R, 5>(), dots_of<R, 6>()};
-Dots *const *const kDotTable[] = {nullptr, kDots<1>, kDots<2>, kDots<3>, kDots<4>};
+template <int R, typename T> constexpr Dots<T> *kDots[] = {nullptr,            dots_of<R, 1, T>(), dots_of<R, 2, T>(), dots_of<R, 3, T>(),
+                                                           dots_of<R, 4, T>(), dots_of<R, 5, T>(), dots_of<R, 6, T>()};
+template <typename T> Dots<T> *const *const kDotTable[] = {nullptr, kDots<1, T>, kDots<2, T>, kDots<3, T>, kDots<4, T>};
 
-void by_dots(const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
+// `b`: n columns, `ldb` apart.
+template <typename T>
+void by_dots(const Matrix &a, const T *b, int64_t ldb, const Result &out, int64_t m, int64_t n, int64_t k) {
     constexpr int64_t kBlock = 64; // rows of a that stay in a cache while all of b goes by
     for (int64_t low = 0; low < m; low += kBlock) {
         const int64_t high = std::min(m, low + kBlock);
         for (int64_t j = 0; j < n; j += kDotColumns) {
             const int64_t columns = std::min<int64_t>(kDotColumns, n - j);
             for (int64_t i = low; i < high; i += kDotRows) {
-                Dots *f = kDotTable[std::min<int64_t>(kDotRows, high - i)][columns];
-                f(a.data + i * a.row, a.row, b.data + j * b.column, b.column, k, i == low && j + kDotColumns < n, out.part(i, j));
+                Dots<T> *f = kDotTable<T>[std::min<int64_t>(kDotRows, high - i)][columns];
+                f(a.data + i * a.row, a.row, b + j * ldb, ldb, k, i == low && j + kDotColumns < n, out.part(i, j));
             }
         }
     }
@@ -194,7 +202,7 @@ Way way_of(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k) {
 }
 
 void multiply(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
-    if (way == Way::Dots) by_dots(a, b, out, m, n, k);
+    if (way == Way::Dots) by_dots(a, b.data, b.column, out, m, n, k);
     else by_tiles(way == Way::Packed, a, b, out, m, n, k);
 }
 

@@ -5,9 +5,12 @@
 #include "matmul_loops.h"
 
 #include "attention_loops.h"
+#include "halves_loops.h"
 
 const pliant::Loops pliant::loops512 = {way_of, multiply, attend};
+const pliant::Halves pliant::halves512 = {&loops512, dots_f16, widen, narrow};
 #else
-#include "matmul.h"
+#include "halves.h"
 const pliant::Loops pliant::loops512 = {};
+const pliant::Halves pliant::halves512 = {};
 #endif

@@ -107,3 +107,83 @@ def test_what_cannot_be_a_number_spreads_as_in_pytorch():
     out = case.run(fn)[0]
     want = case.memory_a[0, :, :40].double() @ case.memory_b[0, :, :40].double().T
     assert torch.equal(out.isfinite(), want.isfinite()) and torch.equal(out.isnan(), want.isnan())
+
+
+# -- halves ---------------------------------------------------------------------------------------------------------------
+F16, BF16 = 8, 16
+HALVES = {F16: (torch.float16, (256, 512)), BF16: (torch.bfloat16, (512,))}
+
+
+class HalfCase:
+    """A product of halves with a batch along dims of its own, an operand of which may be the same for several."""
+
+    def __init__(self, rng: random.Random, kind: int, m: int, n: int, k: int, flags: int) -> None:
+        self.dtype, self.kind = HALVES[kind][0], kind
+        self.dims, self.sizes, self.flags = (2, 1, rng.choice((1, 3))), (m, n, k), flags
+        g = torch.Generator().manual_seed(rng.randrange(1 << 30))
+        self.a = torch.randn(2, 1, self.dims[2], *((k, m) if flags & TRANSPOSED_A else (m, k)), generator=g).to(self.dtype)
+        self.b = torch.randn(2, 1, 1, *((n, k) if flags & TRANSPOSED_B else (k, n)), generator=g).to(self.dtype)
+        self.bias = torch.randn(n, generator=g).to(self.dtype)
+
+    def run(self, fn) -> torch.Tensor:
+        m, n, k = self.sizes
+        out = torch.full((*self.dims, m, n), float("nan"), dtype=self.dtype)
+        a, b = self.a, self.b
+        apart = (a.stride(-2), b.stride(-2), *a.stride()[:3], *b.stride()[:2], 0)
+        fields = (a.data_ptr(), b.data_ptr(), out.data_ptr(), *self.dims, m, n, k, *apart, self.flags | self.kind, self.bias.data_ptr())
+        assert fn(ctypes.addressof((ctypes.c_int64 * len(fields))(*fields))) == 0
+        return out
+
+    def check(self, out: torch.Tensor) -> None:
+        a, b = (x.double().mT if self.flags & f else x.double() for x, f in ((self.a, TRANSPOSED_A), (self.b, TRANSPOSED_B)))
+        bias = self.bias.double() if self.flags & BIAS else torch.zeros(())
+        exact, scale = a @ b + bias, a.abs() @ b.abs() + bias.abs()
+        step = torch.finfo(self.dtype).eps * exact.abs().clamp(torch.finfo(self.dtype).tiny)
+        error = (out.double() - exact).abs()
+        assert (error <= 0.51 * step + 2e-6 * scale).all(), (self.sizes, self.flags, float((error / step).max()))
+
+
+@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("flags", range(8))
+def test_halves_in_every_layout(kind, flags):
+    """Summed in f32 and rounded once."""
+    if kind == BF16 and not native.own_products()[2]:
+        pytest.skip("no instruction for bf16 here")
+    rng = random.Random(flags)
+    for bits in HALVES[kind][1]:
+        fn = function(bits)
+        for _ in range(25):
+            case = HalfCase(rng, kind, rng.choice(EDGES), rng.choice((*EDGES, 200)), rng.choice(DEPTHS[1:]), flags)
+            case.check(case.run(fn))
+        many = HalfCase(rng, kind, 300, 210, 700, flags)  # several blocks of everything
+        many.check(many.run(fn))
+        none = HalfCase(rng, kind, 3, 5, 0, flags)
+        none.check(none.run(fn))
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_threads_change_no_bit_of_halves(kind):
+    if kind == BF16 and not native.own_products()[2]:
+        pytest.skip("no instruction for bf16 here")
+    fn, threads = function(512), torch.get_num_threads()
+    for sizes in ((1, 3000, 800), (100, 700, 300), (900, 20, 600)):
+        case = HalfCase(random.Random(1), kind, *sizes, TRANSPOSED_B)
+        alone = case.run(fn)
+        try:
+            torch.set_num_threads(3)
+            assert torch.equal(case.run(fn), alone)
+        finally:
+            torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_special_halves(kind):
+    if kind == BF16 and not native.own_products()[2]:
+        pytest.skip("no instruction for bf16 here")
+    dtype, fn = HALVES[kind][0], function(512)
+    for m in (2, 100):
+        case = HalfCase(random.Random(2), kind, m, 50, 33, TRANSPOSED_B)
+        case.a[0, 0, 0, 0, 3], case.b[0, 0, 0, 7, 2] = float("inf"), float("nan")
+        case.a[1, 0, 0, 1, 4] = torch.finfo(dtype).max
+        out, want = case.run(fn), (case.a.float() @ case.b.float().mT).to(dtype)
+        assert torch.equal(out.isnan(), want.isnan()) and torch.equal(out.isinf(), want.isinf())

@@ -483,3 +483,24 @@ def test_divisions_by_what_may_be_zero_stay_in_python() -> None:
     assert is_native((n + 3) // 4 * m)
     assert not is_native(n // m + 1)
     assert set(leaves([(n + 3) // 4 * m, n // m + 1])) == {n, m, n // m + 1}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_halves(dtype: torch.dtype, made: list) -> None:
+    if dtype not in runtime.product_dtypes():
+        pytest.skip("products of these are PyTorch's here")
+    w, b, c = (normal(*shape).to(dtype) for shape in ((24, 16), (24,), (24, 40)))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x = F.linear(x.relu(), w, b)
+        scores = torch.matmul(x.unflatten(-1, (3, 8)).transpose(1, 2), x.unflatten(-1, (3, 8)).permute(0, 2, 3, 1))
+        return scores.softmax(-1).sum(1) @ (x[..., 1:] @ c[1:])
+
+    compiled = pliant.compile(program, backend="native", strict=True)
+    with torch.no_grad():
+        for n in (5, 1, 33):
+            x = normal(2, n, 16).to(dtype)
+            got, want = compiled(x), program(x)
+            assert got.dtype is dtype and got.stride() == want.stride()
+            torch.testing.assert_close(got.float(), want.float(), rtol=4 * torch.finfo(dtype).eps, atol=16 * torch.finfo(dtype).eps)
+    assert sum(isinstance(s, Gemm) for segment in made for s in segment.steps) >= 4

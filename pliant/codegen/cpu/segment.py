@@ -173,9 +173,10 @@ class Printer:
         sizes = [self.size(size) for size in step.sizes]
         if isinstance(step, Gemm):
             *sizes, offset_a, offset_b, offset_bias = sizes
-            values = [self.moved(values[0], offset_a), self.moved(values[1], offset_b), *values[2:]]
+            shift = 2 if step.out.dtype.itemsize == 4 else 1
+            values = [self.moved(values[0], offset_a, shift), self.moved(values[1], offset_b, shift), *values[2:]]
             sizes.append(str(step.flags))
-            sizes += [self.moved(v, offset_bias) for v in values[3:]]
+            sizes += [self.moved(v, offset_bias, shift) for v in values[3:]]
             values = values[:3]
         elif isinstance(step, Attention):
             *sizes, oq, ok, ov, om, masks = sizes
@@ -190,10 +191,10 @@ class Printer:
         for k, v in enumerate((*values, *sizes)):
             self.line(f"store i64 {v}, ptr {self.fields[k]}")
 
-    def moved(self, address: str, elements: str) -> str:
+    def moved(self, address: str, elements: str, shift: int = 2) -> str:
         if elements == "0":
             return address
-        return self.op(f"add i64 {address}, {self.op(f'shl i64 {elements}, 2')}")
+        return self.op(f"add i64 {address}, {self.op(f'shl i64 {elements}, {shift}')}")
 
     def poison_dead(self, step: int) -> None:
         for t, interval in zip(self.s.inner, self.s.intervals, strict=True):

@@ -1,7 +1,7 @@
 """Prints a loop over the vector dim whose iterations run every stage of a long chain, each for points of its own (`lower/stages.py`).
 
-Iteration i runs stage k for the points that stage 0 had in iteration i - k. What it is given is carried from one iteration to the next. So the
-stages of one iteration are independent of each other, which is what the processor needs.
+Iteration i runs stage k for the points that stage 0 had in iteration i - k. What it is given is carried from one iteration to the next. So
+the stages of one iteration are independent of each other, which is what the processor needs.
 """
 
 from __future__ import annotations

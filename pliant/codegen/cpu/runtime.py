@@ -54,6 +54,11 @@ def own_products() -> bool:
     return own_bits() > 0 and native.own_products()[1]
 
 
+def own_convolutions() -> bool:
+    """Whether convolutions are (`native/conv.cpp`): there is one width of vectors for them."""
+    return own_bits() == 512 and own_products()
+
+
 @functools.cache
 def addresses() -> dict[str, int]:
     """Address of every outside function."""

@@ -138,7 +138,6 @@ def native_convolutions(monkeypatch) -> list[int]:
         return make(name, items, outside, facts)
 
     monkeypatch.setattr(backend, "make_segment", watch)
-    monkeypatch.setattr(runtime, "own_products", lambda: True)
     return seen
 
 

@@ -128,7 +128,7 @@ class Program:
                 steps: list[Any] | None = None
                 if products is not None:
                     steps = products.steps(op) or (attention_steps(products, op, f.builder.read) if runtime.own_bits() else None)
-                    if steps is None and runtime.own_products() and runtime.own_bits() >= 512:
+                    if steps is None and runtime.own_convolutions():
                         steps = convolution_steps(products, op)
                 if steps is not None:
                     items.append(item_of_steps(steps, ops, op))

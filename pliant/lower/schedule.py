@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
 from pliant.lower.pieces import Cut, pieces
 from pliant.lower.small_dims import written_out
+from pliant.lower.stages import Stage, stages
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10
@@ -34,6 +35,7 @@ NARROW = 256  # times as long as another dim is a dim beside which that one is n
 TILE_BLOCK = 512  # points of the vector dim that a tiled kernel runs before the next block of the tiled dim: pages that stay mapped
 HEAVY = 40  # a body of this cost is printed once, always masked, instead of twice; so is one with tiles
 UNKNOWN = 512  # a size without a hint
+ITERATIONS = 48  # of a loop that is worth cutting a long chain into stages
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Schedule:
     pinned: Set[int] = frozenset()  # ids of nodes that may be computed inside of a piece only
     blocked: bool = False  # outer dims run inside blocks of the vector dim: what they write between its points stays in the cache
     heavy: bool = False  # the body is not to be printed twice
+    stages: list[Stage] = field(default_factory=list)  # of a long chain of operators, if it is one
 
     @property
     def reduces_vector(self) -> bool:
@@ -233,8 +236,10 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     if cut is not None:
         heaviest = max(sum(costs.node(n) for n in reachable([n for s in part for n in store_roots(s)])) for part in cut.parts())
     heavy = heaviest >= HEAVY
-    always = masks and vector is not None and (heavy or tile is not None)
     pairs = vector is not None and lanes > 1 and not serial and tile is None and moves_in_pairs(kernel, nodes, depends, vector, outer_rank)
+    simple = masks and not serial and tile is None and cut is None
+    staged = cut_chain(kernel, nodes, depends, vector, lanes, 1 + pairs) if simple else []
+    always = masks and vector is not None and (heavy or tile is not None or bool(staged))
     unroll = (2 if pairs else 1) if always or vector is None else choose_unroll(kernel, vector, lanes, heaviest, bool(kernel.reduced))
     if len(sweeps) == 1 and unroll == 4 and vector is not None and vector < outer_rank and heaviest <= 4 and len(sweeps[0].reduces) == 1:
         wide = max(vector_bits // 32, 4)  # rows a kilobyte wide: narrow ones waste the prefetcher
@@ -247,8 +252,23 @@ def plan(kernel: Kernel, vector_bits: int, masks: bool) -> Schedule:
     return Schedule(
         kernel, nodes, depends, outer, inner, vector, lanes, unroll, always, sweeps, epilogue, cost, serial,
         serial and adds_within_columns(kernel, vector), split, tile, tiled, pairs and unroll % 2 == 0, cut, pinned,
-        tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer), heavy,
+        tile is not None or not serial and vector is not None and interleaves(kernel, vector, outer), heavy, staged,
     )  # fmt: skip
+
+
+def cut_chain(
+    kernel: Kernel, nodes: list[Node], depends: dict[int, int], vector: int | None, lanes: int, copies: int
+) -> list[Stage]:
+    """The stages in which the vector dim runs, where its loop is long enough for them and all accesses are plain."""
+    plain = all(s.mode == "set" and not s.index and s.predicate is None for s in kernel.stores)
+    if vector is None or kernel.reduced or not plain or extent(kernel, vector) < ITERATIONS * lanes * copies:
+        return []
+    mine = [n for n in nodes if depends[id(n)] >> vector & 1]
+    loads = [n for n in nodes if n.op == "load"]
+    strides = [padded(x.strides, len(kernel.dims))[vector] for x in (*loads, *kernel.stores)]
+    if any(x not in (0, 1) for x in strides) or any(n.args for n in loads) or any(n.op == "bounded" for n in nodes):
+        return []
+    return stages(mine, kernel.stores, kernel.buffers, copies)
 
 
 def moves_in_pairs(kernel: Kernel, nodes: list[Node], depends: dict[int, int], v: int, outer_rank: int) -> bool:

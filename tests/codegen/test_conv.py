@@ -138,13 +138,12 @@ def native_convolutions(monkeypatch) -> list[int]:
         return make(name, items, outside, facts)
 
     monkeypatch.setattr(backend, "make_segment", watch)
-    monkeypatch.setattr(runtime, "own_products", lambda: True)
     return seen
 
 
 @pytest.mark.parametrize("kind", ["1d", "2d", "3d", "groups", "part", "strided", "function"])
 def test_compiled(kind, monkeypatch):
-    if runtime.products() is None or not runtime.own_products() or runtime.own_bits() < 512:
+    if runtime.products() is None or not runtime.own_convolutions():
         pytest.skip("PyTorch's own kernels are used here")
     seen = native_convolutions(monkeypatch)
     torch.manual_seed(0)

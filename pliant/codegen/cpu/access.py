@@ -138,6 +138,8 @@ class Memory:
                 v = b.op(f"load {vector_type(ty, lanes)}, ptr {pointer.ref}, align {align}", ty, lanes)
             else:
                 v = self.masked_load(pointer, b.splat(mask, lanes), ty, align)
+        elif pointer.lanes > 1 and not a.index and self.masks and a.strides[frame.vector].ref == "2":  # type: ignore[index]
+            v = self.every_other(a, frame, mask)
         elif pointer.lanes > 1 and not a.index and mask is None:
             v = self.strided(a, frame)
         elif pointer.lanes > 1:
@@ -162,6 +164,16 @@ class Memory:
     def masked_store(self, v: Value, pointer: Value, mask: Value, align: int) -> None:
         args: list[str | Value] = [v, f"ptr align {align} {pointer.ref}", mask]
         self.b.line(self.b.call_text(f"llvm.masked.store.v{mask.lanes}{ty_suffix(v.ty)}.p0", "void", args))
+
+    def every_other(self, a: Access, frame: Frame, mask: Value | None) -> Value:
+        """Lanes two elements apart: neighbours, of which every second one is not read, pressed together."""
+        b, n, ty = self.b, frame.lanes, MEMORY[a.dtype]
+        if mask is None:
+            wide = Value("<" + ", ".join(["i1 true, i1 false"] * n) + ">", "i1", 2 * n)
+        else:
+            none = Value("zeroinitializer", "i1", n)
+            wide = b.shuffle(b.splat(mask, n), none, [k // 2 if k % 2 == 0 else n for k in range(2 * n)])
+        return b.shuffle(self.masked_load(frame.pointers[a], wide, ty, BYTES[a.dtype]), None, range(0, 2 * n, 2))
 
     def strided(self, a: Access, frame: Frame) -> Value:
         """Lanes a stride apart, one by one: quicker than the instruction that gathers."""

@@ -67,6 +67,7 @@ def loops_text(s: Schedule, names: dict[int, str]) -> list[str]:
         "one body for whole vectors and tails": s.always_masked, "in order": s.serial, "threads share columns": s.columns,
         "threads share the reduction": s.split, f"tiles along d{s.tile}": s.tile is not None, "in blocks": s.blocked,
         "bf16 in pairs": s.pairs, f"in {len(s.cut.parts()) if s.cut else 1} pieces": s.cut is not None,
+        f"a long chain, in {len(s.stages)} stages": bool(s.stages),
     }  # fmt: skip
     told = [mark for mark, on in marks.items() if on]
     if told:

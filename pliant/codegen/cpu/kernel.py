@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
+from pliant.codegen.cpu.pipeline import Pipeline
 from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
@@ -269,6 +270,9 @@ class Body(Values):
         b = self.b
         if not isinstance(cut, Cut):
             self.epilogue = cut
+            if len(self.s.stages) > 1 and not self.checked:
+                Pipeline(self, self.s.stages).run(start, stop, frame)
+                return
             self.vectors(start, stop, [], self.strips, frame)
             return
         middle = frame.values[id(cut.bound)]

@@ -64,6 +64,11 @@ def product_dtypes() -> frozenset[torch.dtype]:
     return frozenset((torch.float32, *halves)) if products() is not None else frozenset()
 
 
+def own_convolutions() -> bool:
+    """Whether convolutions are (`native/conv.cpp`): there is one width of vectors for them."""
+    return own_bits() == 512 and own_products()
+
+
 @functools.cache
 def addresses() -> dict[str, int]:
     """Address of every outside function."""

@@ -133,6 +133,15 @@ class Values:
 
     def load_all(self, loads: list[Node], frames: list[Frame]) -> None:
         """Loads whose addresses are known: all that vary along the vector dim behind one branch, if it takes a branch."""
+        moves = self.moves(loads, frames)
+        if not moves:
+            return
+        found = iter(self.either_way(frames, lambda at: [v for move in moves for v in move.read(at)]))
+        for move in moves:
+            move.take(frames, [next(found) for _ in range(move.count)])
+
+    def moves(self, loads: list[Node], frames: list[Frame]) -> list[Move]:
+        """How to make loads that vary along the vector dim; the others are made."""
         still = [n for n in loads if not self.s.depends[id(n)] & self.vector_bit]
         for n in still:
             value = self.memory.load(self.loads[id(n)], frames[0])
@@ -150,11 +159,7 @@ class Values:
                 moves += [self.pair_move(n, k) for k in range(0, len(frames), 2)]
             else:
                 moves += [self.plain_move(n, k) for k in range(len(frames))]
-        if not moves:
-            return
-        found = iter(self.either_way(frames, lambda at: [v for move in moves for v in move.read(at)]))
-        for move in moves:
-            move.take(frames, [next(found) for _ in range(move.count)])
+        return moves
 
     def plain_move(self, n: Node, k: int) -> Move:
         access = self.loads[id(n)]
@@ -259,14 +264,7 @@ class Values:
 
     def store_all(self, stores: list[Store], frames: list[Frame]) -> None:
         """Every store at every frame."""
-        puts = []
-        groups = [[st] for st in stores]
-        paired = self.pairs and len(frames) > 1
-        if not paired and self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
-            groups = weave.woven_stores(stores, self.s.vector, len(self.kernel.dims))
-        for k in range(0, len(frames), 2 if paired else 1):
-            for group in groups:
-                puts.append(self.put(group, frames, k, paired))
+        puts = self.puts(stores, frames)
 
         def write(at: list[Frame]) -> list[Value]:
             for put in puts:
@@ -275,6 +273,14 @@ class Values:
 
         if puts:
             self.either_way(frames, write)
+
+    def puts(self, stores: list[Store], frames: list[Frame]) -> list[Callable[[list[Frame]], None]]:
+        """Make ready what is to be stored; each of the results writes some of it."""
+        groups = [[st] for st in stores]
+        paired = self.pairs and len(frames) > 1
+        if not paired and self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
+            groups = weave.woven_stores(stores, self.s.vector, len(self.kernel.dims))
+        return [self.put(group, frames, k, paired) for k in range(0, len(frames), 2 if paired else 1) for group in groups]
 
     def put(self, group: list[Store], frames: list[Frame], k: int, paired: bool) -> Callable[[list[Frame]], None]:
         """Make ready what a group of stores writes at frame `k`; the result writes it."""

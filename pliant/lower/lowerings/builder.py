@@ -10,7 +10,7 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.lower.loops import SCALARS, Node
+from pliant.lower.loops import SCALARS, Node, operands_first
 from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
 from pliant.lower.nest import Facts, Nest, Put, Size
 from pliant.symbolic.expr import Expr
@@ -310,19 +310,26 @@ def arguments(op: Any, *names: str, **defaults: Any) -> list[Any]:
 def settled(nest: Nest) -> Nest:
     """The nest with its cost. Reductions over nothing but dims of size 1 are no reductions."""
     if not nest.reduced:
+        done: dict[int, Node] = {}
         for p in nest.puts:
-            p.node = unreduced(p.node)
+            p.node = unreduced(p.node, done)
     nest.cost = cost(nest)
     return nest
 
 
-def unreduced(node: Node) -> Node:
-    args = tuple(unreduced(a) for a in node.args)
-    if node.op == "reduce":
-        return Node("const", (), "i64", (0,)) if node.attrs[0].startswith("arg") else args[0]
-    if node.op == "scan":
-        return args[0]
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else Node(node.op, args, node.dtype, node.attrs)
+def unreduced(node: Node, done: dict[int, Node]) -> Node:
+    """The node without reductions and scans. `done` keeps shared nodes shared."""
+    for n in operands_first([node]):
+        if id(n) in done:
+            continue
+        args = tuple(done[id(a)] for a in n.args)
+        if n.op == "reduce":
+            done[id(n)] = Node("const", (), "i64", (0,)) if n.attrs[0].startswith("arg") else args[0]
+        elif n.op == "scan":
+            done[id(n)] = args[0]
+        else:
+            done[id(n)] = n if all(a is b for a, b in zip(args, n.args, strict=True)) else Node(n.op, args, n.dtype, n.attrs)
+    return done[id(node)]
 
 
 def cost(nest: Nest) -> int:

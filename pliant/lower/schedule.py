@@ -442,7 +442,7 @@ def choose_split(kernel: Kernel, sweeps: list[Sweep], epilogue: list[Store], ser
 def picoseconds(kernel: Kernel, nodes: list[Node], body: float, lanes: int) -> int:
     """Time of one point on one core: instructions shared by the lanes, and bytes at the speed of a cache."""
     bits = sum(DTYPES[n.dtype].bits for n in nodes if n.op == "load") + sum(DTYPES[s.node.dtype].bits for s in kernel.stores)
-    return max(int(body * 250 / max(lanes, 1) + bits / 8 * 10), 1)
+    return max(int(body * 130 / max(lanes, 1) + bits / 8 * 4), 1)
 
 
 def make_sweeps(kernel: Kernel, nodes: list[Node], depends: dict[int, int], costs: Costs) -> list[Sweep]:

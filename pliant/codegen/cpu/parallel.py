@@ -11,8 +11,8 @@ from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Size
 from pliant.lower.schedule import TILE_BLOCK, Schedule
 
-SERIAL_PICOSECONDS = 60_000_000
-GRAIN_PICOSECONDS = 20_000_000  # at least this much for each thread
+SERIAL_PICOSECONDS = 4_000_000  # starting and meeting takes two threads that are awake 0.7 microseconds
+GRAIN_PICOSECONDS = 4_000_000  # for each thread beyond the first: larger teams take longer to start and to meet
 THREADS, INSIDE, PARALLEL, NUMBER, TEAM = "pliant_threads", "pliant_inside", "pliant_parallel", "pliant_number", "pliant_team"
 LAUNCH = "pliant_launch"
 ZERO, ONE = const(0, "i64"), const(1, "i64")
@@ -97,7 +97,7 @@ def launcher() -> str:
     b.branch(b.compare("ne", b.binary("and", inside, const(1, "i8")), const(0, "i8")), "serial", "free")
     b.label("free")
     threads = b.convert("sext", b.call(THREADS, "i32", 1, []), "i64")
-    threads = b.intrinsic("smin", threads, b.binary("udiv", work, const(GRAIN_PICOSECONDS, "i64")))
+    threads = b.intrinsic("smin", threads, b.add(b.binary("udiv", work, const(GRAIN_PICOSECONDS, "i64")), ONE))
     # Cut the vector dim only where the outer dims alone would leave threads idle.
     many = b.compare("sge", points, b.binary("shl", threads, const(3, "i64")))
     wanted = b.binary("udiv", b.sub(b.add(b.binary("shl", threads, const(2, "i64")), points), ONE), points)

@@ -208,6 +208,14 @@ def test_the_cache_forgets_what_was_not_used_for_longest():
     assert 0 in left and 9 in left and 1 not in left and len(left) <= 4
 
 
+def test_the_cache_keeps_so_many_files(monkeypatch):
+    monkeypatch.setattr(cache, "LIMIT_FILES", 8)
+    for k in range(12):  # the name says that the size of the directory is looked at
+        cache.write(f"{k:064d}", b"code")
+    left = {int(p.name) for p in cache.directory().glob("*/*")}
+    assert len(left) <= 8 and 11 in left and all(cache.read(f"{k:064d}") == b"code" for k in left)
+
+
 def test_an_unusable_cache_only_costs_time(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("not a directory")

@@ -2,7 +2,7 @@
 
 A file is a header, a checksum of the rest, and the object. It is written beside its place and moved there, so that readers never see
 half of one and writers may race. What doesn't check out is taken away and built again. The directory is `PLIANT_CACHE_DIR`, else `pliant`
-in the user's cache directory; beyond `LIMIT_BYTES` the files not used for longest go. An unusable directory only costs time.
+in the user's cache directory; beyond the limits the files not used for longest go. An unusable directory only costs time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pliant.codegen.cpu.target import Target
 
 MAGIC = b"pliant object 1\n"
 LIMIT_BYTES = 512 << 20
-SWEEP_EVERY = 64  # writes between looks at the size of the directory
-
-_writes = 0
+LIMIT_FILES = 20_000  # a look at so many takes a fifth of a second
+SWEEP_EVERY = 64  # writes, of all processes together, between looks at the size of the directory
 
 
 def directory() -> pathlib.Path:
@@ -57,7 +56,6 @@ def checksum(name: str, code: bytes) -> bytes:
 
 
 def write(name: str, code: bytes) -> None:
-    global _writes
     path = directory() / name[:2] / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,25 +70,33 @@ def write(name: str, code: bytes) -> None:
             raise
     except OSError:
         return
-    _writes += 1
-    if _writes % SWEEP_EVERY == 1:
+    if int(name[:4], 16) % SWEEP_EVERY == 0:  # names are hashes: one in so many, with no count that processes would have to share
         shrink()
 
 
 def shrink(limit: int | None = None) -> None:
-    """Remove the files not used for longest until what is left takes three quarters of the limit, if it is beyond it."""
+    """Remove the files not used for longest until three quarters of the limits are left, if there is more than that of bytes or files."""
     most = LIMIT_BYTES if limit is None else limit
-    found = []
-    for path in directory().glob("*/*"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    if total <= most:
+    found = files()
+    total, left = sum(size for _, size, _ in found), len(found)
+    if total <= most and left <= LIMIT_FILES:
         return
-    for _, size, path in sorted(found, key=lambda f: f[0]):
+    for _, size, path in sorted(found):
         with contextlib.suppress(OSError):
-            path.unlink()
-            total -= size
-        if total <= most * 3 // 4:
+            os.unlink(path)
+            total, left = total - size, left - 1
+        if total <= most * 3 // 4 and left <= LIMIT_FILES * 3 // 4:
             return
+
+
+def files() -> list[tuple[float, int, str]]:
+    """When each file was last used, its size, and where it is."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(directory()) as folders:
+        for folder in folders:
+            with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        status = entry.stat()
+                        found.append((status.st_mtime, status.st_size, entry.path))
+    return found

@@ -409,6 +409,10 @@ class Writer:
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
         target, args, kwargs = op.target, op.args, op.kwargs or {}
+        if target is TAKE:
+            (old,), (new,) = args, op.outs
+            self.names[new.vid] = f"v{new.vid}"
+            return Step([f"{self.names[new.vid]} = {self.tensor(old)}"], {self.tensor(old)}, [self.names[new.vid]])
         if is_kernel(target):
             return self.launch(op)
         outs = list(liveness.leaves(op.outs))
@@ -556,6 +560,16 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     for i, s in enumerate(t.strides):
         yield f"stride({i})", s
     yield "storage_offset()", t.offset
+
+
+class Take:
+    """The target of an operation whose result takes the memory of its operand, which nobody reads any more once it is written."""
+
+    def __str__(self) -> str:
+        return "take"
+
+
+TAKE = Take()
 
 
 def is_kernel(target: Any) -> bool:

@@ -18,13 +18,14 @@ import torch
 
 from pliant import native
 from pliant.codegen.alone import worth_a_kernel
-from pliant.codegen.aten import Executable
+from pliant.codegen.aten import TAKE, Executable
 from pliant.codegen.cpu import debug, runtime
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.codegen.failures import place_of
 from pliant.codegen.region import compile_region
 from pliant.graph.record import Op
 from pliant.lower import liveness
+from pliant.lower.accumulate import accumulated
 from pliant.lower.attention import Attention, attention_steps
 from pliant.lower.conv import Convolution, convolution_steps
 from pliant.lower.fuse import Fuser, Unit
@@ -53,7 +54,7 @@ def compile_native(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
 
 def lower(ops: list[Any], kept: list[Any], scope: Any) -> list[Any]:
     """The operations of a program with groups of them replaced by kernels, in an order that keeps all dependencies."""
-    ops = recompose(ops, kept, scope)
+    ops = accumulated(recompose(ops, kept, scope), kept, scope)
     if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
         return ops
     return Program(Fuser(without_repeated_results(ops, kept), kept, scope)).emit()
@@ -69,6 +70,7 @@ class Program:
         self.out: list[Any] = []
         self.launches: list[Launch] = []
         self.segments: list[SegmentCall] = []
+        self.own: dict[int, Any] = {}  # what others than the segment that made it read, by vid
         self.shares = Counter(i for u in self.units for i in u.ops)  # operations of which several nests were made
 
     def is_kernel(self, u: Unit) -> bool:
@@ -143,7 +145,7 @@ class Program:
         parts = runs(arrange(items, f), f) if use_segments else [[item] for item in items]
         readers = self.readers(parts)
         for k, part in enumerate(parts):
-            segment = self.segment(part, {root for root, who in readers.items() if who != {k}})
+            segment = self.segment(part, {root for root, who in readers.items() if who != {k}}, self.dying(readers, parts, k))
             if segment is not None:
                 self.out += self.segmented(segment, part)
                 continue
@@ -173,14 +175,18 @@ class Program:
                     out.setdefault(f.roots.get(t.vid, t.vid), set()).add(k)
         return out
 
-    def segment(self, part: list[Item], outside: set[int]) -> Segment | None:
+    def dying(self, readers: dict[int, set[int]], parts: list[list[Item]], k: int) -> list[Any]:
+        """What segments before this part made, and it alone still reads: only native code ever knew of it."""
+        return [t for vid, t in self.own.items() if max(readers[vid]) == k and all(p >= 0 and parts[p][0].native for p in readers[vid])]
+
+    def segment(self, part: list[Item], outside: set[int], dying: list[Any]) -> Segment | None:
         """One function for a run of kernels, if it is one, and long enough."""
         worth = any(item.op is None or isinstance(item.steps[-1], Gemm | Attention | Convolution) for item in part if item.steps)
         if len(part) == 1:  # a product alone, where ours beat PyTorch's
             worth = bool(part[0].steps) and isinstance(part[0].steps[-1], Gemm | Convolution) and runtime.own_products()
         if not use_segments or not part[0].native or not worth:
             return None
-        return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts)
+        return make_segment(f"segment{next(_serial)}", part, outside, self.fuser.facts, dying)
 
     def make_views(self, tensors: list[Any]) -> None:
         """The view operations that tensors need which an ATen call or the caller gets."""
@@ -209,7 +215,12 @@ class Program:
         site = raising_site([op for item in part for op in item.ops])
         fresh = {t.vid for item in part for t in item.made}
         written = fresh | {t.vid for item in part for t in item.written}
-        lines = [allocation(t, site) for t in segment.outer if t.vid in fresh]
+        lines = []
+        for t in segment.outer:
+            if t.vid in fresh:
+                old = segment.taken.get(t.vid)
+                lines.append(allocation(t, site) if old is None else Op(TAKE, (old,), {}, [t], None, site, -1))
+                self.own[t.vid] = t
         call = SegmentCall(segment)
         self.segments.append(call)
         outs = [t for t in segment.outer if t.vid in written]

@@ -24,6 +24,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
+from pliant.lower.memory import hinted
 from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
 
 aten = torch.ops.aten
@@ -40,7 +41,8 @@ SMALL = 12
 FREE = 3
 """A value of at most this cost, of at most one load, is computed again rather than kept."""
 
-
+FAR = 64
+"""Operations between a producer and its consumer from which on it counts what the producer reads: joined, it runs at the consumer."""
 NEAR = 16
 """Readers of the same memory that are looked at together. All pairs of hundreds take minutes."""
 
@@ -179,6 +181,12 @@ class Fuser:
         self.builder = Builder(self.facts, self.roots, read, makers, dirty, self.reinterpreted(), once)
         self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
+        self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it
+        for i, op in enumerate(ops):
+            if id(op) not in self.view_ops:
+                self.dies.update((self.roots[t.vid], i) for t in liveness.op_inputs(op) if self.roots[t.vid] in made)
+        for t in self.kept:
+            self.dies.pop(self.roots.get(t.vid, t.vid), None)
 
     def reinterpreted(self) -> set[int]:
         """Views that see the memory of their root as other numbers."""
@@ -317,13 +325,29 @@ class Fuser:
         if a == b or p.nest is None or c.nest is None:
             return False
         between = {self.find(d) for d in c.deps} - {a, b}
-        if self.reaches(between, a, min(p.ops)):
+        if self.reaches(between, a, min(p.ops)) or self.holds_memory(p, c):
             return False
         joined = self.joined(p, c)
         if joined is None:
             return False
         self.unite(a, b, joined)
         return True
+
+    def holds_memory(self, p: Unit, c: Unit) -> bool:
+        """Is `c` so far behind `p` that what would live on till then, if `p` ran there, counts, and is it more than `p` makes?
+
+        The sum of two gradients, to which a third is added much later, is to be made when they are there.
+        """
+        end = max(p.ops)
+        if min(c.ops) - end < FAR:
+            return False
+        assert p.nest is not None
+        dying = {n.attrs[0] for n in p.nest.loads() if self.dies.get(n.attrs[0], len(self.ops)) <= end}
+        return len(dying) > 1 and sum(map(self.typical_bytes, dying)) > sum(self.typical_bytes(q.root) for q in p.nest.puts)
+
+    def typical_bytes(self, root: int) -> int:
+        t = self.tensors[root]
+        return hinted(self.facts.product(map(self.facts.size, t.sizes))) * t.dtype.itemsize
 
     def unite(self, a: int, b: int, nest: Nest) -> None:
         p, c = self.units[a], self.units[b]

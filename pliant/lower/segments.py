@@ -8,6 +8,7 @@ come with the call, those in the arena and where, the sizes that come with the c
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,17 +22,13 @@ from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
 from pliant.lower.memory import Interval, Plan, hinted, plan
 from pliant.lower.nest import Facts, Size
+from pliant.lower.peaks import Block, blocks_of, cut_at_peaks
 from pliant.symbolic.expr import Expr, postorder
 
 WINDOW = 24
 """How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
 MOST_ARGUMENTS = 1000
 """Of one native call (`kMaxArgs` of the launcher)."""
-
-LEAST_STEPS, MOST_DEAD = 8, 4
-"""A run that is at least so long ends where so many tensors are no longer needed whose memory only the program between runs can free,
-and they are `WORTH` times as large as what then crosses from this run to the next, which cannot be freed inside that one either."""
-WORTH = 2
 
 Step = Launch | Gemm | Attention | Convolution
 
@@ -157,65 +154,52 @@ def late(items: list[Item]) -> list[Item]:
 def runs(items: list[Item], f: Fuser) -> list[list[Item]]:
     """The items cut where native ones begin and end, and where memory from before is written after an index was checked.
 
-    So what fails in a check has, as a rule, not done anything yet, and the frame may run again. Long runs are also cut where what they
-    were given has died, as tensors saved for a backward pass do: results of the next run take its memory.
+    So what fails in a check has, as a rule, not done anything yet, and the frame may run again. Where the program holds most, runs are also
+    cut where what they were given has died, as tensors saved for a backward pass do: results of the next run take its memory.
     """
     out: list[list[Item]] = []
     made: set[int] = set()
     checks = False
-    memory = Lives(items, f)
     for item in items:
         lasts = any(f.storage(t) not in made for t in item.written)
         joins = out and out[-1][-1].native == item.native and not (checks and lasts)
-        if joins and not (item.native and len(out[-1]) >= LEAST_STEPS and memory.cut_pays()):
+        if joins:
             out[-1].append(item)
         else:
             out.append([item])
             checks = False
-            memory.begin()
         checks = checks or item.native and item.has_effect
         made |= {f.storage(t) for t in item.made}
-        memory.step(item)
+    cuts = set(cut_at_peaks([(len(run), run[0].native) for run in out], blocks(items, f)))
+    return cut(out, cuts) if cuts else out
+
+
+def cut(parts: list[list[Item]], at: set[int]) -> list[list[Item]]:
+    """The runs, cut at these positions, too."""
+    out: list[list[Item]] = []
+    position = 0
+    for run in parts:
+        for k, item in enumerate(run):
+            if k == 0 or position in at:
+                out.append([])
+            out[-1].append(item)
+            position += 1
     return out
 
 
-class Lives:
-    """Which memory, by storage, has died in the current run, and which of its own lives on; bytes are typical ones."""
-
-    def __init__(self, items: list[Item], f: Fuser) -> None:
-        self.storage = f.storage
-        self.bytes: dict[int, int] = {}
-        self.last: dict[int, Item] = {}
-        others = {f.storage(t) for t in f.kept}
-        for item in items:
-            for t in (*item.reads, *item.made, *item.written):
-                s = f.storage(t)
-                if t.source is not None or t.constant is not None:
-                    others.add(s)
-                elif s not in self.bytes:
-                    self.bytes[s] = hinted(bytes_of(t, f.facts))
-                self.last[s] = item
-        for s in others:  # results, and what belongs to others, are freed by nobody here
-            self.last.pop(s, None)
-        self.begin()
-
-    def begin(self) -> None:
-        """A new run."""
-        self.own: set[int] = set()
-        self.dead: set[int] = set()
-
-    def step(self, item: Item) -> None:
-        for t in item.made:
-            self.own.add(self.storage(t))
+def blocks(items: list[Item], f: Fuser) -> list[Block]:
+    """What the program holds of memory, in typical bytes. Results, and what belongs to others, are freed by nobody here."""
+    bytes: dict[int, int] = {}
+    given: set[int] = set()
+    for item in items:
         for t in (*item.reads, *item.made, *item.written):
-            s = self.storage(t)
-            if self.last.get(s) is item:
-                (self.own.discard if s in self.own else self.dead.add)(s)
-
-    def cut_pays(self) -> bool:
-        """Should the run end here?"""
-        crossing = sum(self.bytes[s] for s in self.own if s in self.last)
-        return len(self.dead) >= MOST_DEAD and sum(self.bytes[s] for s in self.dead) >= WORTH * crossing
+            s = f.storage(t)
+            if t.source is not None or t.constant is not None:
+                given.add(s)
+            elif s not in bytes:
+                bytes[s] = hinted(bytes_of(t, f.facts))
+    kept = {f.storage(t) for t in f.kept}
+    return blocks_of(items, f.storage, {s: n for s, n in bytes.items() if s not in given}, kept)
 
 
 @dataclass(slots=True, eq=False)
@@ -232,6 +216,7 @@ class Segment:
     given_bytes: list[Size]
     leaves: list[Expr]
     shared: dict[int, int]  # operand -> the result (by vid) that a kernel writes over it
+    taken: dict[int, TracedTensor]  # result (by vid) -> the tensor, of no more use to others, whose memory it takes
 
     @property
     def launches(self) -> list[Launch]:
@@ -243,8 +228,22 @@ class Segment:
         return list(dict.fromkeys(s for s in [*sizes, *(i.size for i in self.intervals)] if type(s) is Expr))
 
 
-def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts) -> Segment | None:
-    """The segment of a run; None if it would take too many arguments. `outside`: the roots (by vid) that others read too."""
+def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts, dying: Sequence[TracedTensor] = ()) -> Segment | None:
+    """The segment of a run; None if it would take too many arguments. `outside`: the roots (by vid) that others read too.
+
+    `dying`: what the program allocated itself for earlier runs, and nobody reads after this one. Results take its memory, unless theirs
+    serves this run before they are written: the arena would only grow instead, and lives longer.
+    """
+    segment = segment_of(name, items, outside, facts, {})
+    lending = {segment.given[-1 - k].vid for k in segment.plan.place if k < 0} | set(segment.shared.values())
+    heirs = {t.vid: [d for d in dying if same_layout(t, d, facts)] for t in segment.given if t.vid not in lending} if dying else {}
+    if any(heirs.values()):
+        segment = segment_of(name, items, outside, facts, heirs)
+    return segment if len(segment.outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
+
+
+def segment_of(name: str, items: list[Item], outside: set[int], facts: Facts, heirs: dict[int, list[TracedTensor]]) -> Segment:
+    """The segment of a run. `heirs`: result (by vid) -> tensors whose memory it may take once they are no longer read."""
     steps = [s for item in items for s in item.steps]
     tensors: dict[int, TracedTensor] = {}
     first: dict[int, int] = {}
@@ -258,21 +257,39 @@ def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts) 
     private = fresh - outside
     size = {vid: bytes_of(tensors[vid], facts) for vid in fresh}
     shared: dict[int, int] = {}
+    taken: dict[int, TracedTensor] = {}
     for i, step in enumerate(steps):
         if isinstance(step, Launch):
-            dying = [t.vid for t in step.buffers if t.vid in private and first[t.vid] < i == last[t.vid]]
             begun = [t.vid for t in step.buffers if t.vid in fresh and first[t.vid] == i]
-            steps[i] = in_place(step, dying, begun, size, facts, shared)
+            for vid in begun:  # first those whose memory is somebody's already
+                olds = [d for d in heirs.get(vid, ()) if last.get(d.vid) == i and d.vid not in shared]
+                step = in_place(step, [d.vid for d in olds], [vid], {vid: size[vid]} | {d.vid: size[vid] for d in olds}, facts, shared)
+                taken.update((vid, d) for d in olds if d.vid in shared)
+            ending = [t.vid for t in step.buffers if t.vid in private and first[t.vid] < i == last[t.vid]]
+            steps[i] = in_place(step, ending, begun, size, facts, shared)
     for a, b in shared.items():  # in the order of the steps: what is written over was begun when the first of them was
         first[b] = min(first[a], first[b])
+    gone = {d.vid for d in taken.values()}
+    for vid, olds in heirs.items():
+        free = next((d for d in olds if d.vid not in gone and last.get(d.vid, -1) < first[vid]), None)
+        if vid not in taken and free is not None:
+            taken[vid] = free
+            gone.add(free.vid)
+    first.update(dict.fromkeys(taken, 0))  # until it is a result, it is still what it was
     inner = [t for vid, t in tensors.items() if vid in private and vid not in shared]
     outer = [t for vid, t in tensors.items() if vid not in private]
     intervals = [Interval(size[t.vid], first[t.vid], last[t.vid]) for t in inner]
     given = [t for t in outer if t.vid in fresh and t.dense]
     lent = [Interval(size[t.vid], first[t.vid], len(steps)) for t in given]
-    segment = Segment(name, steps, outer, inner, given, intervals, plan(intervals, facts, lent), [g.size for g in lent], [], shared)
+    segment = Segment(name, steps, outer, inner, given, intervals, plan(intervals, facts, lent), [g.size for g in lent], [], shared, taken)
     segment.leaves = leaves(segment.expressions())
-    return segment if len(outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
+    return segment
+
+
+def same_layout(a: TracedTensor, b: TracedTensor, facts: Facts) -> bool:
+    """Can one tensor be the other? Both have memory of their own."""
+    alike = a.dtype is b.dtype and a.dense and b.dense and len(a.sizes) == len(b.sizes)
+    return alike and all(map(facts.equal, map(facts.size, a.sizes), map(facts.size, b.sizes)))
 
 
 def in_place(launch: Launch, dying: list[int], made: list[int], size: dict[int, Size], facts: Facts, shared: dict[int, int]) -> Launch:

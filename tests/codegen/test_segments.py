@@ -485,6 +485,31 @@ def test_divisions_by_what_may_be_zero_stay_in_python() -> None:
     assert set(leaves([(n + 3) // 4 * m, n // m + 1])) == {n, m, n // m + 1}
 
 
+def test_results_take_the_memory_of_what_has_died(made: list) -> None:
+    """Of what an earlier segment made, nobody else saw and nobody reads any more: over it, or once it has been read."""
+    weight = normal(16, 16) * 0.3
+
+    def over(x: torch.Tensor) -> tuple:
+        a = torch.tanh(x @ weight)
+        b = (a @ weight).exp().sort(-1)[0] * a + 1
+        return b, b @ weight
+
+    def behind(x: torch.Tensor) -> torch.Tensor:
+        a = torch.tanh(x @ weight)
+        b = (a @ weight).exp().sort(-1)[0] @ a.t()
+        return torch.relu(b @ x - 1) @ weight
+
+    def seen(x: torch.Tensor) -> tuple:
+        a = torch.tanh(x @ weight)
+        b = (a @ weight).exp().sort(-1)[0] * a + 1
+        return b, b @ weight, a[1:]
+
+    for fn, expected in ((over, True), (behind, True), (seen, False)):
+        made.clear()
+        check(fn, *((normal(n, 16),) for n in (5, 64, 1, 0, 33)))
+        assert any(s.taken for s in made) == expected, fn.__name__
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_of_halves(dtype: torch.dtype, made: list) -> None:
     if dtype not in runtime.product_dtypes():

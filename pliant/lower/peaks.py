@@ -1,0 +1,92 @@
+"""Cutting runs of native code where that lowers the most memory that a program holds at once.
+
+A segment's results are allocated before it begins, and what it was given is freed when it ends: whatever it makes and reads lives at once.
+With a cut in between, the first half's dead make room for the second half's results. What both know then crosses from one to the other
+instead of lying in the arena. Bytes are typical ones; they decide what is worth a cut, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_CUTS = 8
+SMALL = 1 << 16
+"""Bytes. Programs that hold less are left alone."""
+WORTH = 0.99
+"""Of the peak that there was: what a cut must lower it to."""
+
+
+@dataclass(slots=True)
+class Block:
+    """Some bytes that are held from the item (by position) that makes them, -1 for before, to the last that reads them."""
+
+    bytes: int
+    made: int
+    last: int
+
+    def held(self, low: int, high: int) -> bool:
+        """By the run of items [low, high), and not in its arena?"""
+        return self.made < high and self.last >= low and not low <= self.made <= self.last < high
+
+
+@dataclass(slots=True)
+class Run:
+    """Items [low, high), and whether they are one segment."""
+
+    low: int
+    high: int
+    native: bool
+
+
+def blocks_of(items: Sequence[Any], storage: Callable[[Any], int], size: Mapping[int, int], kept: Container[int]) -> list[Block]:
+    """`size`: bytes by storage, of those that count; `kept`: the storages that the program does not free."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, item in enumerate(items):
+        for t in item.made:
+            first.setdefault(storage(t), i)
+        for t in (*item.reads, *item.made, *item.written):
+            last[storage(t)] = i
+    return [Block(size[s], first.get(s, -1), len(items) if s in kept else end) for s, end in last.items() if s in size]
+
+
+def peak(run: Run, blocks: list[Block]) -> int:
+    """Bytes that are held while the run goes on; of calls one by one, at the worst of them."""
+    if not run.native and run.high - run.low > 1:
+        return max(peak(Run(i, i + 1, False), blocks) for i in range(run.low, run.high))
+    return sum(b.bytes for b in blocks if b.held(run.low, run.high) or not run.native and b.made == b.last == run.low)
+
+
+def best_cut(run: Run, blocks: list[Block]) -> tuple[int, int]:
+    """(the larger peak of both halves, where to cut)."""
+    through = sum(b.bytes for b in blocks if b.made < run.low and b.last >= run.high)
+    near = [b for b in blocks if b.made < run.high and b.last >= run.low and not (b.made < run.low and b.last >= run.high)]
+    found = []
+    for at in range(run.low + 1, run.high):
+        halves = Run(run.low, at, True), Run(at, run.high, True)
+        found.append((through + max(peak(half, near) for half in halves), at))
+    return min(found)
+
+
+def cut_at_peaks(lengths: list[tuple[int, bool]], blocks: list[Block]) -> list[int]:
+    """Where to cut runs of these lengths (and whether each is native) further: positions of items."""
+    runs, low = [], 0
+    for length, native in lengths:
+        runs.append(Run(low, low + length, native))
+        low += length
+    peaks = [peak(r, blocks) for r in runs]
+    cuts: list[int] = []
+    for _ in range(MOST_CUTS):
+        most = max(peaks, default=0)
+        k = peaks.index(most) if peaks else 0
+        if most < SMALL or not runs[k].native or runs[k].high - runs[k].low < 2:
+            break
+        lowered, at = best_cut(runs[k], blocks)
+        if lowered > most * WORTH:
+            break
+        cuts.append(at)
+        runs[k : k + 1] = [Run(runs[k].low, at, True), Run(at, runs[k].high, True)]
+        peaks[k : k + 1] = [peak(r, blocks) for r in runs[k : k + 2]]
+    return cuts

@@ -2,16 +2,18 @@
 
 Each buffer lives from the step that makes it to the last step that reads it. Buffers that never live at once may share a *slot*; a slot
 takes as many bytes as the largest of its buffers, and the arena is the slots one behind the other. Sizes are expressions, so the largest
-is a maximum taken at run time, left out where it is proved who is. The choice who shares rests on the hints: for other sizes the plan is
-as right, only perhaps less tight.
+is a maximum taken at run time, left out where it is proved who is. Behind a buffer in its slot, others may lie that live at the same time,
+as far as it is proved that they all fit. The choice who shares rests on the hints: for other sizes the plan is as right, only perhaps less
+tight.
 
 Results that the caller gets are *given*: their memory exists from the start, so until they are written it serves whatever surely fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pliant.lower.nest import Facts, Size
 from pliant.symbolic import ops
@@ -32,22 +34,35 @@ class Interval:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A part of the arena: the bytes of those who share it (the largest counts), and when they live."""
+    """A part of the arena: the bytes of those who share it (the largest counts), when they live, and how far from its beginning."""
 
     sizes: list[Size]
     hint: int
-    busy: list[Interval] = field(default_factory=list)
+    busy: list[tuple[Interval, Size]] = field(default_factory=list)
+
+    def beside(self, i: Interval) -> list[tuple[Interval, Size]]:
+        """Those who live while `i` does."""
+        return [(b, at) for b, at in self.busy if b.first <= i.last and i.first <= b.last]
 
     def free(self, i: Interval) -> bool:
-        return all(i.last < b.first or b.last < i.first for b in self.busy)
+        return not self.beside(i)
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """Slots of the arena in order, and the slot of each buffer; -1 is the memory of the first given buffer, -2 of the second, and so on."""
+    """Slots of the arena in order, and the slot of each buffer; -1 is the memory of the first given buffer, -2 of the second, and so on.
+
+    `within`: how many bytes from the beginning of that memory.
+    """
 
     slots: list[Slot]
     place: list[int]
+    within: list[Size]
+
+    @property
+    def hint(self) -> int:
+        """A typical size of the arena."""
+        return sum(slot.hint for slot in self.slots)
 
     def bytes(self, env: Mapping[str, int]) -> int:
         """The size of the arena where the symbols have these values."""
@@ -71,30 +86,74 @@ def hinted(size: Size) -> int:
     return UNKNOWN if hint is None else int(hint)
 
 
+ORDERS: tuple[Callable[[Interval], Any], ...] = (
+    lambda i: -i.last,  # taken in order of their ends they need no more slots than live at once, and results come last
+    lambda i: i.first,
+    lambda i: (i.first - i.last, i.first),  # those that live long first
+)
+"""In which buffers of the same size find their places: the plan that takes least wins."""
+
+
 def plan(intervals: list[Interval], facts: Facts, given: Sequence[Interval] = ()) -> Plan:
-    """Places for all buffers: large ones first, each in the free slot that it fits best. `given` buffers have their place."""
+    """Places for all buffers, large ones first. `given` buffers have their place."""
+    best: Plan | None = None
+    for order in ORDERS:
+        turns = sorted(range(len(intervals)), key=lambda k: (-hinted(intervals[k].size), order(intervals[k])))
+        found = plan_in_order(turns, intervals, facts, given)
+        if best is None or found.hint < best.hint:
+            best = found
+        if len(found.slots) < 2:
+            break
+    assert best is not None
+    return best
+
+
+def plan_in_order(order: list[int], intervals: list[Interval], facts: Facts, given: Sequence[Interval]) -> Plan:
+    """Each buffer in the free slot that it fits best."""
     slots: list[Slot] = []
-    results = [Slot([g.size], hinted(g.size), [g]) for g in given]
+    results = [Slot([g.size], hinted(g.size), [(g, 0)]) for g in given]
     place = [0] * len(intervals)
-    # Among equals the last ones first: taken in order of their ends they need no more slots than live at once, and results come last.
-    for k in sorted(range(len(intervals)), key=lambda k: (-hinted(intervals[k].size), -intervals[k].last)):
+    within: list[Size] = [0] * len(intervals)
+    for k in order:
         i, size = intervals[k], hinted(intervals[k].size)
         lent = next((g for g, slot in enumerate(results) if slot.free(i) and surely_reaches(facts, slot.sizes[0], i.size)), -1)
         if lent >= 0:
-            results[lent].busy.append(i)
+            results[lent].busy.append((i, 0))
             place[k] = -1 - lent
             continue
         fits = [s for s, slot in enumerate(slots) if slot.free(i)]
         best = min(fits, key=lambda s: (not same(facts, slots[s], i.size), max(size - slots[s].hint, 0), slots[s].hint), default=-1)
         if best < 0:
+            gap = next(((s, at) for s, slot in enumerate(slots) if (at := gap_in(facts, slot, i)) is not None), None)
+            if gap is not None:
+                place[k], within[k] = gap
+                slots[gap[0]].busy.append((i, gap[1]))
+                continue
             best = len(slots)
             slots.append(Slot([], 0))
         slot = slots[best]
         slot.hint = max(slot.hint, size)
-        slot.busy.append(i)
+        slot.busy.append((i, 0))
         widen(facts, slot, i.size)
         place[k] = best
-    return Plan(slots, place)
+    return Plan(slots, place, within)
+
+
+def gap_in(facts: Facts, slot: Slot, i: Interval) -> Size | None:
+    """Where in the slot, at its beginning or behind one of those who live at that time, there surely is room for `i`."""
+    beside = slot.beside(i)
+    for at in (0, *(facts.sum(start, b.size) for b, start in beside)):
+        end = facts.sum(at, i.size)
+        if hinted(end) > slot.hint or hinted(at) % ALIGNMENT or not surely_aligned(facts, at):
+            continue
+        apart = all(surely_reaches(facts, start, end) or surely_reaches(facts, at, facts.sum(start, b.size)) for b, start in beside)
+        if apart and any(surely_reaches(facts, s, end) for s in slot.sizes):
+            return at
+    return None
+
+
+def surely_aligned(facts: Facts, at: Size) -> bool:
+    return at % ALIGNMENT == 0 if type(at) is int else facts.surely_equal(ops.mod(at, ALIGNMENT), 0)
 
 
 def same(facts: Facts, slot: Slot, size: Size) -> bool:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_CUTS = 8
+SHORTEST = 2
+"""Items of a run that may be cut."""
 SMALL = 1 << 16
 """Bytes. Programs that hold less are left alone."""
-WORTH = 0.99
-"""Of the peak that there was: what a cut must lower it to."""
+WORTH = 0.0025
+"""Of the most that the program holds: by how much a cut must lower what its run does. (A call of a segment takes a microsecond.)"""
 
 
 @dataclass(slots=True)
@@ -71,22 +72,25 @@ def best_cut(run: Run, blocks: list[Block]) -> tuple[int, int]:
 
 
 def cut_at_peaks(lengths: list[tuple[int, bool]], blocks: list[Block]) -> list[int]:
-    """Where to cut runs of these lengths (and whether each is native) further: positions of items."""
+    """Where to cut runs of these lengths (and whether each is native) further: positions of items.
+
+    Not only the run that holds most: at other sizes it is another one.
+    """
     runs, low = [], 0
     for length, native in lengths:
         runs.append(Run(low, low + length, native))
         low += length
-    peaks = [peak(r, blocks) for r in runs]
+    most = max((peak(r, blocks) for r in runs), default=0)
+    if most < SMALL:
+        return []
     cuts: list[int] = []
-    for _ in range(MOST_CUTS):
-        most = max(peaks, default=0)
-        k = peaks.index(most) if peaks else 0
-        if most < SMALL or not runs[k].native or runs[k].high - runs[k].low < 2:
-            break
-        lowered, at = best_cut(runs[k], blocks)
-        if lowered > most * WORTH:
-            break
-        cuts.append(at)
-        runs[k : k + 1] = [Run(runs[k].low, at, True), Run(at, runs[k].high, True)]
-        peaks[k : k + 1] = [peak(r, blocks) for r in runs[k : k + 2]]
-    return cuts
+    todo = [r for r in runs if r.native]
+    while todo:
+        run = todo.pop()
+        if run.high - run.low < SHORTEST:
+            continue
+        lowered, at = best_cut(run, blocks)
+        if peak(run, blocks) - lowered >= most * WORTH:
+            cuts.append(at)
+            todo += [Run(run.low, at, True), Run(at, run.high, True)]
+    return sorted(cuts)

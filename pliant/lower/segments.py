@@ -225,6 +225,7 @@ class Segment:
     def expressions(self) -> list[Expr]:
         """Every size that is no constant."""
         sizes = [s for step in self.steps for s in step.sizes] + [s for slot in self.plan.slots for s in slot.sizes]
+        sizes += self.plan.within
         return list(dict.fromkeys(s for s in [*sizes, *(i.size for i in self.intervals)] if type(s) is Expr))
 
 

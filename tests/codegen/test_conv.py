@@ -133,9 +133,9 @@ def native_convolutions(monkeypatch) -> list[int]:
     seen: list[int] = []
     make = backend.make_segment
 
-    def watch(name, items, outside, facts):
+    def watch(name, items, *others):
         seen.append(sum(type(s).__name__ == "Convolution" for item in items for s in item.steps))
-        return make(name, items, outside, facts)
+        return make(name, items, *others)
 
     monkeypatch.setattr(backend, "make_segment", watch)
     return seen

@@ -100,6 +100,7 @@ def of_segment(s: Segment, poison: bool) -> tuple[Hashable, tuple[Hashable, ...]
 
     steps = tuple(map(step, s.steps))
     plan = (tuple([tuple(map(size, slot.sizes)) for slot in s.plan.slots]), tuple(s.plan.place), tuple([place[t.vid] for t in s.given]))
+    plan = (*plan, tuple(map(size, s.plan.within)))
     shared = tuple([(place[a], place[b]) for a, b in s.shared.items()])
     lives = tuple([(size(i.size), i.last) for i in s.intervals]) if poison else ()
     return (len(s.outer), len(s.inner), len(s.leaves), rows, steps, plan, shared, poison, lives), tuple(called)

@@ -162,8 +162,9 @@ class Printer:
         self.lines.append("step0:")
         base = self.op("ptrtoint ptr %arena to i64")
         places = [self.op(f"add i64 {base}, {offset}") for offset in offsets]
-        for t, k in zip(s.inner, s.plan.place, strict=True):
-            self.addresses[t.vid] = places[k] if k >= 0 else self.addresses[s.given[-1 - k].vid]
+        for t, k, at in zip(s.inner, s.plan.place, s.plan.within, strict=True):
+            place = places[k] if k >= 0 else self.addresses[s.given[-1 - k].vid]
+            self.addresses[t.vid] = place if type(at) is int and at == 0 else self.op(f"add i64 {place}, {self.size(at)}")
         if poison:
             self.call(POISON, "void", "ptr %arena, i64 %total")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
 from pliant.codegen.cpu.pipeline import Pipeline
-from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, ZERO, Sweeper
+from pliant.codegen.cpu.sweep import BLOCK, MID, OUTER, STRIP, ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
@@ -41,6 +41,7 @@ class Body(Values):
         self.chain: list[Value] = []  # what its scans have so far
         self.middles: dict[tuple[Value, Value], Value] = {}  # of spans that all points of a run share: where their whole steps end
         self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
+        self.first_ends: tuple[Value, Value] | None = None  # where the first block of a row ends, and its last whole step
 
     # -- arguments and memory --
 
@@ -237,6 +238,10 @@ class Body(Values):
         s, b = self.s, self.b
         self.middles.clear()
         if s.vector is None or s.reduces_vector:
+            if s.reduces_vector:
+                step_ = s.lanes * s.unroll
+                stop = b.intrinsic("smin", self.size(self.kernel.dims[s.inner[-1]]), const(BLOCK * step_, "i64"))
+                self.first_ends = stop, self.whole(ZERO, stop, step_)
             return ZERO, ZERO
         size = const(TILE_BLOCK, "i64") if self.blocked else Value("%block", "i64")
         start = b.binary("mul", block, size)

@@ -21,9 +21,11 @@ ALWAYS = frozenset(
         "_softmax", "_log_softmax", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data",
         "_log_softmax_backward_data", "gelu", "gelu_backward", "silu", "silu_backward", "tanh", "erf", "mish", "logsumexp",
         "_native_batch_norm_legit_no_training", "native_batch_norm", "native_group_norm", "native_group_norm_backward", "mse_loss", "mean",
-        "constant_pad_nd", "cumsum", "cumprod", "max_pool2d_with_indices", "avg_pool2d",
+        "constant_pad_nd", "cumsum", "cumprod", "max_pool2d_with_indices", "avg_pool2d", "argmax", "argmin", "aminmax",
     )
-) | {aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction, aten.mean.dim}  # fmt: skip
+) | {
+    aten.var.correction, aten.std.correction, aten.var_mean.correction, aten.std_mean.correction, aten.mean.dim, aten.max.dim, aten.min.dim,
+}  # fmt: skip
 """At every size."""
 
 FLOATS = frozenset(

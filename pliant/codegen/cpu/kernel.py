@@ -368,11 +368,9 @@ class Body(Values):
             return [self.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
         middle = self.middles.get((start, stop)) or self.whole(start, stop, lanes * unroll)
         if meet is not None and unroll > 1:
-            wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
+            one = self.met(start, middle, wide[0], lambda i, c: run(i, c, unroll, lanes), lambda out: meet(unflat(out, unroll)))
         else:
-            wide = wide * unroll
-        out = self.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
-        one = meet(unflat(out, unroll)) if meet is not None else out
+            one = self.loop(start, middle, lanes * unroll, flat(wide * unroll), lambda i, c: run(i, c, unroll, lanes), "vec")
         if unroll > FEW and not sets:
             few = self.whole(middle, stop, lanes * FEW)
             b.loop(middle, few, lanes * FEW, [], lambda i, c: run(i, c, FEW, lanes), "few")
@@ -401,6 +399,21 @@ class Body(Values):
         out = self.b.once(start, stop, every, iteration) if once else self.b.loop(start, stop, step, every, iteration, hint)
         self.chain = out[count:]
         return out[:count]
+
+    def met(
+        self, start: Value, stop: Value, one: list[Value], body: Callable[[Value, list[Value]], list[Value]],
+        meet: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:  # fmt: skip
+        """A loop of whole unrolled vectors whose copies have accumulators of their own, which then meet; nothing of it in short rows."""
+        s, chain = self.s, self.chain
+
+        def whole() -> list[Value]:
+            wide = [*one, *(v for _ in range(s.unroll - 1) for v in self.fresh_set())]
+            return [*meet(self.loop(start, stop, s.lanes * s.unroll, wide, body, "vec")), *self.chain]
+
+        out = self.b.when(self.b.compare("slt", start, stop), whole, [*one, *chain])
+        self.chain = out[len(one) :]
+        return out[: len(one)]
 
     def mask(self, f: Frame, left: Value, u: int, count: int) -> None:
         """Which lanes are active of copy `u` of `count`, of whose points there are `left` (i32)."""

@@ -1,7 +1,7 @@
 """Accumulators of the reductions that one sweep computes together.
 
-A set of accumulators is a flat list of values: one for each reduction, two (value, position) for argmax and argmin. The value is the maximum
-or minimum itself, so that both together take no more.
+A set of accumulators is a flat list of values: one for each reduction, two (value, position) for argmax and argmin. The value is the
+maximum or minimum itself, so that both together take no more.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ SCATTERS: dict[str, Callable] = {
     "copied rows": lambda x, s, i, e, c, b: x.index_copy(0, torch.arange(2), s[:2]) * 2,
     "put": lambda x, s, i, e, c, b: x.index_put((i,), s) + 1,
     "put and added": lambda x, s, i, e, c, b: x.index_put((i,), s * 2, accumulate=True) + 1,
+    "put as decompositions write it": lambda x, s, i, e, c, b: torch.ops.aten._unsafe_index_put(x, [i], s.neg(), True) * 2,
     "put from the end": lambda x, s, i, e, c, b: x.index_put((torch.arange(x.shape[0]), b), s[0, 0], accumulate=True),
     "put at pairs": lambda x, s, i, e, c, b: x.index_put((torch.arange(x.shape[0])[:, None], c), s[: x.shape[0], :2], accumulate=True),
     "where a mask is true": lambda x, s, i, e, c, b: x.clone().index_put_((x > 0,), torch.tensor(3.0)) + 1,

@@ -11,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 
 NATIVE = os.path.join("pliant", "native")
 WARNINGS = ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
+CATCHES = ("empty.cpp",)  # files that call C++ functions of libtorch, which may throw
 FLAGS = {".c": ["-std=gnu11"], ".cpp": ["-std=c++20", "-fno-exceptions", "-fno-rtti"]}
 
 
@@ -21,7 +22,8 @@ class BuildExt(build_ext):
         compile_one = self.compiler._compile
 
         def with_flags(obj, src, suffix, cc_args, extra, pp_opts):
-            compile_one(obj, src, suffix, cc_args, [*extra, *FLAGS[suffix]], pp_opts)
+            catches = ["-fexceptions"] if os.path.basename(src) in CATCHES else []
+            compile_one(obj, src, suffix, cc_args, [*extra, *FLAGS[suffix], *catches], pp_opts)
 
         compiler_compile = self.compiler.compile
 

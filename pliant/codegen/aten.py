@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 
+from pliant import native
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
 from pliant.errors import InternalError
@@ -419,8 +420,8 @@ class Writer:
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
             target = torch.ops.aten.view.default  # the same memory; only autograd's bookkeeping of views tells them apart
         reads: set[str] = set()
-        call = fastops.lookup(target, args, kwargs)
-        expression = self.call(call, target, args, kwargs, reads) or self.call(fastops.plain(target), target, args, kwargs, reads)
+        expression = self.memory(target, args, kwargs) or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
+        expression = expression or self.call(fastops.plain(target), target, args, kwargs, reads)
         before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
         if is_held(target):
@@ -428,6 +429,16 @@ class Writer:
         elif self.watched:
             lines += self.laid(op, makes)
         return Step([*before, *lines, *self.due_checks()], reads, makes)
+
+    def memory(self, target: Any, args: tuple, kwargs: dict) -> str:
+        """New memory on the CPU, asked for without `torch.empty`; "" where that does more (fill it) or is asked for more."""
+        if target is not EMPTY or kwargs.keys() != {"dtype", "device"} or kwargs["device"].type != "cpu" or not native.FAST_EMPTY:
+            return ""
+        if torch.are_deterministic_algorithms_enabled() or kwargs["dtype"] not in native.DTYPES:
+            return ""
+        name = f"_empty_{str(kwargs['dtype']).removeprefix('torch.')}"
+        self.globals[name] = native.empty_of(kwargs["dtype"])
+        return f"{name}({', '.join(self.text(n, set()) for n in args[0])})"
 
     def launch(self, op: Any) -> Step:
         """The call of a kernel, which writes to operands and returns nothing."""
@@ -522,6 +533,7 @@ class Writer:
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Expr)
 RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 AS_STRIDED = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_.default}
+EMPTY = torch.ops.aten.empty.memory_format
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 

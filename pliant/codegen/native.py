@@ -37,6 +37,7 @@ from pliant.lower.repeats import without_repeated_results
 from pliant.lower.segments import Item, Segment, arrange, item_of_steps, make_segment, runs
 
 aten = torch.ops.aten
+ALLOCATIONS = frozenset((aten.empty.memory_format, aten.empty_strided.default, TAKE))
 _serial = count()
 _compiled: dict[Hashable, native.Launcher] = {}
 _addresses: dict[Hashable, int] = {}
@@ -55,9 +56,18 @@ def compile_native(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
 def lower(ops: list[Any], kept: list[Any], scope: Any) -> list[Any]:
     """The operations of a program with groups of them replaced by kernels, in an order that keeps all dependencies."""
     ops = accumulated(recompose(ops, kept, scope), kept, scope)
-    if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
+    if any([liveness.restrides(op) for op in ops]):
         return ops
-    return Program(Fuser(without_repeated_results(ops, kept), kept, scope)).emit()
+    idle = [op for op in ops if op.target._schema.name in liveness.METADATA_WRITERS]  # only who gets their tensors sees what they do
+    ops = [op for op in ops if op not in idle] if idle else ops
+    return restrided(Program(Fuser(without_repeated_results(ops, kept), kept, scope)).emit(), idle, kept)
+
+
+def restrided(ops: list[Any], idle: list[Any], kept: list[Any]) -> list[Any]:
+    """`ops`, after which results have the strides that `idle` operations gave them: those that ATen calls made do not."""
+    allocated = {op.outs[0].vid for op in ops if op.target in ALLOCATIONS}
+    seen = {t.vid for t in liveness.tensors(kept)}
+    return ops + [op for op in idle if op.outs[0].vid in seen - allocated]
 
 
 class Program:

@@ -27,6 +27,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
 from pliant.lower.recompose import recompose
+from pliant.lower.restriding import as_views
 
 aten = torch.ops.aten
 _serial = count()
@@ -44,6 +45,7 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     `backward` would raise (a saved tensor was modified in place).
     """
     flat = list(liveness.leaves(outputs))
+    trace.ops[:] = as_views(trace, trace.ops, flat)
     plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
     if plan is not None and plan.differentiable:
         return Region(plan, lower).build()

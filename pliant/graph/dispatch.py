@@ -95,6 +95,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
                 trace.masks.pop(written.storage_id, None)
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(trace.torch_ops) - 1)
     op.grad = torch.is_grad_enabled()
+    if trace.before is not None:
+        op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
 
@@ -248,7 +250,8 @@ def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
 
 def set_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offset: Any) -> None:
     """Change the sizes of `x` in place, here and in C++; the trace's journal can undo it."""
-    trace.journal.append((x, x.sizes, x.strides, x.offset))
+    trace.before = (x.sizes, x.strides, x.offset)
+    trace.journal.append((x, *trace.before))
     apply_metadata(trace, x, sizes, strides, offset)
 
 

@@ -84,6 +84,7 @@ class Trace:
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.journal: list[tuple] = []
+        self.before: tuple | None = None  # metadata that the operator which is being recorded has changed in place
         self.strides_memo: dict[tuple, tuple] = {}
         self.templates: dict[Any, TracedTensor] = {}  # (`traced.make`)
         self.next_vid = 0

@@ -18,7 +18,7 @@ from pliant.guards import source as S
 from pliant.interpret import datafield, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, TextNeeded
+from pliant.interpret.texts import LateText, needed
 from pliant.interpret.world import WRITTEN, Opaque
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -143,7 +143,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     if t is super:
         return super_getattr(obj, name)
     if t is LateText:
-        raise TextNeeded
+        needed(obj)
     if t is Opaque:
         raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
     if issubclass(t, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):

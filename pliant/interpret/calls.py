@@ -22,7 +22,7 @@ from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, TextNeeded
+from pliant.interpret.texts import LateText, needed
 from pliant.interpret.world import CONTAINERS, NAMESPACES, WRITTEN, Opaque
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -120,7 +120,7 @@ def check_native(fn: Any, a: Any) -> None:
         raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
     elif type(a) is LateText:
         if getattr(fn, "__name__", "") not in KEEPS:
-            raise TextNeeded
+            needed(a)
     elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
         raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
 
@@ -161,7 +161,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
         elif t is Opaque:
             raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
         elif t is LateText:
-            raise TextNeeded
+            needed(a)
         elif isinstance(a, torch.Tensor) and t is not vm.traced_type:
             raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
     for a in kwargs.values():
@@ -170,7 +170,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
         elif type(a) is Opaque:
             raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
         elif type(a) is LateText:
-            raise TextNeeded
+            needed(a)
         elif type(a) is torch.Generator:  # its state is outside, and no graph input
             raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
         elif isinstance(a, torch.Tensor) and type(a) is not vm.traced_type:

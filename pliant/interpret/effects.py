@@ -144,7 +144,20 @@ def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
         out.extend(Effect("dict_set", o, (i, c[i])) for i in range(n) if not same[i])
     else:
         world.all(c)
-        out.append(Effect(f"{kind}_replace", o, (list(c),)))
+        out.append(Effect("deque_replace", o, (list(c),)) if kind == "deque" else spliced(h))
+
+
+def spliced(h: Shadow) -> Effect:
+    """What became of a list whose items have moved: those before and behind the change stay the objects that they are."""
+    before = [h.located.get(i, v) for i, v in enumerate(list.__iter__(h.orig))]
+    now = list(list.__iter__(h.copy))
+    n, m = len(before), len(now)
+    start = end = 0
+    while start < min(n, m) and now[start] is before[start]:
+        start += 1
+    while end < min(n, m) - start and now[m - 1 - end] is before[n - 1 - end]:
+        end += 1
+    return Effect("list_splice", h.orig, (start, n - end, now[start : m - end]))
 
 
 def set_difference(world: World, h: Shadow, out: list[Effect]) -> None:

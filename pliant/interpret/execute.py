@@ -11,10 +11,10 @@ from pliant.interpret import tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
-from pliant.interpret.texts import TextNeeded
+from pliant.interpret.texts import TextNeeded, writable
 from pliant.symbolic import DataDependent
 
-OPAQUE_REFUSED = re.compile(r"\bOpaque\b")
+OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")
 
 
 def run(f: Frame) -> Any:
@@ -66,7 +66,7 @@ def run(f: Frame) -> Any:
                     raise e2 from None
                 if vm.internal_error(e):
                     raise
-                if type(e) is TypeError and "LateText" in str(e):  # C code met the stand-in itself
+                if type(e) is TypeError and "LateText" in str(e) and vm.late_texts is not None:  # C code met the stand-in itself
                     raise TextNeeded from None
                 if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
                     f.count = n
@@ -105,9 +105,18 @@ def watched(f: Frame) -> None:
             b.action = ("loop", f.decoded.offsets[i])
             f.pc += 1
             raise b
-        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]):
+        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not format_late(f, i):
             f.pc += 1
             raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
+
+
+def format_late(f: Frame, i: int) -> bool:
+    """Whether instruction `i` formats what emitted code can format: no reason to break."""
+    if f.decoded.names[i] != "FORMAT_VALUE":
+        return False
+    flags = f.decoded.ins[i][1]
+    spec = f.stack[-1] if flags & 4 else ""
+    return type(spec) is str and writable(f.stack[-2] if flags & 4 else f.stack[-1], flags & 3, spec)
 
 
 def unwind(f: Frame, e: BaseException) -> bool:

@@ -37,7 +37,7 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, TextNeeded, needed
+from pliant.interpret.texts import LateText, hold_to_type, needed, writable
 from pliant.interpret.world import Opaque, opaque_use
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -545,7 +545,10 @@ def printable(v: Any) -> Any:
     if t in SYM_TYPES or t in (str, int, float, bool, type(None), bytes):
         return v
     if t is LateText:
-        raise TextNeeded
+        return v if v.pieces is not None else needed(v)
+    if t is Opaque and writable(v, 0, ""):
+        hold_to_type(v)
+        return v
     if t is vm.traced_type or holds_tensor(v):
         raise Break("PL0005", "printing a tensor", clean=True)
     return native(str, (v,), {})

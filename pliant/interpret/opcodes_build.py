@@ -14,7 +14,7 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.slots import SYM_TYPES, delitem, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, made_late
+from pliant.interpret.texts import formatted, joined
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -225,8 +225,11 @@ def build_const_key_map(f: Any, n: int) -> None:
 
 @op("BUILD_STRING")
 def build_string(f: Any, n: int) -> None:
-    parts = take(f.stack, n)
-    f.stack.append(LateText() if made_late(*parts) else "".join(parts))
+    s = f.stack
+    parts = s[len(s) - n :]
+    text = joined(parts)
+    del s[len(s) - n :]
+    s.append("".join(parts) if text is None else text)
 
 
 @op("BUILD_SLICE")
@@ -240,15 +243,16 @@ def format_value(f: Any, flags: int) -> None:
     s = f.stack
     spec = s[-1] if flags & 4 else ""
     v = s[-2] if flags & 4 else s[-1]
-    if made_late(v, spec):
+    conversion = flags & 3
+    text = formatted(v, conversion, spec, f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]))
+    if text is not None:
         del s[-1 - bool(flags & 4) :]
-        s.append(LateText())
+        s.append(text)
         return
     if type(v) in SYM_TYPES:
         v = vm.specialize(v)
     if type(v) is vm.traced_type:
         raise Break("PL0005", "formatting a tensor into a string", clean=True)
-    conversion = flags & 3
     if conversion:
         v = native((str, repr, ascii)[conversion - 1], (v,), {})
     r = format(v, spec) if type(v) in (str, int, float, bool) else native(format, (v, spec), {})

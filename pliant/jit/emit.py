@@ -26,7 +26,7 @@ from typing import Any
 
 from pliant import native
 from pliant.codegen.failures import failed
-from pliant.interpret.capture import NULL, UNSET, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
@@ -34,6 +34,7 @@ from pliant.jit.assemble import line_at
 from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting
+from pliant.jit.glide import HEADER, RETURN, glide
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -90,6 +91,7 @@ class Emitter:
         self.builder = Builder(rows, capture.world, capture.trace.scope, self.params, start is not None, self.generator)
         self.tail: list[str] = []  # effects and exit, behind the values
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
+        self.carried: set[int] = set()  # ids of what goes on with a frame
         self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
         self.name = f"__compiled_fn_{next(_serial)}"
 
@@ -106,7 +108,7 @@ class Emitter:
         if isinstance(exit_, Return):
             self.tail.append(f"return {b.ref(exit_.value)}")
         elif isinstance(exit_, LoopBack):
-            self.loop_back(exit_.frame)
+            self.tail.append(f"return {self.loop_back(exit_.frame)}")
         else:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
@@ -209,7 +211,7 @@ class Emitter:
         frames = exit_.frames if isinstance(exit_, Break) else ()
         held: list[set[str]] = [set()]
         for frame in frames:
-            names = {self.builder.ref(v) for v in frame.fast if v is not UNSET}
+            names = {self.builder.ref(v) for v in frame.fast if id(v) in self.carried}
             held.append(held[-1] | {name.partition("[")[0] for name in names})
         if not frames:
             return [("", set(self.params))]
@@ -235,15 +237,28 @@ class Emitter:
         entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
         name = self.builder.constant(entry, p.resume.code.co_name.strip("_"))
         self.going_on[name] = max(depth, self.going_on.get(name, 0))
-        return name, self.builder.tuple(p.items)
+        return name, self.state(p.items)
 
-    def loop_back(self, frame: FrameState) -> None:
+    def state(self, items: list) -> str:
+        self.carried.update(map(id, items))
+        return self.builder.tuple(items)
+
+    def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
+        """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""
+        own = self.own_loops(depth)
+        if offset in own:
+            return True if offset == own[-1] else None
+        history = self.capture.world.history
+        return history is not None and history.is_loop(frame.code, offset)
+
+    def loop_back(self, frame: FrameState) -> str:
+        """What the body of a region loop returns at its header."""
         b = self.builder
         context = self.context
         loop, items = loops.loop_of(
             frame, self.own_loops(0), context.cache, context.miss, instruction_index(frame.code), context.below
         )
-        self.tail.append(f"return {b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {b.tuple(items)})")
+        return f"{b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
 
     def break_(self, exit_: Break) -> None:
         BreakWriter(self, exit_).write()
@@ -288,7 +303,7 @@ class BreakWriter:
         depth = len(self.frames) - 1
         innermost, action = self.frames[depth], self.exit.action
         if action[0] == "loop":  # the driver runs the rest of this frame, so only the frames outside of it are resumed here
-            call = self.loop(innermost, depth)
+            call = self.loop(innermost, depth, action[1])
             if depth == 0:
                 self.out.append(f"return {call}")
                 return
@@ -329,11 +344,22 @@ class BreakWriter:
     def normal(self, frame: FrameState, depth: int, choices: Choices) -> list[str]:
         calls = []
         for condition, offset, stack in choices:
-            fn, state = self.emitter.plan(frame, depth, offset, stack)
-            calls.append((condition, f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}"))
+            calls.append((condition, f"{self.leaving(depth)} {self.going_on(frame, depth, offset, stack)}"))
         if len(calls) == 1:
             return [calls[0][1]]
         return [f"if {calls[0][0]}:", PAD + calls[0][1], "else:", PAD + calls[1][1]]
+
+    def going_on(self, frame: FrameState, depth: int, offset: int | None, stack: list) -> str:
+        """What the rest of `frame` returns, as an expression."""
+        emitter = self.emitter
+        start = frame.offset if offset is None else offset
+        place = glide(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
+        if place.kind == RETURN:
+            return self.b.ref(place.value)
+        if place.kind == HEADER:
+            own = emitter.own_loops(depth)
+            return emitter.loop_back(place.frame) if place.frame.offset in own else self.loop(place.frame, depth, place.frame.offset)
+        return self.call(depth - 1, *emitter.plan(place.frame, depth))
 
     def handler(self, frame: FrameState, depth: int) -> str:
         assert frame.handler is not None
@@ -371,13 +397,12 @@ class BreakWriter:
         code, _ = resume.origin_of(frame.code)
         return self.b.constant(support.hop(code, line_of(frame) or code.co_firstlineno), f"frame_{code.co_name}")
 
-    def loop(self, frame: FrameState, depth: int) -> str:
-        header = self.exit.action[1]
+    def loop(self, frame: FrameState, depth: int, header: int) -> str:
         within = (*self.emitter.own_loops(depth), header)
         context = self.emitter.context
         frame = at_offset(frame, header)
         loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
-        state = self.b.tuple(items)
+        state = self.emitter.state(items)
         name = self.b.constant(loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")
@@ -509,7 +534,7 @@ EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
     "dict_replace": effect_call(
         lambda e, x: f"{e.builder.constant(support.dict_replace)}({e.target(x.target)}, {e.builder.tuple([tuple(p) for p in x.args[0]])})"
     ),
-    "list_replace": helper(support.list_replace),
+    "list_splice": helper(support.list_splice),
     "list_extend": helper(list.extend),
     "set_replace": helper(support.set_replace),
     "deque_replace": helper(support.deque_replace),

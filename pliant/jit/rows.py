@@ -24,6 +24,7 @@ from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opcodes import Lazy
+from pliant.interpret.texts import CONVERSIONS, LateText
 from pliant.interpret.world import NAMESPACES, Opaque
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
@@ -379,6 +380,28 @@ ROWS: dict[type, Row] = {
         CONSTANT,
     ),
 }  # fmt: skip
+
+
+def text_literal(b: Builder, text: LateText) -> str:
+    """`'step %s of %r' % (…)`: CPython compiles this as it does an f-string."""
+    if text.pieces is None:
+        raise CannotReconstruct("text made of a tensor")
+    words, values = [], []
+    for piece in text.pieces:
+        if type(piece) is str:
+            words.append(piece.replace("%", "%%"))
+            continue
+        value = b.ref(piece.value)
+        if piece.spec:
+            if piece.conversion:
+                value = f"{b.constant(CONVERSIONS[piece.conversion])}({value})"
+            value = f"{b.constant(format)}({value}, {piece.spec!r})"
+        words.append("%s" if piece.spec else ("%s", "%s", "%r", "%a")[piece.conversion])
+        values.append(value)
+    return f"{''.join(words)!r} % ({', '.join(values)},)"
+
+
+ROWS[LateText] = Row(text_literal)
 
 
 def view_literal(method: str) -> Row:

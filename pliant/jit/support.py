@@ -147,8 +147,8 @@ def dict_replace(d: dict, pairs: tuple) -> None:
     (fill_ordered if isinstance(d, collections.OrderedDict) else fill_items)(d, pairs)
 
 
-def list_replace(xs: list, items: list) -> None:
-    xs[:] = items
+def list_splice(xs: list, start: int, stop: int, items: list) -> None:
+    list.__setitem__(xs, slice(start, stop), items)
 
 
 def set_replace(s: set, items: list) -> None:

@@ -1,7 +1,7 @@
 """Convolutions that segments compute themselves (native/conv.cpp): which operations are one, over which memory.
 
-f32, row-major, one to three spatial dims, any strides, padding, dilation and groups. A channel of its own for every feature is left to
-PyTorch, whose kernel for that is the better one.
+f32, row-major, one to three spatial dims, any strides, padding, dilation and groups. Where every feature has a channel of its own, square
+kernels of usual sizes; PyTorch's own kernels are better for others.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pliant.lower.nest import Size
 
 CONVOLUTION = torch.ops.aten.convolution.default
 DIMS = 3
+SQUARES = frozenset((k, k) for k in (3, 5, 7))
+"""Kernels that are known to native/depthwise.cpp."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,14 +49,19 @@ def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
     dims = len(x.sizes) - 2
     if transposed is not False or not 1 <= dims <= DIMS or not all(map(p.plain, (*tensors, out))):
         return None
+    stride, dilation = list(stride), list(dilation)
     given = [*stride, *padding, *dilation, groups]
     if not all(type(v) is int for v in given) or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
         return None
     channels, features = facts.size(w.sizes[1]), facts.size(w.sizes[0])
     if groups > 1:
-        if type(channels) is not int or type(features) is not int or channels == 1:
+        if type(channels) is not int or type(features) is not int:
             return None
         features //= groups
+        if channels == 1 and (features, stride, dilation) != (1, 2 * stride[:1], [1, 1]):
+            return None
+        if channels == 1 and (tuple(w.sizes[2:]) not in SQUARES or stride[0] > 2):
+            return None
     strides = [*map(facts.size, x.strides)]
     last = is_one(strides[-1]) or is_one(facts.size(x.sizes[-1]))
     if not last or not w.dense or not out.dense or p.root(out) is not out:

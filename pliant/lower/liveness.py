@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from pliant.graph.dispatch import same
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr, postorder
 
@@ -26,14 +27,29 @@ DATA_CHECKED = frozenset(
 )  # fmt: skip
 """Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
 
-METADATA_WRITERS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "swapaxes_", "swapdims_",
-        "rename_", "detach_", "sparse_resize_",
-    )
-)  # fmt: skip
+RESTRIDERS = frozenset(f"aten::{name}" for name in "t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_".split())
+"""In-place operators that give a tensor object other sizes and strides over the same memory."""
+METADATA_WRITERS = RESTRIDERS | frozenset(f"aten::{name}" for name in "resize_ resize_as_ set_ rename_ detach_ sparse_resize_".split())
 """In-place operators that change the tensor object (sizes, strides, storage), not only its data."""
+
+
+def restrides(op: Any) -> bool:
+    """Do the operations before and after this one see different layouts of one tensor object?
+
+    Not if only strides of dims of size 1 changed: these say nothing.
+    """
+    name = op.target._schema.name
+    if name not in METADATA_WRITERS:
+        return False
+    if name not in RESTRIDERS:
+        return True
+    if op.before is None:
+        return False
+    sizes, strides, offset = op.before
+    x = op.outs[0]
+    if len(sizes) != len(x.sizes) or not all(map(same, (*sizes, offset), (*x.sizes, x.offset))):
+        return True
+    return not all([same(a, b) or type(n) is int and n == 1 for n, a, b in zip(sizes, strides, x.strides, strict=True)])
 
 
 def leaves(value: Any) -> list[Any]:

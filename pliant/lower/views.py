@@ -125,7 +125,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     earlier operations (the forward part) found.
     """
     same = Same() if same is None else same
-    if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
+    if any([liveness.restrides(op) for op in ops]):
         return [substitute(op, same.tensors) for op in ops]
     outputs = list(liveness.tensors(list(outputs)))
     seen = {t.vid for t in outputs}

@@ -5,6 +5,7 @@
 // element q + offset(tap) of them. So a convolution is a product of matrices whose second one is never made: 8 features by 48 pixels are
 // summed in registers as in matmul_loops.h, and what falls on a border is left out when they are stored. A kernel of one element without
 // strides, and whatever else needs no padding, reads the input where it lies.
+#include "conv.h"
 #include "core.h"
 #include "matmul.h"
 #include "pool.h"
@@ -18,7 +19,6 @@
 namespace pliant {
 namespace {
 
-constexpr int kDims = 3;
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int64_t kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kWeights = 64 << 10;   // of a block of features: what stays in the second cache while the pixels go by
@@ -26,20 +26,6 @@ constexpr int64_t kFewPixels = 6;        // of a vector: fewer are left to dot p
 constexpr int64_t kMostSources = kPanel + 1;
 constexpr int64_t kMostLaid = 16 << 20;  // floats of pictures that are laid out at once
 constexpr double kGrain = 1 << 20;       // multiplications that are worth a thread
-
-// What a segment hands over. `channels` and `features` are those of a group; strides in elements, of batch, channel and all spatial dims
-// but the last, which lies dense. The weight and the output are dense.
-struct Convolution {
-    const float *x, *w, *bias;
-    float *out;
-    int64_t batch, groups, channels, features;
-    int64_t in[kDims], to[kDims], kernel[kDims], stride[kDims], pad[kDims], dilation[kDims];
-    int64_t x_batch, x_channel, x_step[kDims - 1];
-    int64_t pixels() const { return to[0] * to[1] * to[2]; }
-    int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-    int64_t depth() const { return channels * taps(); }
-    bool empty() const { return batch <= 0 || groups <= 0 || features <= 0 || to[0] <= 0 || to[1] <= 0 || to[2] <= 0; }
-};
 
 // One dim as the planes have it.
 struct Axis {
@@ -436,7 +422,8 @@ int32_t convolution(const Convolution *given) {
     }
     const bool alone = c.in[0] * c.in[1] * c.in[2] == 1 && c.pixels() == 1 && c.taps() == 1 && c.pad[0] + c.pad[1] + c.pad[2] == 0;
     const bool product = alone && c.groups == 1 && c.x_channel == 1;
-    return product ? by_product(c) : by_planes(c);
+    int32_t status = 0;
+    return product ? by_product(c) : depthwise(c, status) ? status : by_planes(c);
 }
 }
 

@@ -67,6 +67,7 @@ int pl_arena_init(PyObject *module);
 int pl_gemm_init(PyObject *module);
 int pl_decode_init(PyObject *module);
 int pl_attention_init(PyObject *module);
+int pl_empty_init(PyObject *module);
 int pl_conv_init(PyObject *module);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 // `native.Guard`: built from the flat program that guards/program.py writes.
 #include "guards.h"
+#include <algorithm>
 #include <map>
 #include <new>
 #include <tuple>
@@ -352,7 +353,12 @@ bool run_any(Program &p, Scratch &scratch) {
     if (p.snapshots) {
         drop_snapshot(p.snapshot);
         p.snapshot = nullptr;
-        p.snapshot = take_snapshot(p, scratch.frame);
+        if (p.full_runs >= p.next_snapshot) {
+            p.tried++;
+            p.snapshot = take_snapshot(p, scratch.frame);
+            p.pause = p.snapshot ? 0 : std::min<uint64_t>(2 * p.pause + 1, 1023);
+            p.next_snapshot = p.full_runs + p.pause;
+        }
     }
     return true;
 }
@@ -412,8 +418,8 @@ PyObject *guard_explain(PyObject *self, PyObject *args) {
 PyObject *guard_stats(PyObject *self, PyObject *) {
     auto *p = reinterpret_cast<GuardObject *>(self)->program;
     if (!p) return PyDict_New();
-    return Py_BuildValue("{sKsKsKsnsn}", "hits", p->hits, "misses", p->misses, "full_runs", p->full_runs, "instructions",
-                         static_cast<Py_ssize_t>(p->code.size()), "snapshot_instructions",
+    return Py_BuildValue("{sKsKsKsKsnsn}", "hits", p->hits, "misses", p->misses, "full_runs", p->full_runs, "snapshots_tried", p->tried,
+                         "instructions", static_cast<Py_ssize_t>(p->code.size()), "snapshot_instructions",
                          static_cast<Py_ssize_t>(p->snapshot ? p->snapshot->code.size() : 0));
 }
 

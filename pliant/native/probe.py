@@ -26,6 +26,7 @@ STORAGE_WINDOW = 64
 LIB = os.path.join(os.path.dirname(torch.__file__), "lib")
 LIBC10 = os.path.join(LIB, "libc10.so")
 LIBTORCH = os.path.join(LIB, "libtorch_cpu.so")
+LIBPYTHON = os.path.join(LIB, "libtorch_python.so")
 
 
 def words(address: int, n: int) -> tuple[int, ...]:
@@ -121,6 +122,30 @@ def agrees(t: torch.Tensor) -> bool:
         tuple(t.shape), t.stride(), t.storage_offset(), DTYPES[t.dtype], kind, index, torch._C._dispatch_keys(t).raw_repr(),
         t.requires_grad, t.untyped_storage().data_ptr(),
     )  # fmt: skip
+
+
+def install_allocator() -> bool:
+    """Let the native core make tensors itself. True when what it makes is what `torch.empty` makes."""
+    if not _core.set_allocator(LIBTORCH, LIBPYTHON):
+        return False
+    sizes = ((), (3,), (0, 4), (2, 3, 5))
+    try:
+        if all(facts(_core.Empty(n, refuse)(*s)) == facts(torch.empty(s, dtype=t, device="cpu")) for s in sizes for t, n in DTYPES.items()):
+            return True
+    except RuntimeError:  # imported in inference mode, whose tensors say less
+        pass
+    _core.set_allocator(None, None)
+    return False
+
+
+def refuse(sizes: tuple[int, ...]) -> None:
+    """The fallback while it is tried out."""
+
+
+def facts(t: torch.Tensor | None) -> tuple:
+    if type(t) is not torch.Tensor:
+        return ()
+    return t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t._version, t.storage_offset(), t.untyped_storage().nbytes()
 
 
 def install_layout() -> bool:

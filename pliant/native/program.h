@@ -130,6 +130,8 @@ struct Program {
     std::vector<uint8_t> strikes;         // per instruction: how often it spoiled a snapshot lately
     uint32_t hits_since = 0;
     uint64_t hits = 0, misses = 0, full_runs = 0;
+    // Full runs: when a snapshot is tried again, how many go by if that is in vain; and how often it was tried.
+    uint64_t next_snapshot = 0, pause = 0, tried = 0;
     ~Program();
 };
 

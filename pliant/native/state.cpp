@@ -192,6 +192,8 @@ PyMethodDef methods[] = {
 
 } // namespace
 
+bool no_dispatch_modes() { return sym.ok && sym.dispatch_modes() == 0; }
+
 bool is_state(PyObject *o) { return Py_IS_TYPE(o, state_type); }
 
 bool state_matches(PyObject *snapshot) {

@@ -16,5 +16,7 @@ struct GlobalState {
 // Is the present state the one that `snapshot` (a native.GlobalState) recorded? Never raises; runs Python only if modes are on.
 bool state_matches(PyObject *snapshot);
 bool is_state(PyObject *o);
+// Are no dispatch modes on in this thread? False where that is not known.
+bool no_dispatch_modes();
 
 } // namespace pliant

@@ -78,6 +78,18 @@ def test_every_geometry(dims):
         case.check(case.run(fn))
 
 
+def test_a_channel_of_its_own_for_every_feature():
+    fn, rng = function(), random.Random(0)
+    for k in range(200):
+        kernel, stride, groups = rng.choice((3, 5, 7)), rng.choice((1, 2)), rng.randint(2, 7)
+        padding = [rng.randint(0, 4) for _ in range(2)]
+        sizes = [max(rng.randint(1, 40), kernel - 2 * p) for p in padding]
+        x = torch.randn(rng.randint(1, 3), groups + 1, sizes[0] + 2, sizes[1] + 3)[:, 1:, 1 : sizes[0] + 1, : sizes[1]]
+        bias = torch.randn(groups) if k % 2 else None
+        case = Case(x, torch.randn(groups, 1, kernel, kernel), bias, [stride] * 2, padding, [1, 1], groups)
+        case.check(case.run(fn))
+
+
 LARGE = [  # (x, weight, stride, padding, groups): with and without borders, packed, in place, rest of a few pixels, only a product
     ((2, 20, 30, 31), (24, 20, 3, 3), 1, 1, 1),
     ((3, 64, 7, 7), (70, 64, 3, 3), 1, 1, 1),
@@ -88,6 +100,7 @@ LARGE = [  # (x, weight, stride, padding, groups): with and without borders, pac
     ((7, 96, 1, 1), (50, 96, 1, 1), 1, 0, 1),
     ((2, 3, 64, 48), (33, 3, 16, 16), 16, 0, 1),
     ((9, 17, 2, 2), (40, 17, 2, 2), 1, 0, 1),
+    ((3, 50, 40, 41), (50, 1, 5, 5), 2, 2, 50),
 ]
 
 
@@ -141,7 +154,7 @@ def native_convolutions(monkeypatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("kind", ["1d", "2d", "3d", "groups", "part", "strided", "function"])
+@pytest.mark.parametrize("kind", ["1d", "2d", "3d", "groups", "depthwise", "part", "strided", "function"])
 def test_compiled(kind, monkeypatch):
     if runtime.products() is None or not runtime.own_convolutions():
         pytest.skip("PyTorch's own kernels are used here")
@@ -149,6 +162,8 @@ def test_compiled(kind, monkeypatch):
     torch.manual_seed(0)
     space = {"1d": 1, "3d": 3}.get(kind, 2)
     layer = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)[space - 1](6, 8, 3, padding=1, groups=2 if kind == "groups" else 1)
+    if kind == "depthwise":
+        layer = torch.nn.Conv2d(6, 6, 5, stride=2, padding=1, groups=6)
     if kind == "strided":
         layer = torch.nn.Conv2d(6, 8, 3, stride=2, dilation=2, bias=False)
 
@@ -172,10 +187,12 @@ def test_compiled(kind, monkeypatch):
     torch.testing.assert_close(x.grad, twin.grad, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["channels last", "depthwise", "double", "transposed"])
+@pytest.mark.parametrize("kind", ["channels last", "depthwise, uneven", "double", "transposed"])
 def test_left_to_pytorch(kind, monkeypatch):
     seen = native_convolutions(monkeypatch)
-    layer: torch.nn.Module = torch.nn.Conv2d(6, 6, 3, groups=6 if kind == "depthwise" else 1)
+    layer: torch.nn.Module = torch.nn.Conv2d(6, 6, 3)
+    if kind == "depthwise, uneven":
+        layer = torch.nn.Conv2d(6, 6, (3, 5), groups=6)
     x = torch.randn(2, 6, 9, 9)
     if kind == "channels last":
         x = x.to(memory_format=torch.channels_last)

@@ -16,6 +16,7 @@ from tests.codegen.test_cpu_kernels import check
 
 pytestmark = pytest.mark.skipif("avx512" not in TARGETS, reason="stages need masks")
 LENGTHS = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 97, 128, 129, 200, 1000)
+BEHIND = 64  # elements that are not the kernel's
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +76,13 @@ def test_stages_change_no_bit(dtype, monkeypatch):
     addresses += cpu.compile_kernels([kernel])
     random = np.random.default_rng(0)
     for n in LENGTHS:
-        values = random.standard_normal((3, n)).astype(np.float32)
+        values = random.standard_normal((3, n + BEHIND)).astype(np.float32)
         memory = [{"f32": v, "bf16": to_bf16(v), "f16": v.astype(np.float16)}[dtype] for v in values]
         staged, plain = (call(a, kernel, memory, {"n": n}) for a in addresses)
         assert staged[0] == plain[0] == 0
-        for one, two in zip(staged[1], plain[1], strict=True):
+        for one, two, before in zip(staged[1], plain[1], memory, strict=True):
             assert one.tobytes() == two.tobytes(), n
+            assert one[n:].tobytes() == before[n:].tobytes(), n
 
 
 def test_memory_that_may_overlap_is_written_behind_all_loads(everywhere):

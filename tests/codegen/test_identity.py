@@ -362,7 +362,7 @@ def test_what_llvm_says_comes_through(monkeypatch):
         cpu.emit_objects([good, "define nonsense"], to)
     generated = cpu.generated
     calls = itertools.count()
-    monkeypatch.setattr(cpu, "generated", lambda module, to: generated(module, to) if next(calls) != 1 else 1 / 0)
+    monkeypatch.setattr(cpu, "generated", lambda module, machine: generated(module, machine) if next(calls) != 1 else 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cpu.emit_objects([good, good, good], to)
     assert len(cpu.emit_objects([good], to)) == 1

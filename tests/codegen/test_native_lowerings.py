@@ -68,6 +68,10 @@ FORWARD: dict[str, tuple[Callable, tuple]] = {
         lambda x, r, c: (F.pad(x * r + c, (1, 2, 2, 1), value=3.0), F.pad(x.exp(), (-1, 2)), F.pad(x.abs().log(), (0, 0, 3, 0)) * 2),
         (normal(9, 37), normal(37), normal(9, 1)),
     ),
+    "padded by nothing": (
+        lambda x, r, c: (F.pad(x * r + c, (0, 0)), F.pad(x.exp(), (0, 0, 0, 0), value=2.0) * 2),
+        (normal(9, 37), normal(37), normal(9, 1)),
+    ),
     "rotated halves": (
         lambda x, r: tuple(y * r + torch.cat((-y[:, 5:], y[:, :5]), -1) * r for y in (x, x.bfloat16(), x.half(), x.double())),
         (normal(70, 10), normal(10)),

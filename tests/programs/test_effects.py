@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers import pliant
+from tests.helpers import check_world, pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -393,6 +393,41 @@ def float_arithmetic(x, f):
 @program(*[(t(3), b) for b in (True, False)])
 def bool_arithmetic(x, b):
     return x + b, b + 1, not b, b & True, b == 1, int(b), x if b else -x, [1, 2][b], b is True, str(b)
+
+
+def moving(change):
+    """A factory of `fn(x)` that keeps the last calls in a list, whose other items stay the objects that they are."""
+
+    def factory():
+        history = [("start", 1), [2], "three"]
+
+        def fn(x):
+            history.append((x.shape[0], x))
+            change(history, x)
+            return x * 2, history[0], len(history)
+
+        return fn, history
+
+    return factory
+
+
+CHANGES = {
+    "the first goes": lambda h, x: h.pop(0),
+    "one in the middle goes": lambda h, x: h.__delitem__(1),
+    "all but the last go": lambda h, x: h.__delitem__(slice(0, -1)),
+    "a slice is replaced": lambda h, x: h.__setitem__(slice(1, 2), [x, x + 1]),
+    "turned": lambda h, x: h.reverse(),
+    "one is put in front": lambda h, x: h.insert(0, (x.sum(), "new")),
+    "one moves to the end": lambda h, x: h.append(h.pop(0)),
+    "doubled": lambda h, x: h.extend(h[:2]),
+    "emptied": lambda h, x: h.clear(),
+    "one becomes another": lambda h, x: (h.pop(0), h.__setitem__(0, h[-1])),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_items_of_a_list_move(change):
+    check_world(moving(CHANGES[change]), *each(3, 5, 2, 4, 6))
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -60,6 +60,7 @@ class Code:
 
 _lock = threading.Lock()
 _linkers: dict[Target, object] = {}
+_machines: dict[Target, list[llvm.TargetMachine]] = {}  # spare ones: what they have learned of their target saves half a millisecond
 _kept: list[Code] = []
 _names = itertools.count()
 
@@ -140,11 +141,11 @@ def unlocked_emit() -> Any:
     return emit
 
 
-def generated(module: llvm.ModuleRef, to: Target) -> bytes:
-    """Object code of a module that nobody else touches; callable from several threads at once."""
+def generated(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    """Object code of a module, by a machine, that nobody else touches meanwhile; callable from several threads at once."""
     error = ctypes.c_char_p()
     lib = llvm.ffi.lib
-    memory = unlocked_emit()(target.machine(to), module, 1, ctypes.byref(error))
+    memory = unlocked_emit()(machine, module, 1, ctypes.byref(error))
     if not memory:
         raise RuntimeError((error.value or b"LLVM gave no object").decode(errors="replace"))
     try:
@@ -156,15 +157,15 @@ def generated(module: llvm.ModuleRef, to: Target) -> bytes:
 class Job(threading.Thread):
     """Generates the code of one module, beside others."""
 
-    def __init__(self, module: llvm.ModuleRef, to: Target) -> None:
+    def __init__(self, module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
         super().__init__(name="pliant-llvm")
-        self.module, self.to = module, to
+        self.module, self.machine = module, machine
         self.code = b""
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.code = generated(self.module, self.to)
+            self.code = generated(self.module, self.machine)
         except BaseException as error:  # raised where it is waited for
             self.error = error
 
@@ -172,6 +173,14 @@ class Job(threading.Thread):
         if self.error is not None:
             raise self.error
         return self.code
+
+
+def spare_machine(to: Target) -> llvm.TargetMachine:
+    """A machine that nobody uses now."""
+    try:
+        return _machines[to].pop()
+    except LookupError:
+        return target.machine(to)
 
 
 def emit_objects(texts: Sequence[str], to: Target) -> list[bytes]:
@@ -186,12 +195,13 @@ def emit_objects(texts: Sequence[str], to: Target) -> list[bytes]:
             modules.append(llvm.parse_assembly(text, context))
         times.parse += time.perf_counter() - begun
         begun = time.perf_counter()
-        jobs += [Job(module, to) for module in modules]
+        jobs += [Job(module, spare_machine(to)) for module in modules]
         out = side_by_side(jobs)
         times.emit += time.perf_counter() - begun
         return out
     finally:
         if not any(job.is_alive() for job in jobs):  # one may be, where Ctrl-C came while it was waited for
+            _machines.setdefault(to, []).extend(job.machine for job in jobs)
             for made in (*modules, *contexts):  # in this order, which a collector of cycles would not keep
                 made.close()
 

@@ -148,10 +148,12 @@ def round_bf16(b: Text, v: Value, target: Target, plain: bool = False) -> Value:
     """In integers: the instruction of AVX-512 flushes denormals, which eager keeps. `plain`: NaNs have no bits that are lost."""
     bits = b.bitcast(v, "i32")
     if target.vnni and v.lanes == 16:
-        # bits + 0x7FFF + (bit 16) in two instructions: a logical one, then one that adds both halves of a word to a third operand
-        halves = b.binary("or", b.binary("and", bits, const(0x10000, "i32")), const(0x7FFF, "i32"))
-        both: list[str | Value] = [b.op(f"bitcast {halves.type} {halves.ref} to <32 x i16>", "i16", 32), b.splat(const(1, "i16"), 32)]
-        up = b.add(bits, b.call("llvm.x86.avx512.pmaddw.d.512", "i32", 16, both))
+        # bits + 0x7FFF + (bit 16) in two instructions: a logical one, then one that adds both halves of a word to a third operand.
+        # Asked for by name, which spares LLVM to find them.
+        logical = [b.splat(const(0x7FFF, "i32"), 16), bits, b.splat(const(0x10000, "i32"), 16), "i32 248"]  # first | second & third
+        halves = b.call("llvm.x86.avx512.pternlog.d.512", "i32", 16, logical)
+        words = b.op(f"bitcast {halves.type} {halves.ref} to <32 x i16>", "i16", 32)
+        up = b.call("llvm.x86.avx512.vpdpwssd.512", "i32", 16, [bits, words, b.splat(const(1, "i16"), 32)])
     else:
         odd = b.binary("and", b.binary("lshr", bits, const(16, "i32")), const(1, "i32"))
         up = b.add(b.add(bits, const(0x7FFF, "i32")), odd)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
 from pliant.codegen.cpu.pipeline import Pipeline
-from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, ZERO, Sweeper
+from pliant.codegen.cpu.sweep import BLOCK, MID, OUTER, STRIP, ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
@@ -41,6 +41,7 @@ class Body(Values):
         self.chain: list[Value] = []  # what its scans have so far
         self.middles: dict[tuple[Value, Value], Value] = {}  # of spans that all points of a run share: where their whole steps end
         self.range: tuple[Value, Value] | None = None  # of the outermost reduction loop, where it is not all of it
+        self.first_ends: tuple[Value, Value] | None = None  # where the first block of a row ends, and its last whole step
 
     # -- arguments and memory --
 
@@ -237,6 +238,10 @@ class Body(Values):
         s, b = self.s, self.b
         self.middles.clear()
         if s.vector is None or s.reduces_vector:
+            if s.reduces_vector:
+                step_ = s.lanes * s.unroll
+                stop = b.intrinsic("smin", self.size(self.kernel.dims[s.inner[-1]]), const(BLOCK * step_, "i64"))
+                self.first_ends = stop, self.whole(ZERO, stop, step_)
             return ZERO, ZERO
         size = const(TILE_BLOCK, "i64") if self.blocked else Value("%block", "i64")
         start = b.binary("mul", block, size)
@@ -363,11 +368,9 @@ class Body(Values):
             return [self.loop(start, stop, 1, wide[0], lambda i, c: run(i, c, 1, 1), "vec")]
         middle = self.middles.get((start, stop)) or self.whole(start, stop, lanes * unroll)
         if meet is not None and unroll > 1:
-            wide = [wide[0], *(self.fresh_set() for _ in range(unroll - 1))]
+            one = self.met(start, middle, wide[0], lambda i, c: run(i, c, unroll, lanes), lambda out: meet(unflat(out, unroll)))
         else:
-            wide = wide * unroll
-        out = self.loop(start, middle, lanes * unroll, flat(wide), lambda i, c: run(i, c, unroll, lanes), "vec")
-        one = meet(unflat(out, unroll)) if meet is not None else out
+            one = self.loop(start, middle, lanes * unroll, flat(wide * unroll), lambda i, c: run(i, c, unroll, lanes), "vec")
         if unroll > FEW and not sets:
             few = self.whole(middle, stop, lanes * FEW)
             b.loop(middle, few, lanes * FEW, [], lambda i, c: run(i, c, FEW, lanes), "few")
@@ -396,6 +399,21 @@ class Body(Values):
         out = self.b.once(start, stop, every, iteration) if once else self.b.loop(start, stop, step, every, iteration, hint)
         self.chain = out[count:]
         return out[:count]
+
+    def met(
+        self, start: Value, stop: Value, one: list[Value], body: Callable[[Value, list[Value]], list[Value]],
+        meet: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:  # fmt: skip
+        """A loop of whole unrolled vectors whose copies have accumulators of their own, which then meet; nothing of it in short rows."""
+        s, chain = self.s, self.chain
+
+        def whole() -> list[Value]:
+            wide = [*one, *(v for _ in range(s.unroll - 1) for v in self.fresh_set())]
+            return [*meet(self.loop(start, stop, s.lanes * s.unroll, wide, body, "vec")), *self.chain]
+
+        out = self.b.when(self.b.compare("slt", start, stop), whole, [*one, *chain])
+        self.chain = out[len(one) :]
+        return out[: len(one)]
 
     def mask(self, f: Frame, left: Value, u: int, count: int) -> None:
         """Which lanes are active of copy `u` of `count`, of whose points there are `left` (i32)."""

@@ -1,6 +1,7 @@
 """Accumulators of the reductions that one sweep computes together.
 
-A set of accumulators is a flat list of values: one for each reduction, two (value, position) for argmax and argmin.
+A set of accumulators is a flat list of values: one for each reduction, two (value, position) for argmax and argmin. The value is the
+maximum or minimum itself, so that both together take no more.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ def accumulator_dtype(n: Node) -> str:
 class Accumulators:
     def __init__(self, m: Math, reduces: list[Node], ordered: bool = False) -> None:
         """`ordered`: each lane meets its reduction points in row-major order."""
-        self.m, self.b, self.reduces, self.ordered = m, m.b, reduces, ordered
-        self.dtypes = [accumulator_dtype(n) for n in reduces]
-        self.cascades = any(n.attrs[0] in ("sum", "prod") and DTYPES[d].kind == "f" for n, d in zip(reduces, self.dtypes))
+        self.m, self.b, self.ordered = m, m.b, ordered
+        places = {(n.attrs[0][3:], id(n.args[0])): n for n in reduces if n.attrs[0].startswith("arg")}
+        self.every, self.from_place = reduces, {id(n): m for n in reduces if (m := places.get((n.attrs[0], id(n.args[0])))) is not None}
+        self.reduces = [n for n in reduces if id(n) not in self.from_place]
+        self.dtypes = [accumulator_dtype(n) for n in self.reduces]
+        self.cascades = any(n.attrs[0] in ("sum", "prod") and DTYPES[d].kind == "f" for n, d in zip(self.reduces, self.dtypes))
 
     def start(self, lanes: int) -> list[Value]:
         out = []
@@ -96,7 +100,7 @@ class Accumulators:
                 out.append(self.extreme(v, kind) if kind in ("max", "min") and v.floating else self.fold(v, self.pair(kind, dtype)))
                 at += 1
                 continue
-            best = self.fold(v, self.pair(kind[3:], dtype))
+            best = self.extreme(v, kind[3:]) if v.floating else self.fold(v, self.pair(kind[3:], dtype))
             hit = b.compare("oeq" if v.floating else "eq", v, best)
             if v.floating:  # the best is NaN if there is one
                 hit = b.binary("or", hit, b.compare("uno", v, v))
@@ -127,14 +131,19 @@ class Accumulators:
         return self.b.extract(v, at) if lanes == 1 else self.b.shuffle(v, None, range(at, at + lanes))
 
     def results(self, accs: list[Value]) -> list[Value]:
-        """The values of the reductions' nodes."""
-        out, at = [], 0
+        """The values of the nodes of `every`."""
+        of: dict[int, Value] = {}
+        best: dict[int, Value] = {}
+        at = 0
         for n, dtype in zip(self.reduces, self.dtypes):
             if n.attrs[0].startswith("arg"):  # nothing beat the identity: all are it, and the first is the one
                 nowhere = self.b.compare("eq", accs[at + 1], const(NOWHERE, "i64"))
-                out.append(self.b.select(nowhere, const(0, "i64"), accs[at + 1]))
+                of[id(n)], best[id(n)] = self.b.select(nowhere, const(0, "i64"), accs[at + 1]), accs[at]
                 at += 2
             else:
-                out.append(cast(self.b, accs[at], dtype, n.dtype, self.m.target))
+                of[id(n)] = cast(self.b, accs[at], dtype, n.dtype, self.m.target)
                 at += 1
-        return out
+        for n in self.every:
+            if (place := self.from_place.get(id(n))) is not None:
+                of[id(n)] = cast(self.b, best[id(place)], accumulator_dtype(place), n.dtype, self.m.target)
+        return [of[id(n)] for n in self.every]

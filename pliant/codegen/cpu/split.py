@@ -115,7 +115,7 @@ class FinishBody(PartialBody):
             first = self.fetch(frame, ZERO)
             total = self.b.loop(ONE, self.chunks, 1, first, join, "join")
             assert all(v.lanes == lanes for v in total)
-            for n, v in zip(self.accumulators.reduces, self.accumulators.results(total)):
+            for n, v in zip(self.accumulators.every, self.accumulators.results(total)):
                 frame.values[id(n)] = v
         self.end(frames)
 

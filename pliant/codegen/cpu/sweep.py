@@ -71,12 +71,40 @@ class Sweeper:
         if not blocks:
             return self.span(k, frames, sets, start, n)
 
-        def block(at: Value, carried: list[Value]) -> list[Value]:
-            stop = self.b.intrinsic("smin", self.b.add(at, const(size, "i64")), n)
-            part = self.span(k, frames, self.fresh(sets), at, stop)
-            return self.flat(self.merged(self.unflat(carried, sets), part))
+        return self.blocks(k, frames, sets, start, n, size)
 
-        return self.unflat(self.body.loop(start, n, size, self.flat(sets), block, "block"), sets)
+    def blocks(
+        self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, n: Value, size: int
+    ) -> list[list[Value]]:  # fmt: skip
+        """[start, n), start <= n, of the loop over `inner[k]`: at least one block, which ends where those of the other rows do."""
+        b, body = self.b, self.body
+        step = self.s.lanes * self.s.unroll if k == len(self.s.inner) - 1 and self.s.reduces_vector else 0
+
+        def ends(at: Value) -> tuple[Value, Value]:
+            stop = b.intrinsic("smin", b.add(at, const(size, "i64")), n)
+            return stop, body.whole(at, stop, step) if step else ZERO
+
+        first = body.first_ends if step and start.ref == "0" and body.first_ends is not None else ends(start)
+        at, stop, middle = (Value("%" + b.fresh("at"), "i64") for _ in range(3))
+        before, head, more, out = b.block, b.fresh("block.h"), b.fresh("block.m"), b.fresh("block.x")
+        count, carried = len(self.flat(sets)), [*self.flat(sets), *body.chain]
+        phis = [Value("%" + b.fresh("a"), v.ty, v.lanes) for v in carried]
+        b.enter(head)
+        line = len(b.lines)
+        b.lines.append("")
+        if step:
+            body.middles[at, stop] = middle
+        body.chain = phis[count:]
+        part = self.span(k, frames, self.fresh(sets), at, stop)
+        after = [*self.flat(self.merged(self.unflat(phis, sets), part)), *body.chain]
+        b.branch(b.compare("slt", stop, n), more, out)
+        b.label(more)
+        following = (stop, *ends(stop))
+        b.jump(head)
+        rows = zip((at, stop, middle, *phis), (start, *first, *carried), (*following, *after), strict=True)
+        b.lines[line] = "\n".join(f"  {v.ref} = phi {v.type} [ {x.ref}, %{before} ], [ {y.ref}, %{more} ]" for v, x, y in rows)
+        b.label(out)
+        return self.unflat(after, sets)
 
     def span(self, k: int, frames: list[Frame], sets: list[list[Value]], start: Value, stop: Value) -> list[list[Value]]:
         """[start, stop) of the loop over `inner[k]`."""

@@ -211,7 +211,7 @@ def index_copy(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, sourc
     return as_first(trace, x) if fits_rows(trace, x, dim, index, source) else NotImplemented
 
 
-@rule("index_put")
+@rule("index_put", "_unsafe_index_put")
 def index_put(trace: Any, x: TracedTensor, indices: list, values: TracedTensor, *args: Any) -> Any:
     return as_first(trace, x) if fits_places(trace, x, indices, values) else NotImplemented
 

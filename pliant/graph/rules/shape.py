@@ -69,6 +69,11 @@ def equal(trace: Any, a: Any, b: Any) -> bool:
     return ask(trace.scope, ops.eq(key(a), key(b)), symnode.site_hook())
 
 
+def known_equal(trace: Any, a: Any, b: Any) -> bool:
+    """Whether two sizes are equal for all that is known by now. Guards nothing."""
+    return same(a, b) or not (type(a) is type(b) is int) and trace.scope.known_true(ops.eq(key(a), key(b)))
+
+
 def less(trace: Any, a: Any, b: Any) -> bool:
     if type(a) is int and type(b) is int:
         return a < b
@@ -246,13 +251,16 @@ def iterated(
             shape = s
     if dense and 0 not in [s for s in shape if type(s) is int]:
         return shape, (x.strides if shape is x.sizes else row_major(trace, shape)), True
-    uniform = not (numbers and shape) and all([len(t.sizes) == len(shape) and all(map(same, t.sizes, shape)) for t in tensors])
-    if uniform:
+
+    def alike(a: tuple, b: tuple) -> bool:
+        return len(a) == len(b) and all([known_equal(trace, m, n) for m, n in zip(a, b)])
+
+    if not (numbers and shape) and all([alike(t.sizes, shape) for t in tensors]):
         if all(map(is_packed, tensors)):
             return shape, row_major(trace, shape), True
         if len(shape) == 4 and all([is_packed(t, True) for t in tensors]):
             return shape, channels_last_strides(shape), False
-        if all([all(map(same, t.strides, x.strides)) for t in tensors]) and is_dense_in_some_order(x):
+        if all([alike(t.strides, x.strides) for t in tensors]) and is_dense_in_some_order(x):
             return shape, x.strides, False
     cast = [common is not None and t.dtype is not common and bool(t.sizes) for t in tensors]
     strides = permuted_strides(trace, shape, [(t.sizes, preserved_strides(trace, t) if c else t.strides) for t, c in zip(tensors, cast)])

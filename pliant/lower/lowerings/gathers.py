@@ -104,7 +104,7 @@ class Indexed:
         }  # fmt: skip
 
 
-@lowering(aten.index.Tensor)
+@lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(b: Builder, o: Any) -> None:
     x, indices = o.args
     where = Indexed(x, indices)

@@ -143,7 +143,7 @@ def _index_copy(b: Builder, o: Any) -> None:
     store(s, t, {d: d for d in range(rank) if d != dim}, {dim: at}, s.load(source))
 
 
-@scatter("index_put.default", "_index_put_impl.default")
+@scatter("index_put.default", "_index_put_impl.default", "_unsafe_index_put.default")
 def _index_put(b: Builder, o: Any) -> None:
     x, indices, values, accumulate = arguments(o, "self", "indices", "values", "accumulate")
     if values.dtype != x.dtype or any(t is x for t in (values, *indices)):

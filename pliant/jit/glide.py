@@ -1,0 +1,175 @@
+"""Going on behind a graph break without a call, as far as nothing happens: from the break to the next instruction that does something.
+
+What follows a breaking instruction is a resume function: guards, a frame, a state tuple. Where it would only move values about (store
+the result, end a handler, jump, return it, come back to the header of a loop), the emitted function does so by naming them elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType, FunctionType
+from typing import Any
+
+from pliant.interpret.capture import UNSET, FrameState
+from pliant.interpret.decode import decode
+from pliant.jit import rows
+
+MOST = 64  # instructions to go; items of a container to look at
+DEEPEST = 3  # containers in containers
+IDLE = {*rows.SIMPLE, *rows.special}
+RESUME, RETURN, HEADER = "resume", "return", "header"
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a frame stands: to go on there (`RESUME`), with `value` to `RETURN`, or at the header of a loop that is a region."""
+
+    kind: str
+    frame: FrameState
+    value: Any = None
+
+
+class Moves:
+    """The locals and the stack of a frame that moves on."""
+
+    __slots__ = ("exc_info", "fast", "stack", "world")
+
+    def __init__(self, frame: FrameState, stack: list, world: Any) -> None:
+        self.world = world
+        self.fast = list(frame.fast)
+        self.stack = list(stack)
+        self.exc_info = frame.exc_info
+
+    def idle(self, value: Any, depth: int = 0) -> bool:
+        """Whether nothing happens when the frame lets go of this: others hold it, or it is a value, or a container of such.
+
+        Of what the program has made, a generator half way through would run its `finally`, an object of its own its `__del__`.
+        """
+        t = type(value)
+        world = self.world
+        if t in IDLE or world.source_of(value) is not None or id(value) in world.by_copy:
+            return True
+        if depth > DEEPEST:
+            return False
+        if t is CellType:
+            inside = () if id(value) in world.cells else contents(value)
+        elif t is FunctionType:
+            inside = value.__closure__ or ()
+        elif t is dict:
+            inside = (*value, *value.values())
+        elif t is tuple or t is list:
+            inside = value
+        else:
+            return False
+        return len(inside) <= MOST and all([self.idle(v, depth + 1) for v in inside])
+
+
+def contents(cell: CellType) -> tuple:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def glide(frame: FrameState, offset: int, stack: list, header: Callable[[int], bool | None], world: Any) -> Place:
+    """Where `frame` comes to from byte `offset` with `stack`, by instructions that cannot fail and touch nothing but the frame.
+
+    `header(offset)`, of an instruction that is the target of a backward jump: a region loop begins or goes round there; None: no further.
+    """
+    d = decode(frame.code)
+    m = Moves(frame, stack, world)
+    i = d.index(offset)
+    kept = snapshot(frame, m, offset)
+    for _ in range(MOST):
+        if i >= len(d.names):
+            break
+        name, arg = d.names[i], d.ins[i][1]
+        if i in d.loop_headers:
+            loops = header(d.offsets[i])
+            if loops is None:
+                break
+            if loops:
+                return Place(HEADER, snapshot(frame, m, d.offsets[i]))
+        if name == "RETURN_VALUE":
+            if not all(map(m.idle, (*m.fast, *m.stack[:-1]))):
+                break
+            return Place(RETURN, kept, m.stack[-1])
+        if name in JUMPS:
+            i = arg
+        else:
+            move = MOVES.get(name)
+            if move is None or not move(m, arg):
+                break
+            i += 1
+        if i < len(d.names) and len(m.stack) <= len(kept.stack):  # not between the operands of what comes next
+            kept = snapshot(frame, m, d.offsets[i])
+    return Place(RESUME, kept)
+
+
+def snapshot(frame: FrameState, m: Moves, offset: int) -> FrameState:
+    return FrameState(
+        frame.code, frame.globals, frame.function, list(m.fast), list(m.stack), offset, m.exc_info, frame.handler, frame.lasti, frame.loop
+    )
+
+
+def nothing(m: Moves, arg: Any) -> bool:
+    return True
+
+
+def load_fast(m: Moves, slot: int) -> bool:
+    m.stack.append(m.fast[slot])
+    return m.fast[slot] is not UNSET
+
+
+def store_fast(m: Moves, slot: int) -> bool:
+    old, m.fast[slot] = m.fast[slot], m.stack.pop()
+    return m.idle(old)
+
+
+def delete_fast(m: Moves, slot: int) -> bool:
+    old, m.fast[slot] = m.fast[slot], UNSET
+    return old is not UNSET and m.idle(old)
+
+
+def load_const(m: Moves, value: Any) -> bool:
+    m.stack.append(value)
+    return True
+
+
+def pop_top(m: Moves, arg: Any) -> bool:
+    return m.idle(m.stack.pop())
+
+
+def copy(m: Moves, n: int) -> bool:
+    m.stack.append(m.stack[-n])
+    return True
+
+
+def swap(m: Moves, n: int) -> bool:
+    m.stack[-1], m.stack[-n] = m.stack[-n], m.stack[-1]
+    return True
+
+
+def pop_except(m: Moves, arg: Any) -> bool:
+    """The end of a handler that is in no other one."""
+    if m.exc_info is None or m.stack.pop() is not None:
+        return False
+    m.exc_info = None
+    return True
+
+
+JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+MOVES: dict[str, Callable[[Moves, Any], bool]] = {
+    "NOP": nothing,
+    "LOAD_FAST": load_fast,
+    "STORE_FAST": store_fast,
+    "DELETE_FAST": delete_fast,
+    "LOAD_CONST": load_const,
+    "POP_TOP": pop_top,
+    "COPY": copy,
+    "SWAP": swap,
+    "POP_EXCEPT": pop_except,
+}
+
+__all__ = ["HEADER", "RESUME", "RETURN", "Place", "glide"]

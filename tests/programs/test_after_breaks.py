@@ -1,0 +1,211 @@
+"""What follows a graph break and only moves values about: stores, jumps, the ends of handlers and of loops, returns.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+import pytest
+import torch
+
+from tests.helpers import IDENTITY, check, pliant
+from tests.programs.registry import cases, each, program, t
+
+SHAPES = each(3, 5, 2)
+SOME = (1, 99)
+
+
+@pliant.disable
+def opaque(x):
+    return x * 1.5
+
+
+@pliant.disable
+def raising(x, n):
+    if n % 2:
+        raise KeyError(n)
+    return x - n
+
+
+@program(*SHAPES, breaks=1, captures=(1, 2))
+def returns_what_the_break_gave(x):
+    return opaque(x + 1)
+
+
+@program(*SHAPES, breaks=1, captures=(1, 2))
+def returns_a_local(x):
+    y = x * 2
+    z = opaque(y)
+    y = z
+    a, b = z, y
+    return a
+
+
+@program(*SHAPES, breaks=SOME)
+def calls_for_nothing(x):
+    y = x + 1
+    opaque(x)
+    return y
+
+
+@program(*[(t(3, 2), n) for n in (2, 3, 4, 5)], breaks=SOME)
+def handlers_end(x, n):
+    try:
+        y = raising(x, n)
+    except KeyError as e:
+        k = opaque(x)
+        y = k
+    return y
+
+
+@program(*[(t(3, 2), n) for n in (2, 3, 4, 5)], breaks=SOME)
+def returns_from_a_handler(x, n):
+    try:
+        return raising(x, n)
+    except KeyError as e:
+        try:
+            raising(x, n + 2)
+        except KeyError as f:
+            return opaque(x), f.__context__ is e, str(sys.exc_info()[1])
+    finally:
+        x.add_(1)
+
+
+@program(*[(t(3, 2), n) for n in (2, 3, 4, 5)], breaks=SOME)
+def handlers_in_handlers(x, n):
+    seen = []
+    for i in range(n):
+        try:
+            try:
+                x = raising(x, i)
+            except KeyError:
+                x = opaque(x)
+                raise ValueError(i) from None
+        except ValueError as e:
+            seen.append(str(e))
+            opaque(x)
+            continue
+        finally:
+            seen.append(sys.exc_info()[0])
+        seen.append(i)
+    return x, seen, sys.exc_info()
+
+
+@program(*[(t(3, 2), n) for n in (1, 2, 4, 3, 6, 5, 7)], breaks=(0, 9))
+def loops_that_end_with_a_break(x, n):
+    for i in range(n):
+        if i == 4:
+            break
+        for j in range(i):
+            y = opaque(x)
+            x = y
+        k = opaque(x)
+    else:
+        return x, "whole"
+    while n > 2:
+        n -= 1
+        if n == 3:
+            continue
+        z = opaque(x)
+        x = z
+    return x, k, i, n
+
+
+@program(*SHAPES, breaks=SOME)
+def a_list_outlives_the_frame(x):
+    def inner(t):
+        parts = [t, t + 1]
+        more = {"a": parts}
+        u = opaque(t)
+        return parts if u is not None else more
+
+    y = inner(x)
+    y.append(opaque(y[0]))
+    return y
+
+
+@program(*[(t(3, 2), n) for n in (2, 3, 4, 5)], breaks=SOME)
+def both_sides_return(x, n):
+    if (x * n).sum() > 0:
+        return x
+    return n
+
+
+@program(*SHAPES, breaks=SOME)
+def within_with(x):
+    with torch.no_grad():
+        y = opaque(x)
+        z = y
+    return z
+
+
+@program(*SHAPES, breaks=SOME)
+def deletes(x):
+    y = x + 1
+    z = opaque(y)
+    del y
+    try:
+        return y
+    except UnboundLocalError as e:
+        return z, str(e)
+
+
+def test_a_traceback_holds_the_locals_of_the_line() -> None:
+    """What the frame would drop next is there while the breaking call runs."""
+
+    class Kept:
+        pass
+
+    def fn(x):
+        kept = Kept()
+        ref = weakref.ref(kept)
+        try:
+            y = raising(x, 1)
+        except KeyError:
+            return ref() is kept, x
+        return y
+
+    check(fn, *SHAPES)
+
+
+def test_generators_of_a_frame_that_ends_are_closed() -> None:
+    log: list = []
+
+    def gen(t):
+        try:
+            yield t
+        finally:
+            log.append("closed")
+
+    def inner(t):
+        g = gen(t)
+        u = next(g)
+        return opaque(u)
+
+    def fn(x):
+        y = inner(x)
+        return y + 1
+
+    for run in (fn, pliant.compile(fn)):
+        run(t(3))
+        assert log == ["closed"]
+        log.clear()
+
+
+def test_trivial_rests_take_no_capture() -> None:
+    def fn(x):
+        y = x + 1
+        z = opaque(y)
+        return z
+
+    report = check(fn, *each(3, 5, 4))
+    if not IDENTITY:
+        assert report.captures == 1
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=str)
+def test_program(case) -> None:
+    case.run()

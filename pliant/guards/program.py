@@ -25,7 +25,7 @@ POSTFIX = {
         "var const add sub mul floordiv mod neg abs min max eq ne lt le gt ge and or not where".split()  # the order of run.cpp
     )
 }
-INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"]}
+INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"], "length": OP["LEN"]}
 # What protects the other checks of a node comes first.
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
 CROSS = {"ALIAS", "NOT_ALIAS", "STORAGE_OVERLAP"}
@@ -143,10 +143,10 @@ class Compiler:
         self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
         if op in INT_SOURCES:
-            dim = arg if op != "offset" else 0
+            dim = arg or 0
             n.var = self.variable()
             # A tensor without TENSOR_MATCH, or of unknown layout, is asked through Python (a negative number says so).
-            number = dim if base is not None and base.tensor else -1 - dim
+            number = dim if op == "length" or base is not None and base.tensor else -1 - dim
             self.code.append((INT_SOURCES[op], n.var, src, number, None))
             self.why.append(None)
             self.bound(n)

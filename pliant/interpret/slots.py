@@ -104,6 +104,8 @@ def length(o: Any) -> Any:
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
+        if world.countable(h) and vm.frame.watched and vm.history.breaks_at(vm.frame.code, vm.frame.decoded.offsets[vm.frame.pc - 1]):
+            return world.changing_length(h)  # here it was pinned before, and was another one the next time
         world.length(h)
         return len(o)
     if id(o) in world.outside:

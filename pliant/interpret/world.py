@@ -546,6 +546,19 @@ class World:
             elif not isinstance(h.orig, (set, frozenset)):
                 self.guard(h.source, "LENGTH", len(h.orig))
 
+    def countable(self, h: Shadow) -> bool:
+        """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
+        return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
+
+    def changing_length(self, h: Shadow) -> Any:
+        """How many items there are, as a symbolic number."""
+        source = h.source.length()
+        before = self.reads.get((source, "int"), UNSET)
+        if before is UNSET:
+            name = self.new_symbol(source)
+            before = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=len(h.orig), lo=0, source=source))
+        return before + (len(h.copy) - len(h.orig))
+
     def all(self, c: Any) -> None:
         """The program (or C code) may read anything in container `c`: locate every item."""
         h = self.by_copy.get(id(c))

@@ -370,7 +370,10 @@ def l_vars(args: tuple, kw: dict) -> Any:
 
 @lookaside(callable)
 def l_callable(args: tuple, kw: dict) -> bool:
-    return callable(args[0])
+    t = type(args[0])
+    if t is Opaque:
+        raise Break("PL0017", f"whether {args[0].source.name} can be called", clean=True)
+    return t is not LateText and callable(args[0])
 
 
 @lookaside(operator.getitem, tail=True)

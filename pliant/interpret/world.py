@@ -121,6 +121,9 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
+        self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
+        self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
+        self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     def release(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import statistics
 import time
 from typing import Any
@@ -95,6 +96,7 @@ def main() -> None:
     if args.worker:
         work(args.worker)
         return
+    os.environ["PLIANT_ENTRIES"] = "0"  # captures of one process would find each other's entries
     console = Console(width=max(Console().width, 110))
     samples: dict[str, list[dict[str, Any]]] = {name: [] for name in args.systems.split(",")}
     for _ in range(args.samples):

@@ -23,6 +23,8 @@ if "PLIANT_CACHE_DIR" not in os.environ:  # no test reads what another run compi
     os.environ["PLIANT_CACHE_DIR"] = tempfile.mkdtemp(prefix="pliant-tests-")
     atexit.register(shutil.rmtree, os.environ["PLIANT_CACHE_DIR"], ignore_errors=True)
 
+os.environ.setdefault("PLIANT_ENTRIES", "0")  # tests count captures; `PLIANT_TEST_ENTRIES=1` sends every entry through its form on disk
+
 if hasattr(providers, "_get_local_constants"):
     # Hypothesis draws some numbers from the source of every module that is loaded. The fixed programs would be others in every run.
     providers._get_local_constants = lambda: providers._local_constants

@@ -10,7 +10,10 @@ the program's own) the region says so when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,66 +62,185 @@ class Again:
             known.update(t.vid for t in liveness.op_outputs(op))
         return ""
 
-    def gradients(self, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """The gradients of `plan.wanted`, themselves differentiable.
+    @functools.cached_property
+    def recipe(self) -> Recipe:
+        """What has to be run, as data."""
+        simplify = self.plan.trace.scope.simplify
+        wanted = {t.vid for t in self.plan.wanted}
+        written = {t.storage_id for op in self.ops for t in liveness.written(op)}
 
-        `saved` goes with the `reads`; `given` holds a gradient or None for each of `plan.heads`.
+        def number(value: Any) -> Number:
+            e = simplify(liveness.number(value))
+            return Number(e.python(), tuple(s.name for s in e.symbols()))
+
+        def told(value: Any) -> Any:
+            if isinstance(value, TracedTensor):
+                return Value(value.vid) if value.vid in made else value.constant
+            if isinstance(value, (list, tuple)):
+                return [told(v) for v in value]
+            return value if liveness.number(value) is None else number(value)
+
+        def slot(s: Any) -> Slot | str:
+            if not isinstance(s, TracedTensor):
+                return s.name if isinstance(s, Expr) else s
+            read = [e.name if (e := liveness.number(n)) is not None and e.op == "sym" else None for n in (*s.sizes, *s.strides, s.offset)]
+            return Slot(s.vid, tuple(read), s.vid in wanted, s.storage_id in written)
+
+        slots = tuple(map(slot, self.plan.inputs))
+        made = {s.vid for s in slots if isinstance(s, Slot)} | self.saved
+        steps = []
+        for op in self.ops:
+            args, kwargs = told(op.args), {k: told(v) for k, v in op.kwargs.items()}
+            outs = tuple([o.vid if isinstance(o, TracedTensor) else None for o in op.outs])
+            binds = tuple([(liveness.number(b.symbol).name, b.out, b.dim) for b in op.binds])
+            steps.append(Step(op.target, args, kwargs, outs, op.out_spec is None, binds, op.grad))
+            made.update(vid for vid in outs if vid is not None)
+        taken = tuple([t.vid if t.vid in self.saved else None for t in self.reads])
+        heads = tuple([(h.vid, h.requires_grad) for h in self.plan.heads])
+        return Recipe(slots, taken, tuple(steps), heads, tuple([t.vid for t in self.plan.wanted]))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that was made before, by number."""
+
+    vid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An expression over symbols, as Python text."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor that the node is given. `read`: the symbols that its sizes, strides and offset tell."""
+
+    vid: int
+    read: tuple[str | None, ...]
+    wanted: bool
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation; `outs` are numbers of tensors, `binds` symbols with the result (and its dim) that tells them."""
+
+    target: Any
+    args: Any
+    kwargs: dict[str, Any]
+    outs: tuple[int | None, ...]
+    single: bool
+    binds: tuple[tuple[str, int, int | None], ...]
+    grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The forward part as data: what the node is given, what is taken from what it saved, operations, heads (and whether they have
+    gradients), and the inputs whose gradients are wanted."""
+
+    slots: tuple[Slot | str, ...]
+    taken: tuple[int | None, ...]
+    steps: tuple[Step, ...]
+    heads: tuple[tuple[int, bool], ...]
+    wanted: tuple[int, ...]
+
+    def gradients(self, slots: Sequence[Any], saved: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """The gradients of `wanted`, themselves differentiable.
+
+        `saved` goes with the tensors that the node saved; `given` holds a gradient or None for each head.
         """
         with torch.enable_grad(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
-            env, targets, numbers = self.bind(slots)
-            env.update((t.vid, v) for t, v in zip(self.reads, saved, strict=True) if t.vid in self.saved)
-            for op in self.ops:
-                self.run(op, env, numbers)
-            used = [(env[h.vid], g) for h, g in zip(self.plan.heads, given, strict=False) if g is not None and h.requires_grad]
+            env, numbers = self.bind(slots)
+            targets = [env[vid] for vid in self.wanted]
+            env.update((vid, v) for vid, v in zip(self.taken, saved, strict=True) if vid is not None)
+            for step in self.steps:
+                self.run(step, env, numbers)
+            used = [(env[vid], g) for (vid, grad), g in zip(self.heads, given, strict=False) if g is not None and grad]
             used = [(h, g) for h, g in used if h.requires_grad]
             if not used:
                 return [None] * len(targets)
             heads, tangents = zip(*used, strict=True)
             return list(torch.autograd.grad(heads, targets, tangents, create_graph=True, allow_unused=True))
 
-    def bind(self, slots: Sequence[Any]) -> tuple[dict[int, Any], list[Any], dict[str, Any]]:
-        """Tensors by vid, the targets of differentiation, and the values of symbols.
+    def bind(self, values: Sequence[Any]) -> tuple[dict[int, Any], dict[str, Any]]:
+        """Tensors by number, and the values of symbols.
 
         Each wanted input is given a name of its own: one input may have been made from another outside of the region, and that is not
         this node's business.
         """
-        wanted = {t.vid for t in self.plan.wanted}
-        written = {t.storage_id for op in self.ops for t in liveness.written(op)}
         env: dict[int, Any] = {}
         numbers: dict[str, Any] = {}
-        for slot, value in zip(self.plan.inputs, slots, strict=True):
-            if not isinstance(slot, TracedTensor):
-                numbers[slot.name if isinstance(slot, Expr) else slot] = value
+        for slot, value in zip(self.slots, values, strict=True):
+            if isinstance(slot, str):
+                numbers[slot] = value
                 continue
             if slot.vid in env:
                 continue
-            for traced, real in zip((*slot.sizes, *slot.strides, slot.offset), (*value.shape, *value.stride(), value.storage_offset())):
-                e = liveness.number(traced)
-                if e is not None and e.op == "sym":
-                    numbers.setdefault(e.name, real)
-            if slot.vid in wanted:
+            for name, real in zip(slot.read, (*value.shape, *value.stride(), value.storage_offset())):
+                if name is not None:
+                    numbers.setdefault(name, real)
+            if slot.wanted:
                 env[slot.vid] = torch.ops.aten.alias.default(value)
             else:
-                env[slot.vid] = value.detach().clone() if slot.storage_id in written else value.detach()
-        return env, [env[t.vid] for t in self.plan.wanted], numbers
+                env[slot.vid] = value.detach().clone() if slot.written else value.detach()
+        return env, numbers
 
-    def run(self, op: Any, env: dict[int, Any], numbers: dict[str, Any]) -> None:
+    def run(self, step: Step, env: dict[int, Any], numbers: dict[str, Any]) -> None:
         def real(value: Any) -> Any:
-            if isinstance(value, TracedTensor):
-                return env[value.vid] if value.vid in env else value.constant
-            if isinstance(value, (list, tuple)):
+            if type(value) is Value:
+                return env[value.vid]
+            if type(value) is list:
                 return [real(v) for v in value]
-            e = liveness.number(value)
-            return value if e is None else self.plan.trace.scope.simplify(e).evaluate(numbers)
+            if type(value) is Number:
+                return eval(value.text, {"math": math}, {name: numbers[name] for name in value.names})  # our own text
+            return value
 
-        with torch.set_grad_enabled(op.grad):
-            result = op.target(*map(real, op.args), **{k: real(v) for k, v in op.kwargs.items()})
-        outs = [result] if op.out_spec is None else liveness.leaves(result)
-        for traced, made in zip(op.outs, outs, strict=True):
-            if isinstance(traced, TracedTensor):
-                env[traced.vid] = made
-        for b in op.binds:
-            numbers[liveness.number(b.symbol).name] = outs[b.out] if b.dim is None else outs[b.out].size(b.dim)
+        with torch.set_grad_enabled(step.grad):
+            result = step.target(*map(real, step.args), **{k: real(v) for k, v in step.kwargs.items()})
+        outs = [result] if step.single else liveness.leaves(result)
+        for vid, made in zip(step.outs, outs, strict=True):
+            if vid is not None:
+                env[vid] = made
+        for name, out, dim in step.binds:
+            numbers[name] = outs[out] if dim is None else outs[out].size(dim)
+
+
+TWICE = "this compiled region can be differentiated once, not twice (create_graph=True): {}. Decorate the function with pliant.disable"
+FREED = "Trying to backward through the graph a second time: its saved tensors have been freed. Specify retain_graph=True the first time"
+
+
+@dataclass(slots=True)
+class Twice:
+    """The backward part under `create_graph=True`: gradients that can be differentiated.
+
+    `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
+    gradients, and a clear error for whoever differentiates them. `backward` is the compiled backward part.
+    """
+
+    refusal: str
+    recipe: Callable[[], Recipe]
+    gives: tuple[int | None, ...]
+    backward: Callable[..., tuple] | None = None
+
+    def __call__(self, ctx: Any, *grads: Any) -> tuple:
+        slots, saved = ctx.slots, ctx.saved_tensors
+        if slots is None:
+            raise RuntimeError(FREED)
+        if not self.refusal:
+            found = self.recipe().gradients(slots, saved, grads)
+            return tuple(None if i is None else found[i] for i in self.gives)
+        assert self.backward is not None
+        with torch.no_grad():
+            out = self.backward(ctx, *grads)
+        tensors = [g for g in out if g is not None]
+        sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]
+        refusing = iter(Refuse.apply(TWICE.format(self.refusal), len(tensors), *tensors, *sources))
+        return tuple(None if g is None else next(refusing) for g in out)
 
 
 class Refuse(torch.autograd.Function):

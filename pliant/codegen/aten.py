@@ -18,9 +18,11 @@ keeps book of them. Whoever needs gradients puts a differentiable node around su
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import math
 import re
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -62,6 +64,7 @@ class Executable:
     n_ops: int
     globals: dict[str, Any] = field(default_factory=dict, repr=False)
     backward: Any = None
+    node: Any = None  # of a differentiable region: what it was put together from (`region.Node`)
 
 
 def build(
@@ -613,9 +616,25 @@ def is_single(op: Any) -> bool:
 
 def compile_text(source: str, name: str, namespace: dict[str, Any]) -> Callable[..., tuple]:
     """Compile generated source. Tracebacks show it, because it is registered with `linecache`."""
-    filename = f"<pliant {name} {next(_serial)}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    filename = shown_as(source, name)
     exec(compile(source, filename, "exec"), namespace)
     fn = namespace[name]
     weakref.finalize(fn, linecache.cache.pop, filename, None)
     return fn
+
+
+def loaded_text(source: str, name: str, code: types.CodeType, namespace: dict[str, Any]) -> Callable[..., tuple]:
+    """The function `name` that `compile_text` made of this source in another process: its bytecode is known."""
+    filename = shown_as(source, name)
+    fn = types.FunctionType(code.replace(co_filename=filename), namespace, name)
+    namespace[name] = fn
+    namespace["__builtins__"] = builtins.__dict__
+    weakref.finalize(fn, linecache.cache.pop, filename, None)
+    return fn
+
+
+def shown_as(source: str, name: str) -> str:
+    """A file name under which `linecache` shows this text."""
+    filename = f"<pliant {name} {next(_serial)}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return filename

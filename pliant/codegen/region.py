@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pliant.codegen.again import Again, Refuse
+from pliant.codegen.again import FREED, Again, Refuse, Twice
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
@@ -31,9 +32,7 @@ from pliant.lower.restriding import as_views
 
 aten = torch.ops.aten
 _serial = count()
-TWICE = "this compiled region can be differentiated once, not twice (create_graph=True): {}. Decorate the function with pliant.disable"
 KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
-FREED = "Trying to backward through the graph a second time: its saved tensors have been freed. Specify retain_graph=True the first time"
 
 
 def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
@@ -54,6 +53,32 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or recompose)
 
 
+def node_of(name: str, forward: Callable, backward: Callable) -> Callable:
+    """`apply` of a differentiable node with these methods."""
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    node = type(f"Pliant_{name}_{next(_serial)}", (torch.autograd.Function,), methods)
+    return super(torch.autograd.Function, node).apply  # type: ignore[misc]  # skips a check for functorch, which guards exclude
+
+
+@dataclass(slots=True)
+class Node:
+    """The programs of a differentiable region. `grad_on`: the grad mode that it is entered in; `heads`: results that have gradients."""
+
+    name: str
+    forward: Executable
+    backward: Executable
+    around: Executable
+    twice: Twice
+    grad_on: bool
+    heads: int
+
+    def executable(self) -> Executable:
+        """The region, to be called."""
+        fn = self.around.fn if self.grad_on else with_grad(self.around.fn)
+        source = "\n".join((self.around.source, self.forward.source, self.backward.source))
+        return Executable(fn, source, self.forward.n_ops + self.around.n_ops, self.around.globals, self.backward, self)
+
+
 class Region:
     """Generates the programs of one plan and keeps what later calls of `backward` may need to generate more."""
 
@@ -70,16 +95,19 @@ class Region:
         if self.plan.freed:
             return self.write_freed()
         self.full = self.trace_backward((True,) * len(self.plan.differentiable))
-        self.again = Again(self.plan, self.full.reads)
+        again = Again(self.plan, self.full.reads)
+        self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
         forward = self.write_forward()
         backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
-        self.backward = backward.fn
-        methods = {"forward": staticmethod(forward.fn), "backward": staticmethod(backward.fn)}
-        node = type(f"Pliant_{self.name}_{next(_serial)}", (torch.autograd.Function,), methods)
-        around = self.write_around(super(torch.autograd.Function, node).apply)  # skips a check for functorch, which guards exclude
-        fn = around.fn if torch.is_grad_enabled() else with_grad(around.fn)
-        source = "\n".join((around.source, forward.source, backward.source))
-        return Executable(fn, source, forward.n_ops + around.n_ops, around.globals, backward)
+        self.twice.backward = backward.fn
+        around = self.write_around(node_of(self.name, forward.fn, backward.fn))
+        node = Node(self.name, forward, backward, around, self.twice, torch.is_grad_enabled(), len(self.plan.differentiable))
+        return node.executable()
+
+    def gives(self) -> tuple[int | None, ...]:
+        """For each input, which of the wanted gradients is its own."""
+        found = {t.vid: i for i, t in enumerate(self.plan.wanted)}
+        return tuple([found.pop(s.vid, None) if isinstance(s, TracedTensor) else None for s in self.plan.inputs])
 
     def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
         """The backward part for gradients of the heads in `mask`. Kernels need sizes that ATen reads from its operands."""
@@ -182,24 +210,6 @@ class Region:
             tangents = [t for t, used in zip(self.full.tangents, mask, strict=True) if used]
             b = Backward(zeros + self.full.ops, tangents, self.full.grads, self.full.reads, self.full.symbols)
         return self.write_backward(b, mask).fn
-
-    def twice(self, ctx: Any, *grads: Any) -> tuple:
-        """`backward` under `create_graph=True`: gradients that can be differentiated.
-
-        Where the forward part cannot run again: first-order gradients, and a clear error for whoever differentiates them.
-        """
-        slots, saved = ctx.slots, ctx.saved_tensors
-        if slots is None:
-            raise RuntimeError(FREED)
-        if not self.again.refusal:
-            found = dict(zip((t.vid for t in self.plan.wanted), self.again.gradients(slots, saved, grads), strict=True))
-            return tuple(found.pop(s.vid, None) if isinstance(s, TracedTensor) else None for s in self.plan.inputs)
-        with torch.no_grad():
-            out = self.backward(ctx, *grads)
-        tensors = [g for g in out if g is not None]
-        sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]
-        refusing = iter(Refuse.apply(TWICE.format(self.again.refusal), len(tensors), *tensors, *sources))
-        return tuple(None if g is None else next(refusing) for g in out)
 
     def write_freed(self) -> Executable:
         """`backward()` was captured with the rest: outputs that have a history say that it is gone."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pliant import native
@@ -25,7 +25,7 @@ POSTFIX = {
         "var const add sub mul floordiv mod neg abs min max eq ne lt le gt ge and or not where".split()  # the order of run.cpp
     )
 }
-INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"]}
+INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"], "length": OP["LEN"]}
 # What protects the other checks of a node comes first.
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
 CROSS = {"ALIAS", "NOT_ALIAS", "STORAGE_OVERLAP"}
@@ -67,6 +67,7 @@ class Compiler:
         self.native_relations: list[list[tuple[int, int]]] = []
         self.relation_vars: list[tuple[str, ...]] = []
         self.out: list[tuple[bool, int]] = []
+        self.visible = 0
         self.predicates: list[tuple[Any, tuple[int, ...]]] = []
         self.predicate_why: list[int | None] = []
         self.cross: list[tuple[int, Guard]] = []
@@ -143,10 +144,10 @@ class Compiler:
         self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
         if op in INT_SOURCES:
-            dim = arg if op != "offset" else 0
+            dim = arg or 0
             n.var = self.variable()
             # A tensor without TENSOR_MATCH, or of unknown layout, is asked through Python (a negative number says so).
-            number = dim if base is not None and base.tensor else -1 - dim
+            number = dim if op == "length" or base is not None and base.tensor else -1 - dim
             self.code.append((INT_SOURCES[op], n.var, src, number, None))
             self.why.append(None)
             self.bound(n)
@@ -245,11 +246,7 @@ class Compiler:
             numbers = (*(s.dtype.itemsize for s in specs if s is not None), *flags)
             self.emit("OVERLAP", -1, -1, 0, (regs, numbers), index)
             return
-
-        def shares_as_told(*tensors: Any) -> bool:
-            return all(native.share_memory(a, b) == f for (a, b), f in zip(itertools.combinations(tensors, 2), flags, strict=True))
-
-        self.predicates.append((shares_as_told, tuple(self.hidden(n) for n in nodes)))
+        self.predicates.append((shares_as_told(flags), tuple(self.hidden(n) for n in nodes)))
         self.predicate_why.append(index)
 
     # ---- relations ----
@@ -312,7 +309,7 @@ class Compiler:
             else:
                 n = self.nodes[self.symbols[slot if isinstance(slot, str) else slot.name]]
                 self.out.append((True, n.var) if n.var >= 0 else self.slot(n))
-        visible = len(self.out)
+        visible = self.visible = len(self.out)
         for index, guard in self.cross:
             if guard.kind == "STORAGE_OVERLAP":
                 self.check_cross(index, guard)
@@ -338,6 +335,15 @@ SIMPLE: dict[str, tuple[int, Any]] = {
     "SET_EQUALS": (OP["SET_EQ"], None),
     "FUNCTION": (OP["FUNCTION"], tuple),
 }
+
+
+def shares_as_told(flags: tuple[bool, ...]) -> Callable[..., bool]:
+    """Whether tensors share memory as `flags` say, one for each pair of them."""
+
+    def holds(*tensors: Any) -> bool:
+        return all(native.share_memory(a, b) == f for (a, b), f in zip(itertools.combinations(tensors, 2), flags, strict=True))
+
+    return holds
 
 
 def absence(source: Source, name: str, value: Any) -> int:
@@ -536,5 +542,13 @@ def compile_guards(
     `slots` lists what a successful check hands out, in order: a `Source` (the object there, or the int of a size) or the name of a symbol.
     Raises `ValueError` for a guard that no program can express, `KeyError` for a relation over a symbol without source.
     """
+    return compiled(guards, symbols or {}, relations, slots)[0]
+
+
+def compiled(
+    guards: Sequence[Guard], symbols: dict[str, Source], relations: Sequence[Any], slots: Sequence[Any]
+) -> tuple[native.Guard, Compiler]:
+    """`compile_guards`, with the compiler that made it: it knows the program."""
     with native.torch._C.DisableTorchFunctionSubclass():  # looking at example tensors runs no user code
-        return Compiler(guards, symbols or {}, relations, slots).build()
+        c = Compiler(guards, symbols, relations, slots)
+        return c.build(), c

@@ -44,6 +44,7 @@ class Source:
     | size      | int            | `base.size(int)`, an int                                       |
     | stride    | int            | `base.stride(int)`, an int                                     |
     | offset    |                | `base.storage_offset()`, an int                                |
+    | length    |                | how many items a list, tuple or dict stores, an int            |
     """
 
     __slots__ = ("op", "base", "arg", "root", "_name", "_keys", "_steps", "__weakref__")
@@ -103,6 +104,9 @@ class Source:
     def offset(self) -> Source:
         return make("offset", self, None)
 
+    def length(self) -> Source:
+        return make("length", self, None)
+
 
 PRINTERS = {
     "local": lambda b, a: f"L[{a[1]!r}]",
@@ -119,6 +123,7 @@ PRINTERS = {
     "size": lambda b, a: f"{b}.size()[{a}]",
     "stride": lambda b, a: f"{b}.stride()[{a}]",
     "offset": lambda b, a: f"{b}.storage_offset()",
+    "length": lambda b, a: f"len({b})",
 }
 
 _roots: dict[tuple, Source] = {}

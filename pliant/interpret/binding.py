@@ -97,6 +97,7 @@ def bind(fn: Any, args: tuple, kw: dict) -> list | None:
 
 def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
     """A frame ready to run `fn` on bound locals; registers the outside cells that its closure reaches."""
+    vm.world.interpreted[id(fn)] = fn
     d = decode(fn.__code__)
     loc += d.template[len(loc) :]
     f = Frame(d, fn, loc, fn.__globals__)

@@ -64,7 +64,7 @@ BREAKS: dict[str, BreakInfo] = {
         " they are"
         " replayed in order.",
         (
-            "Print shapes and dtypes (`x.shape`) instead of values.",
+            "Print shapes and dtypes (`x.shape`), or numbers: `print(f'{loss.item():.3f}')` does not break.",
             "Print the value after the compiled function has returned it.",
         ),
     ),

@@ -94,6 +94,8 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         check_native(fn, a)
     for a in kwargs.values():
         check_native(fn, a)
+    if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
+        ordered(fn.__self__)
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -116,13 +118,32 @@ def check_native(fn: Any, a: Any) -> None:
     world = vm.world
     if type(a) in CONTAINERS or id(a) in world.by_copy:
         world.deep(a)
+        if type(a) is set and getattr(fn, "__name__", "") not in ORDERLESS:
+            ordered(a)
     elif type(a) is Opaque:
         raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
+    elif type(a) is frozenset:
+        if getattr(fn, "__name__", "") not in ORDERLESS:
+            ordered(a)
     elif type(a) is LateText:
         if getattr(fn, "__name__", "") not in KEEPS:
             needed(a)
     elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
         raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
+
+
+ORDERLESS = frozenset(
+    "add contains __contains__ discard remove update difference_update intersection_update symmetric_difference_update issubset issuperset"
+    " isdisjoint union intersection difference symmetric_difference copy or_ and_ sub xor ior iand isub ixor eq ne le lt ge gt not_ truth"
+    " len isinstance frozenset set bool append".split()
+)
+"""Functions of C to which the order of a set is nothing."""
+
+
+def ordered(s: set | frozenset) -> None:
+    """The program may see in which order a set is walked: that of another process is another, unless hashes are values."""
+    if len(s) > 1 and not all([type(x) is int for x in s]):
+        vm.world.bound_here = "the order of a set"
 
 
 def symbolic_within(a: Any, depth: int = 2) -> bool:
@@ -247,8 +268,12 @@ NO_OPERATION = {("graph_break", "torch.optim.optimizer"), ("GenerationTracker.ta
 def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "graph":
         return graph_call(fn, args, kwargs)
-    if kind == "native" or kind == "symint" or kind == "native_python" or kind == "constant":
+    if kind == "native" or kind == "symint":
         return native(fn, args, kwargs)
+    if kind == "native_python" or kind == "constant":
+        answer = native(fn, args, kwargs)
+        vm.world.asked.append((fn, args, kwargs, answer))
+        return answer
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
@@ -418,6 +443,7 @@ def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A `functools.lru_cache` function. Its cache is state that only C code sees: on constants it is asked now, else the graph breaks."""
     if all(type(a) in CACHEABLE for a in (*args, *kwargs.values())):
         r = fn(*args, **kwargs)
+        vm.world.asked.append((fn, args, kwargs, r))
         if type(r) in CACHEABLE or (type(r) is tuple and all(type(x) in CACHEABLE for x in r)):
             return r
     if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):

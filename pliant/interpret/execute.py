@@ -10,6 +10,7 @@ from pliant.graph.traced import Untraceable
 from pliant.interpret import tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
+from pliant.interpret.opcodes_build import call_operands
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
 from pliant.interpret.texts import TextNeeded, writable
 from pliant.symbolic import DataDependent
@@ -105,18 +106,22 @@ def watched(f: Frame) -> None:
             b.action = ("loop", f.decoded.offsets[i])
             f.pc += 1
             raise b
-        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not format_late(f, i):
+        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not goes_on(f, i):
             f.pc += 1
             raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
 
 
-def format_late(f: Frame, i: int) -> bool:
-    """Whether instruction `i` formats what emitted code can format: no reason to break."""
-    if f.decoded.names[i] != "FORMAT_VALUE":
-        return False
-    flags = f.decoded.ins[i][1]
-    spec = f.stack[-1] if flags & 4 else ""
-    return type(spec) is str and writable(f.stack[-2] if flags & 4 else f.stack[-1], flags & 3, spec)
+def goes_on(f: Frame, i: int) -> bool:
+    """Whether instruction `i` has a result that stands for all that it may be: a text, or a length. No reason to break."""
+    name, arg = f.decoded.names[i], f.decoded.ins[i][1]
+    if name == "FORMAT_VALUE":
+        spec = f.stack[-1] if arg & 4 else ""
+        return type(spec) is str and writable(f.stack[-2] if arg & 4 else f.stack[-1], arg & 3, spec)
+    if name == "CALL" and arg == 1:
+        fn, args, kw = call_operands(f, arg)
+        h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
+        return h is not None and vm.world.countable(h)
+    return False
 
 
 def unwind(f: Frame, e: BaseException) -> bool:

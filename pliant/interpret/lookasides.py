@@ -190,6 +190,7 @@ def l_super(args: tuple, kw: dict) -> Any:
 def l_id(args: tuple, kw: dict) -> int:
     o = args[0]
     world = vm.world
+    world.bound_here = "the id() of an object"
     if type(o) is vm.traced_type:
         raise Break("PL0012", "the id() of a tensor", clean=True)
     h = world.by_copy.get(id(o))
@@ -204,6 +205,8 @@ def l_id(args: tuple, kw: dict) -> int:
 @lookaside(hash)
 def l_hash(args: tuple, kw: dict) -> int:
     o = hashable(args[0])
+    if type(o) not in (int, bool, float):
+        vm.world.bound_here = "the hash() of an object"
     m = lookup(type(o), "__hash__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
@@ -370,7 +373,10 @@ def l_vars(args: tuple, kw: dict) -> Any:
 
 @lookaside(callable)
 def l_callable(args: tuple, kw: dict) -> bool:
-    return callable(args[0])
+    t = type(args[0])
+    if t is Opaque:
+        raise Break("PL0017", f"whether {args[0].source.name} can be called", clean=True)
+    return t is not LateText and callable(args[0])
 
 
 @lookaside(operator.getitem, tail=True)

@@ -14,7 +14,7 @@ import torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.interpret import indexing
 from pliant.interpret.attributes import lookup
-from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native, ordered
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.state import Break, vm
@@ -104,6 +104,8 @@ def length(o: Any) -> Any:
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
+        if world.countable(h) and vm.frame.watched and vm.history.breaks_at(vm.frame.code, vm.frame.decoded.offsets[vm.frame.pc - 1]):
+            return world.changing_length(h)  # here it was pinned before, and was another one the next time
         world.length(h)
         return len(o)
     if id(o) in world.outside:
@@ -122,6 +124,8 @@ def get_iter(o: Any) -> Any:
     if type(m) is FunctionType:
         return interp(m, (o,), {})
     world = vm.world
+    if t is set or t is frozenset:
+        ordered(o)
     h = world.by_copy.get(id(o))
     if h is not None:
         world.all(o)

@@ -121,6 +121,9 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
+        self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
+        self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
+        self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     def release(self) -> None:
@@ -545,6 +548,19 @@ class World:
                 self.guard(h.source, "DICT_KEYS", keys)
             elif not isinstance(h.orig, (set, frozenset)):
                 self.guard(h.source, "LENGTH", len(h.orig))
+
+    def countable(self, h: Shadow) -> bool:
+        """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
+        return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
+
+    def changing_length(self, h: Shadow) -> Any:
+        """How many items there are, as a symbolic number."""
+        source = h.source.length()
+        before = self.reads.get((source, "int"), UNSET)
+        if before is UNSET:
+            name = self.new_symbol(source)
+            before = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=len(h.orig), lo=0, source=source))
+        return before + (len(h.copy) - len(h.orig))
 
     def all(self, c: Any) -> None:
         """The program (or C code) may read anything in container `c`: locate every item."""

@@ -137,7 +137,9 @@ def stats() -> dict[str, int]:
     """Process-wide counts since the last `reset()`.
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
-    with an exception of the program's own, which CPython raised again), entries, calls (entries run).
+    with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
+    captured), calls (entries run).
     """
     counted = events.counters()
-    return {name: counted.get(name, 0) for name in STATISTICS} | {"calls": native.counters()["calls"]}
+    found = {name: counted.get(name, 0) for name in STATISTICS}
+    return found | {"from_disk": counted.get("entries_from_disk", 0), "calls": native.counters()["calls"]}

@@ -78,6 +78,24 @@ def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = N
         del emitter.builder  # they know each other: left alone, only the garbage collector would free them, and the capture with them
 
 
+class Failing:
+    """What is told that the graph of `code` raised. It keeps nobody alive: entries live in code objects."""
+
+    __slots__ = ("code", "method")
+
+    def __init__(self, code: CodeType, again: Callable[[BaseException, bool, CodeType | None], None]) -> None:
+        self.code = weakref.ref(code)
+        self.method = weakref.WeakMethod(again)
+
+    def __call__(self, e: BaseException) -> None:
+        failed(e, self.again)
+
+    def again(self, e: BaseException, handled: bool) -> None:
+        leave = self.method()
+        if leave is not None:
+            leave(e, handled, self.code())
+
+
 class Emitter:
     """One use: prints one function."""
 
@@ -137,19 +155,9 @@ class Emitter:
         call = f"{b.constant(run, 'graph')}({', '.join(texts)})"
         names = [name for _, name in b.outputs.values()]
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
-        handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{b.constant(self.failing(), 'failed')}(_e)", f"{PAD}raise"]
+        failing = b.constant(Failing(self.code, self.context.again), "failed")
+        handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
         return ["try:", PAD + line, *handler], executable
-
-    def failing(self) -> Callable[[BaseException], None]:
-        """What is told that the graph raised. It keeps nobody alive: entries live in code objects."""
-        code, method = weakref.ref(self.code), weakref.WeakMethod(self.context.again)
-
-        def again(e: BaseException, handled: bool) -> None:
-            leave = method()
-            if leave is not None:
-                leave(e, handled, code())
-
-        return lambda e: failed(e, again)
 
     def arguments(self, tensors: list[Any], symbols: list[Any]) -> tuple[list[Any], list[str]]:
         """The graph's inputs and how its call spells them. Many slots that only it reads are handed on as one tuple: a third quicker."""

@@ -98,13 +98,16 @@ def run_loop(loop: Loop, items: tuple) -> Any:
 
     Returns what the function returns, or the `LoopState` of a loop further out.
     """
+    kind, python = None, False  # of the iterator; whether it starts Python frames
     while True:
         if loop.is_for:
             p = loop.prefix
             item = error = None
             try:
                 iterator = items[p]
-                if loop.below is not None and iterates_python(iterator):
+                if type(iterator) is not kind:
+                    kind, python = type(iterator), iterates_python(iterator)
+                if python and loop.below is not None:
                     item = native.call_below(loop.below, next, iterator, END)
                 else:
                     item = next(iterator, END)
@@ -123,7 +126,7 @@ def run_loop(loop: Loop, items: tuple) -> Any:
             r = loop.body(items[:p] + (item,) + items[p:])
         else:
             r = loop.body(items)
-        if type(r) is not LoopState or not loop.same_loop(r.loop):
+        if type(r) is not LoopState or (r.loop is not loop and not loop.same_loop(r.loop)):
             return r
         loop, items = r.loop, r.items
 

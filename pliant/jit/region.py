@@ -18,7 +18,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
 from pliant.graph.traced import Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
-from pliant.guards.program import compile_guards
+from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.classes import REFUSED
@@ -30,6 +30,7 @@ from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.symbolic.scope import UNFIT
 
@@ -59,7 +60,7 @@ class Info:
 class Record:
     """What is known about one code object with entries."""
 
-    __slots__ = ("captures", "failures", "history", "number", "refused", "skip", "user_errors")
+    __slots__ = ("captures", "failures", "history", "number", "on_disk", "refused", "skip", "user_errors")
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -69,6 +70,7 @@ class Record:
         self.user_errors = 0
         self.refused: set[str] = set()
         self.skip = 0
+        self.on_disk: set[str] = set()  # names of entries there that are installed, or do not fit this process
 
 
 class Region:
@@ -129,7 +131,7 @@ class Region:
                 return self.limit(code)
             try:
                 vm.refused = record.refused | self.refused
-                return self.compile(fn, args, record)
+                return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
             except Reconsider as e:
                 if e.what in record.refused:
                     raise InternalError(f"{where(code)}: {e}") from e
@@ -234,7 +236,7 @@ class Region:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
         emitted = emit(found, fn, self.context, start=start)
-        entry = self.install(fn, found, emitted)
+        entry = self.install((fn, args), found, emitted, record)
         record.captures += 1
         events.count("captures")
         report(found, fn, emitted, began)
@@ -244,14 +246,40 @@ class Region:
             raise InternalError(f"the guards of a new entry do not hold for the call that made it: {why[2] if why else 'unknown'}")
         return RETRY
 
-    def install(self, fn: FunctionType, found: Capture, emitted: Emitted) -> Any:
+    def install(self, frame: entries.Frame, found: Capture, emitted: Emitted, record: Record) -> Any:
+        fn = frame[0]
         world, scope = found.world, found.trace.scope
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
-        guard = compile_guards(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
-        info = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
+        guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
+        info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
+        if resume.info_of(fn.__code__) is None and (entries.testing or entries.enabled):
+            made = entries.Made(frame, found, emitted, program, relations)
+            if entries.testing:
+                taken = entries.exchanged(made, self.again)
+                if taken is not None:
+                    guard, emitted, info = taken.guard, taken.emitted, entries.TakenInfo(info.serial, info.frame_id, taken)
+            elif (name := entries.keep(made, self.config)) is not None:
+                record.on_disk.add(name)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
         return entry
+
+    def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
+        """Install an entry from the disk, if one fits this call."""
+        code = fn.__code__
+        if entries.testing or not entries.enabled or resume.info_of(code) is not None:
+            return False
+        began = time.perf_counter()
+        taken = entries.find((fn, args), self.config, self.again, record.on_disk)
+        if taken is None:
+            return False
+        frame_id = f"{record.number}/{record.captures}"
+        native.add_entry(code, taken.guard, taken.emitted.fn, True, entries.TakenInfo(next(_ids), frame_id, taken))
+        record.captures += 1
+        events.count("entries")
+        events.count("entries_from_disk")
+        events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began)
+        return True
 
     def note_break(self, found: Capture, exit_: Break) -> None:
         events.count("graph_breaks")

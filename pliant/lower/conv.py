@@ -49,9 +49,8 @@ def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
     dims = len(x.sizes) - 2
     if transposed is not False or not 1 <= dims <= DIMS or not all(map(p.plain, (*tensors, out))):
         return None
-    stride, dilation = list(stride), list(dilation)
-    given = [*stride, *padding, *dilation, groups]
-    if not all(type(v) is int for v in given) or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
+    stride, padding, dilation = ([*map(facts.size, values)] for values in (stride, padding, dilation))
+    if type(groups) is not int or groups < 1:  # that the others make sense is looked at when they are known
         return None
     channels, features = facts.size(w.sizes[1]), facts.size(w.sizes[0])
     if groups > 1:
@@ -60,7 +59,7 @@ def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
         features //= groups
         if channels == 1 and (features, stride, dilation) != (1, 2 * stride[:1], [1, 1]):
             return None
-        if channels == 1 and (tuple(w.sizes[2:]) not in SQUARES or stride[0] > 2):
+        if channels == 1 and (tuple(w.sizes[2:]) not in SQUARES or stride[0] not in (1, 2)):
             return None
     strides = [*map(facts.size, x.strides)]
     last = is_one(strides[-1]) or is_one(facts.size(x.sizes[-1]))

@@ -19,7 +19,7 @@
 namespace pliant {
 namespace {
 
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
+constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kNonsense = 1;
 constexpr int64_t kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kWeights = 64 << 10;   // of a block of features: what stays in the second cache while the pixels go by
 constexpr int64_t kFewPixels = 6;        // of a vector: fewer are left to dot products
@@ -415,6 +415,8 @@ extern "C" {
 int32_t convolution(const Convolution *given) {
     const Convolution &c = *given;
     if (c.empty()) return 0;
+    for (int d = 0; d < kDims; d++)
+        if (c.stride[d] < 1 || c.dilation[d] < 1 || c.pad[d] < 0) return kNonsense;
     if (c.depth() <= 0) { // nothing to sum
         for (int64_t at = 0; at < c.batch * c.groups * c.features; at++)
             std::fill_n(c.out + at * c.pixels(), c.pixels(), c.bias ? c.bias[at % (c.groups * c.features)] : 0.0f);

@@ -5,6 +5,7 @@
 
 namespace pliant {
 
+static_assert(sizeof(void *) == sizeof(unsigned long long));
 constexpr Py_ssize_t kMaxArgs = 1024; // on the stack: only what is used is touched
 constexpr int64_t kSmall = 8192;      // elements that take less time than letting other threads run
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kFirstIndex = 0x40000001;
@@ -116,6 +117,10 @@ static void launcher_dealloc(PyObject *self) {
 
 static PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Launcher, call), READONLY, nullptr},
+    {"address", T_ULONGLONG, offsetof(Launcher, kernel), READONLY, "Where the machine code is."},
+    {"itemsizes", T_OBJECT, offsetof(Launcher, itemsizes), READONLY, "Bytes of an element of each tensor."},
+    {"sizes", T_PYSSIZET, offsetof(Launcher, sizes), READONLY, "How many integers follow the tensors."},
+    {"owner", T_OBJECT, offsetof(Launcher, owner), READONLY, "What it was made with."},
     {nullptr, 0, 0, 0, nullptr},
 };
 

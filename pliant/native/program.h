@@ -14,7 +14,7 @@ namespace pliant {
     /* R[dst] = a read of R[src] or of the frame */                                                                           \
     X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(CELL) X(CONTENTS) X(TYPE)                           \
     /* V[dst] = an integer of R[src] */                                                                                        \
-    X(SIZE) X(STRIDE) X(OFFSET) X(BIND_INT)                                                                                    \
+    X(SIZE) X(STRIDE) X(OFFSET) X(LEN) X(BIND_INT)                                                                             \
     /* checks of R[src] */                                                                                                     \
     X(IS_TYPE) X(IS_OBJECT) X(EQ) X(LENGTH) X(KEYS) X(CONTAINS) X(LACKS) X(SET_EQ) X(TENSOR) X(TENSOR_SLOW) X(ALIAS)          \
     X(DISTINCT) X(OVERLAP) X(TYPE_ATTRS) X(FUNCTION)                                                                                       \

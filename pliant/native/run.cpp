@@ -202,6 +202,7 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             else V[I->dst] = I->op == Op::SIZE ? sizes_of(im, nd)[I->number] : strides_of(im, nd)[I->number];
             break;
         }
+        case Op::LEN: ok = (V[I->dst] = raw_length(R[I->src])) >= 0; break;
         case Op::BIND_INT: ok = bind_int(R[I->src], V[I->dst]); break;
 
         case Op::IS_TYPE: ok = I->operand->held.is(reinterpret_cast<PyObject *>(Py_TYPE(R[I->src]))); break;

@@ -187,6 +187,28 @@ def test_compiled(kind, monkeypatch):
     torch.testing.assert_close(x.grad, twin.grad, rtol=1e-4, atol=1e-4)
 
 
+def test_geometry_that_only_a_run_knows(monkeypatch):
+    if runtime.products() is None or not runtime.own_convolutions():
+        pytest.skip("PyTorch's own kernels are used here")
+    seen = native_convolutions(monkeypatch)
+    w = torch.randn(8, 6, 3, 3)
+
+    def fn(x, stride, padding, dilation):
+        return F.conv2d(x * 2, w, None, stride, padding, dilation).relu()
+
+    compiled = pliant.compile(fn, backend="native", strict=True)
+    for stride, padding, dilation in ((2, 1, 1), (3, 2, 2), (4, 3, 2), (2, 4, 3), (5, 2, 4)):
+        x = torch.randn(2, 6, 15, 17)
+        torch.testing.assert_close(compiled(x, stride, padding, dilation), fn(x, stride, padding, dilation), rtol=1e-5, atol=1e-5)
+    assert seen and all(seen)
+    for wrong in ((0, 1, 1), (2, -1, 1), (2, 1, 0)):
+        with pytest.raises(RuntimeError) as theirs:
+            fn(x, *wrong)
+        with pytest.raises(RuntimeError) as ours:
+            compiled(x, *wrong)
+        assert str(ours.value) == str(theirs.value)
+
+
 @pytest.mark.parametrize("kind", ["channels last", "depthwise, uneven", "double", "transposed"])
 def test_left_to_pytorch(kind, monkeypatch):
     seen = native_convolutions(monkeypatch)

@@ -328,6 +328,19 @@ def test_storage_overlap():
 # ---- relations ----
 
 
+def test_lengths_are_numbers():
+    scope = Scope()
+    n, m = (scope.backed(name, hint=h, lo=0) for name, h in (("n", 3), ("m", 2)))
+    types = [Guard(X, "TYPE_MATCH", list), Guard(Y.key("d"), "TYPE_MATCH", dict)]
+    guard = compile_guards(types, {"n": X.length(), "m": Y.key("d").length()}, [n > m], ["m", "n"])
+    assert guard.check(([1, 2, 3], {"d": {1: 1}}), frame) == (1, 3)
+    assert guard.check(([], {"d": {}}), frame) is None
+    assert guard.check((list(range(1000)), {"d": {}}), frame) == (0, 1000)
+    assert holds(guard, [1], {"d": {}}) and not holds(guard, (1, 2), {"d": {}}) and not holds(guard, Sly(), {"d": {}})
+    assert guard.explain(([1], {"d": {1: 1, 2: 2}}), frame)[2] == "n > m is false: n = 1, m = 2"
+
+
+
 def test_relations_over_sizes_and_ints():
     scope = Scope()
     s0, s1, k = (scope.backed(n, hint=h, lo=None, hi=None) for n, h in (("s0", 6), ("s1", 4), ("k", 2)))

@@ -17,7 +17,7 @@ import types
 import pytest
 import torch
 
-from tests.helpers import check, pliant
+from tests.helpers import IDENTITY, check, pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -494,3 +494,38 @@ GROWTHS = {
 def test_containers_that_grow_while_they_are_walked(name):
     for fn, arg_sets in GROWTHS[name]:
         check(fn, *arg_sets, must_compile=False)
+
+
+LENGTHS = {
+    "of a list": lambda x, c, d: (x * len(c), len(c) > 4, f"{len(c)} of {len(c) + len(d)}"),
+    "after it has grown": lambda x, c, d: (c.append(x), c.extend([1, 2]), len(c), x + len(c), c[0]),
+    "before it shrinks": lambda x, c, d: (len(c), c.pop(), len(c), x[: len(c)]),
+    "of a dict": lambda x, c, d: (d.update({"new": x}) if len(d) % 2 else d.pop("k0", None), len(d), x / (len(d) + 1)),
+    "of one that is written": lambda x, c, d: (d.__setitem__("k0", x), d.__setitem__("other", 1), len(d), "k1" in d, x - len(d)),
+    "and its items": lambda x, c, d: (len(c), sum(c) if len(c) > 3 else [v * 2 for v in c], len(c), x + 1),
+    "in a loop": lambda x, c, d: [x + i * len(c) for i in range(len(c))],
+    "of both": lambda x, c, d: (len(c) == len(d), [len(v) for v in (c, d)], torch.zeros(len(c), len(d) + 1), x),
+    "as a key": lambda x, c, d: ({len(c): x}, [x, x + 1, x + 2][len(c) % 3], hash(len(d))),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_that_change(name):
+    body = LENGTHS[name]
+
+    def fn(x, c, d):
+        y = x + 1
+        return body(y, c, d), y, len(c)
+
+    check(fn, *[(t(5, 2), list(range(n)), {f"k{i}": i for i in range(n * 3 % 7)}) for n in (3, 4, 6, 2, 5, 1, 7, 8, 2, 9)])
+
+
+def test_lengths_take_no_version_each():
+    def fn(x, seen):
+        seen.append(x.shape[0])
+        return x * len(seen), f"{len(seen)} so far"
+
+    report = check(fn, *[(t(5, 2), list(range(n))) for n in range(2, 40)])
+    if not IDENTITY:
+        assert report.history[-1]["captures"] == report.history[12]["captures"]
+        assert report.history[-1]["graph_breaks"] == 0

@@ -113,6 +113,25 @@ def looked_at_from_outside():
     return counted(body)()
 
 
+@program(*SHAPES, world=True, breaks=0)
+def types_of_texts():
+    def body(m, x):
+        s = f"{m.n} {x.shape[0]}"
+        return callable(s), isinstance(s, (int, str)), issubclass(type(s), str), x + 1
+
+    return counted(body)()
+
+
+@program(*SHAPES, world=True)
+def types_of_what_changes():
+    def body(m, x):
+        m.label = [m.n, str(m.n), len, None, 2.5][m.n % 5]
+        pliant.graph_break()
+        return callable(m.label), x + 1
+
+    return counted(body)()
+
+
 @program(*SHAPES, world=True, breaks=SOME)
 def over_a_break():
     def body(m, x):

@@ -11,7 +11,7 @@ from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Size
 from pliant.lower.schedule import TILE_BLOCK, Schedule
 
-SERIAL_PICOSECONDS = 4_000_000  # starting and meeting takes two threads that are awake 0.7 microseconds
+SERIAL_PICOSECONDS = 6_000_000  # starting and meeting takes two threads that are awake 0.7 microseconds, much longer where others run
 GRAIN_PICOSECONDS = 4_000_000  # for each thread beyond the first: larger teams take longer to start and to meet
 THREADS, INSIDE, PARALLEL, NUMBER, TEAM = "pliant_threads", "pliant_inside", "pliant_parallel", "pliant_number", "pliant_team"
 LAUNCH = "pliant_launch"

@@ -67,8 +67,8 @@ class Pipeline:
         return [(u, n) for n in range(len(self.stages[k].carried)) for u in range(self.s.unroll)]
 
     def nothing(self, n: Node) -> Value:
-        """What the first iterations carry: nobody reads what becomes of it."""
-        return self.b.splat(const(0, REGISTER[n.dtype]), self.s.lanes)
+        """What a stage that is skipped hands on: the next one will be skipped, too."""
+        return Value("poison", REGISTER[n.dtype], self.s.lanes)
 
     def given(self, frame: Frame, n: Node) -> Value:
         return self.b.splat(frame.values[id(n)], self.s.lanes)

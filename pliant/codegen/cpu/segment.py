@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pliant import native
 from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import identity, runtime, target
+from pliant.codegen.cpu import identity, linked, runtime, target
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
@@ -221,6 +221,11 @@ def functions_with(bits: int) -> dict[str, int]:
     return {TAKE: take, GIVE: give, POISON: fill, **library, THREADS: pool[THREADS]}
 
 
+def outside(to: target.Target) -> dict[str, int]:
+    """Addresses of all that modules call and do not contain."""
+    return {**kernels.outside(to), **functions()}
+
+
 Identity = tuple[Hashable, tuple[Hashable, ...]]
 """What `identity.of_segment` gives: equal ones are equal code."""
 
@@ -270,6 +275,19 @@ def compile_module(
     else:
         kernels.times.text += time.perf_counter() - begun
     names = [f"k{i}" for i in range(len(new))] + [f"s{i}" for i in range(len(segments))]
-    code = kernels.link(codes, names, to, {**kernels.outside(to), **functions(), **known})
+    code = kernels.link(codes, names, to, outside(to) | known)
     kernels._kept.append(code)
+    linked.remember(name, names, code.addresses, known)
     return Compiled(code.addresses[: len(new)], code.addresses[len(new) :])
+
+
+def link_again(name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
+    """The functions of a module that another process compiled, by name; None if the disk does not know it (any more)."""
+    codes = kernels.remembered(name)
+    if codes is None:
+        return None
+    to = target.current()
+    code = kernels.link(codes, names, to, outside(to) | known)
+    kernels._kept.append(code)
+    linked.remember(name, names, code.addresses, known)
+    return dict(zip(names, code.addresses, strict=True))

@@ -100,6 +100,10 @@ def _batch_norm(b: Builder, o: Any) -> None:
     x, weight, bias, training, _, eps = o.args
     if not training:
         raise Refuse
+    with_statistics_of_batch(b, o, x, weight, bias, eps)
+
+
+def with_statistics_of_batch(b: Builder, o: Any, x: Any, weight: Any, bias: Any, eps: float) -> None:
     s, axes, kept, gone = exactly(b, x, [d for d in range(len(x.sizes)) if d != 1])
     v = up(s.load(x, axes))
     if v.dtype not in FLOATS:
@@ -116,6 +120,28 @@ def _batch_norm(b: Builder, o: Any) -> None:
     for t, value in zip(o.outs[1:], (mean, rstd), strict=True):
         if b.needed(t):
             put_reduced(s, t, value, axes, len(x.sizes))
+
+
+@lowering(aten._native_batch_norm_legit_no_training.default, aten.native_batch_norm.default)
+def _batch_norm_inference(b: Builder, o: Any) -> None:
+    x, weight, bias, mean, var, *rest = o.args
+    eps = rest[-1]
+    if o.target is aten.native_batch_norm.default and rest[0] is True and mean is None and var is None:
+        with_statistics_of_batch(b, o, x, weight, bias, eps)
+        return
+    if o.target is aten.native_batch_norm.default and rest[0] is not False or mean is None or var is None:
+        raise Refuse
+    if any(b.needed(t) for t in o.outs[1:]):
+        raise Refuse
+    s = b.space(x.sizes)
+    v = up(s.load(x))
+    scale = 1.0 / sqrt(up(s.load(var, [1])) + float(eps))
+    if weight is not None:
+        scale = scale * up(s.load(weight, [1]))
+    shift = -(up(s.load(mean, [1])) * scale)
+    if bias is not None:
+        shift = shift + up(s.load(bias, [1]))
+    s.put(o.outs[0], v * scale + shift)
 
 
 @lowering(aten.native_batch_norm_backward.default)

@@ -295,22 +295,3 @@ def _layer_norm_backward(b: Builder, o: Any) -> None:
             s.put(dw, reduce("sum", gv * xhat), range(k), full=False)
         if b.needed(db):
             s.put(db, reduce("sum", gv), range(k), full=False)
-
-
-@lowering(aten._native_batch_norm_legit_no_training.default, aten.native_batch_norm.default)
-def _batch_norm_inference(b: Builder, o: Any) -> None:
-    x, weight, bias, mean, var, *rest = o.args
-    if o.target is aten.native_batch_norm.default and rest[0] is not False or mean is None or var is None:
-        raise Refuse
-    eps = rest[-1]
-    if any(b.needed(t) for t in o.outs[1:]):
-        raise Refuse
-    s = b.space(x.sizes)
-    v = up(s.load(x))
-    scale = 1.0 / sqrt(up(s.load(var, [1])) + float(eps))
-    if weight is not None:
-        scale = scale * up(s.load(weight, [1]))
-    shift = -(up(s.load(mean, [1])) * scale)
-    if bias is not None:
-        shift = shift + up(s.load(bias, [1]))
-    s.put(o.outs[0], v * scale + shift)

@@ -1,0 +1,132 @@
+"""What every entry of a process rests on and no guard says: part of the name under which entries are looked up.
+
+pliant's own files, the versions of PyTorch, Python and LLVM, the machine, PyTorch's settings, and that nobody replaced functions in the
+namespaces of PyTorch that captured code calls without looking. Where something is not surely known, entries are neither kept nor
+looked up: `key` is None.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import os
+import pathlib
+import sys
+import time
+import types
+import zlib
+from typing import Any
+
+import torch
+
+from pliant import native
+from pliant.codegen import native as programs
+from pliant.codegen.cpu import compile as kernels
+from pliant.codegen.cpu import debug, identity, runtime, segment, target
+from pliant.graph.rules.table import RULES
+from pliant.interpret import policy
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
+from pliant.symbolic import event
+
+FORMAT = 1
+HOME = pathlib.Path(__file__).parents[2]
+TORCH = os.path.dirname(torch.__file__) + os.sep
+BEGUN = time.time_ns() - 10**9  # clocks of file systems lag
+
+Signature = tuple[int, int, int]
+
+
+def signature(status: os.stat_result) -> Signature:
+    """Equal ones are the same content: the time of the last change of status is the system's, and nobody can set it back."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@functools.cache
+def own_files(root: pathlib.Path = HOME) -> tuple | None:
+    """pliant's files; None where one was written after this process had begun, so that it may not be what runs."""
+    found = []
+    folders = [str(root)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for e in entries:
+                if e.name.endswith((".py", ".so")):
+                    status = e.stat()
+                    if status.st_ctime_ns > BEGUN:
+                        return None
+                    found.append((e.path, *signature(status)))
+                elif e.name != "__pycache__" and e.is_dir():
+                    folders.append(e.path)
+    return tuple(sorted(found))
+
+
+WATCHED: tuple[Any, ...] = (torch, torch.nn.functional, torch.functional, torch.Tensor, torch.nn.Module, builtins, torch._VF)
+"""Namespaces whose Python functions are taken to be PyTorch's own: run inside of operators, or read without a guard."""
+
+
+def foreign() -> tuple:
+    """Which functions stand under which names there; those that are not PyTorch's in full."""
+    found: list[Any] = []
+    seen: list[Any] = []
+    for space in WATCHED:
+        for name, v in tuple(vars(space).items()):
+            t = type(v)
+            if t is types.FunctionType:
+                c = v.__code__
+                seen += name, c.co_firstlineno
+                if not c.co_filename.startswith(TORCH):
+                    found.append((name, c.co_filename, c.co_firstlineno, zlib.crc32(c.co_code)))
+            elif t in NAMED:
+                seen += name, v.__name__
+    return zlib.crc32(repr(seen).encode()), tuple(found)
+
+
+NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type)
+
+
+def settings() -> tuple:
+    """PyTorch's settings that decide what an operator becomes, beyond those that guards compare (`native.global_state`)."""
+    c = torch._C
+    return (
+        c._get_mkldnn_enabled(), c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled(),
+        c._get_cudnn_sdp_enabled(), c._get_float32_matmul_precision(), c._get_cpu_capability(), c._get_nnpack_enabled(),
+        c._get_cudnn_enabled(), c._get_mkldnn_deterministic(),
+        c._get_overrideable_sdp_enabled(), torch.cuda.is_available(),
+    )  # fmt: skip
+
+
+@functools.cache
+def fixed() -> tuple | None:
+    """What does not change while the process runs."""
+    files = own_files()
+    if files is None:
+        return None
+    machine = target.current()
+    versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, kernels.VERSIONS)
+    return files, versions, (machine.name, machine.triple, machine.cpu, machine.features), runtime.own_products(), segment.poison
+
+
+def state() -> tuple | None:
+    """torch's global state as data; None where it has no portable form (modes that are on)."""
+    found = native.slow_state()
+    functions, dispatch = found[-1]
+    if functions or dispatch:
+        return None
+    return tuple([str(x) if not isinstance(x, tuple) else repr(x) for x in found[:-1]])
+
+
+def key(config: Any) -> bytes | None:
+    """What the environment is, in 32 bytes; None where entries are neither kept nor looked up."""
+    told = policy._by_user or identity.extended() or debug.folder() is not None or event.RECORD  # what no name says
+    if told or not isinstance(config.backend, str):
+        return None
+    always, now = fixed(), state()
+    if always is None or now is None:
+        return None
+    tables = (len(RULES), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), programs.use_segments)
+    return hashlib.sha256(repr((always_print(), now, settings(), foreign(), tables, config)).encode()).digest()
+
+
+@functools.cache
+def always_print() -> str:
+    return hashlib.sha256(repr(fixed()).encode()).hexdigest()

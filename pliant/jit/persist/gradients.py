@@ -1,0 +1,91 @@
+"""The parts of a differentiable region that are more than its programs: gradients of gradients, and of some results only.
+
+Both run the forward part again under PyTorch's own autograd (`codegen/again.py`), from a recipe that is read when it is first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import marshal
+from typing import Any
+
+import torch
+
+from pliant.codegen.again import Number, Recipe, Slot, Step, Twice, Value
+from pliant.jit.persist.guards import Weakly
+from pliant.jit.persist.names import Writer
+from pliant.jit.persist.tensors import decode_tensor, encode_tensor
+from pliant.jit.persist.values import decode, encode
+
+
+def encode_argument(v: Any, table: Writer) -> tuple:
+    if type(v) is Value:
+        return "made", v.vid
+    if type(v) is Number:
+        return "number", v.text, v.names
+    if type(v) is list:
+        return "list", [encode_argument(x, table) for x in v]
+    if isinstance(v, torch.Tensor):
+        return "tensor", *encode_tensor(v)
+    return "value", encode(v, table.refer)
+
+
+def decode_argument(data: tuple, objects: Any) -> Any:
+    kind, *rest = data
+    if kind == "made":
+        return Value(*rest)
+    if kind == "number":
+        return Number(*rest)
+    if kind == "list":
+        return [decode_argument(x, objects) for x in rest[0]]
+    return decode_tensor(*rest) if kind == "tensor" else decode(rest[0], objects.__getitem__)
+
+
+def encode_recipe(recipe: Recipe, table: Writer) -> bytes:
+    """A recipe as data. Raises NotPortable."""
+    slots = [s if isinstance(s, str) else (s.vid, s.read, s.wanted, s.written) for s in recipe.slots]
+    steps = []
+    for s in recipe.steps:
+        args = [encode_argument(v, table) for v in s.args]
+        kwargs = {k: encode_argument(v, table) for k, v in s.kwargs.items()}
+        steps.append((table.refer(s.target), args, kwargs, s.outs, s.single, s.binds, s.grad))
+    return marshal.dumps((slots, recipe.taken, steps, recipe.heads, recipe.wanted))
+
+
+def decode_recipe(data: bytes, objects: Any) -> Recipe:
+    slots, taken, steps, heads, wanted = marshal.loads(data)
+    made = []
+    for target, args, kwargs, *rest in steps:
+        named = {k: decode_argument(v, objects) for k, v in kwargs.items()}
+        made.append(Step(objects[target], [decode_argument(v, objects) for v in args], named, *rest))
+    return Recipe(tuple([s if isinstance(s, str) else Slot(*s) for s in slots]), taken, tuple(made), heads, wanted)
+
+
+class Later:
+    """A recipe, read when it is asked for."""
+
+    def __init__(self, data: bytes | None, objects: list[Any]) -> None:
+        self.data = data
+        self.objects = Weakly(objects)
+
+    @functools.cached_property
+    def recipe(self) -> Recipe:
+        assert self.data is not None
+        return decode_recipe(self.data, self.objects)
+
+    def __call__(self) -> Recipe:
+        return self.recipe
+
+
+class Partial:
+    """The backward part where some result got no gradient: what only such results depend on gets none, as in eager mode."""
+
+    def __init__(self, twice: Twice, heads: int) -> None:
+        self.twice = twice
+        self.heads = heads
+
+    def __call__(self, ctx: Any, *grads: Any) -> tuple:
+        if self.heads == 1:
+            return (None,) * len(self.twice.gives)
+        found = self.twice.recipe().gradients(ctx.slots, ctx.saved_tensors, grads)
+        return tuple(None if i is None or found[i] is None else found[i].detach() for i in self.twice.gives)

@@ -1,0 +1,146 @@
+"""What a capture may have known of an object besides its identity, as data that two processes can compare."""
+
+from __future__ import annotations
+
+import _abc
+import abc
+import collections
+import contextvars
+import enum
+import functools
+import logging
+import re
+import types
+import zlib
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from pliant.jit.persist.values import NotPortable
+
+HEAPTYPE = 1 << 9
+PLAIN_DEFAULTS = (type(None), bool, int, float, complex, str, bytes)
+TUPLE_GETTER = type(vars(collections.namedtuple("_Pair", "a"))["a"])  # what a field of a namedtuple is in its class
+STAND_IN = torch.empty(0)
+"""For a question about a traced tensor, one like any other."""
+
+
+def code_print(code: CodeType) -> tuple:
+    """What a code object does and where it is written, as data that is the same in every process."""
+    consts = [code_print(c) if type(c) is CodeType else sorted(map(repr, c)) if type(c) is frozenset else c for c in code.co_consts]
+    kinds = [type(c).__name__ for c in consts]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    text = repr((consts, kinds, names, code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount))
+    parts = (zlib.crc32(code.co_code), zlib.crc32(code.co_exceptiontable), zlib.crc32(code.co_linetable), zlib.crc32(text.encode()))
+    return (code.co_filename, code.co_firstlineno, code.co_qualname, *parts)
+
+
+def plain(value: Any) -> Any:
+    """A default value, as far as a program may know it without a guard."""
+    t = type(value)
+    if t is tuple:
+        return ("(", *map(plain, value))
+    return value if t in PLAIN_DEFAULTS else ("of", t.__module__, t.__qualname__)
+
+
+def function_print(fn: FunctionType) -> tuple:
+    defaults = tuple(map(plain, fn.__defaults__)) if fn.__defaults__ is not None else None
+    keywords = tuple((k, plain(v)) for k, v in fn.__kwdefaults__.items()) if fn.__kwdefaults__ is not None else None
+    names = (fn.__module__, fn.__qualname__, fn.__name__, fn.__globals__.get("__name__"))
+    return (*names, code_print(fn.__code__), defaults, keywords, len(fn.__closure__ or ()))
+
+
+def special_methods(cls: type) -> tuple:
+    """What a class body says about its instances' behaviour towards C code."""
+    out = []
+    for name, v in vars(cls).items():
+        if name[:2] == "__" and type(v) is FunctionType:
+            c = v.__code__
+            made = c.co_filename[:1] == "<"  # from text: its place in a file tells nothing
+            out.append((name, *code_print(c)) if made else (name, c.co_filename, c.co_firstlineno, zlib.crc32(c.co_code)))
+        elif name in ("__slots__", "__hash__", "__eq__", "__getattr__", "__bool__", "__len__"):
+            out.append((name, type(v).__name__))
+    return tuple(out)
+
+
+def class_print(cls: type) -> tuple:
+    names = tuple([(b.__module__, b.__qualname__) for b in cls.__mro__])
+    kind, python = type(cls), bool(cls.__flags__ & HEAPTYPE)
+    members = tuple([(m, repr(plain(v._value_))) for m, v in cls.__members__.items()]) if isinstance(cls, enum.EnumMeta) else ()
+    virtual = sorted(repr(ref()) for ref in _abc._get_dump(cls)[0]) if isinstance(cls, abc.ABCMeta) else []
+    return (names, kind.__module__, kind.__qualname__, python, special_methods(cls) if python else (), members, virtual)
+
+
+def named_print(value: Any) -> tuple:
+    """Of what is known by its name: the name that it has itself, wherever it was found."""
+    t = type(value)
+    return (t.__module__, t.__qualname__, *[str(getattr(value, name, "")) for name in OWN_NAMES.get(t, ("__name__",))])
+
+
+OWN_NAMES: dict[type, tuple[str, ...]] = {
+    dict: (),
+    types.CellType: (),
+    types.BuiltinFunctionType: ("__module__", "__qualname__"),
+    torch._ops.OpOverload: ("_name", "_overloadname"),
+    torch._ops.OpOverloadPacket: ("_qualified_op_name",),
+    torch._ops._OpNamespace: ("name",),
+    contextvars.ContextVar: ("name",),
+    **dict.fromkeys(
+        (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+         types.ClassMethodDescriptorType),
+        ("__objclass__", "__name__"),
+    ),
+}  # fmt: skip
+
+
+def print_of(value: Any) -> Any:
+    """What the capture may have known of `value` besides its identity. Raises NotPortable."""
+    t = type(value)
+    if t is FunctionType:
+        return function_print(value)
+    if isinstance(value, type):
+        return class_print(value)
+    if t is CodeType:
+        return code_print(value)
+    if isinstance(value, enum.Enum):
+        return (t.__module__, t.__qualname__, value._name_, repr(plain(value._value_)))
+    if t is re.Pattern:
+        return ("re", value.pattern, value.flags)
+    if t in (torch.finfo, torch.iinfo):
+        return (t.__name__, str(value.dtype))
+    if t is functools._lru_cache_wrapper and type(value.__wrapped__) is FunctionType:
+        return ("cached", *function_print(value.__wrapped__))
+    if t is TUPLE_GETTER:
+        return ("getter", value.__reduce__()[1][0])
+    if t in WRAPPERS:
+        return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
+    if value is STAND_IN:
+        return ()
+    if t in OWN_NAMES or isinstance(value, ModuleType):
+        return named_print(value)
+    if isinstance(value, logging.Logger):
+        return (*named_print(value), value.name)
+    raise NotPortable(f"a {t.__module__}.{t.__qualname__}")
+
+
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"), enum.property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",), classmethod: ("__func__",), functools.cached_property: ("func",),
+}  # fmt: skip
+
+
+def wrapped(value: Any) -> dict[str, Any]:
+    """What a descriptor is made of."""
+    return {name: getattr(value, name) for name in WRAPPERS.get(type(value), ())}
+
+
+def links_of(value: Any) -> tuple:
+    """Other objects that the identity of this one stands for."""
+    if isinstance(value, type):
+        return tuple([b for b in (*value.__mro__[1:], type(value)) if b.__module__ not in BUILT_IN])
+    return ()
+
+
+BUILT_IN = ("builtins", "pybind11_builtins")
+"""Modules of classes that are the same in every process of these versions; not all of them have a name."""

@@ -1,0 +1,191 @@
+"""Compiled programs as data: the bytecode of what was printed, the objects that it names, and the machine code that it calls.
+
+Machine code itself stays where it is on the disk, under its module's name (`codegen/cpu/linked.py`); what is kept here says which modules
+to link and which of their functions a program calls.
+"""
+
+from __future__ import annotations
+
+import builtins
+import marshal
+import types
+from typing import Any
+
+import torch
+
+from pliant import native
+from pliant.codegen import aten
+from pliant.codegen.again import Twice
+from pliant.codegen.aten import Executable
+from pliant.codegen.cpu import linked
+from pliant.codegen.cpu import segment as modules
+from pliant.codegen.failures import PLACES, Place, Places, remember
+from pliant.codegen.region import Node, node_of
+from pliant.jit.beside import not_for_others
+from pliant.jit.emit import Emitted, Failing
+from pliant.jit.persist import gradients
+from pliant.jit.persist.names import Missing, Writer
+from pliant.jit.persist.tensors import decode_tensor, encode_tensor
+from pliant.jit.persist.values import NotPortable, decode, encode_held
+
+OWN = "aten", "prims"
+
+
+class Linker:
+    """Numbers the modules of machine code that an entry needs."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple] = []
+        self.known: dict[int, int] = {}
+        self.keep: list[linked.Module] = []
+
+    def refer(self, module: linked.Module) -> int:
+        i = self.known.get(id(module))
+        if i is None:
+            callees = [(name, self.refer(other), symbol) for name, (other, symbol) in module.known.items()]
+            i = self.known[id(module)] = len(self.rows)
+            self.rows.append((module.name, module.names, callees))
+            self.keep.append(module)
+        return i
+
+
+def link(rows: list[tuple]) -> list[dict[str, int]]:
+    """The addresses of the functions of each module, by name. Raises Missing where the disk has lost one."""
+    out: list[dict[str, int]] = []
+    for name, names, callees in rows:
+        found = modules.link_again(name, list(names), {symbol: out[i][callee] for symbol, i, callee in callees})
+        if found is None:
+            raise Missing("machine code that is no longer on the disk")
+        out.append(found)
+    return out
+
+
+# -- what a program names -------------------------------------------------------------------------------------------------------
+def overload_of(name: str, raw: Any) -> Any:
+    """The overload of which `fastops.plain` took the handle `raw`, by the global's name. Raises NotPortable."""
+    for space in OWN:
+        words = name.removeprefix(f"_op_{space}_").split("_") if name.startswith(f"_op_{space}_") else []
+        for n in range(1, len(words)):
+            packet = getattr(getattr(torch.ops, space), "_".join(words[:n]), None)
+            found = getattr(packet, "_".join(words[n:]), None)
+            if found is not None and getattr(found, "_op", None) is raw:
+                return found
+    raise NotPortable(f"the global {name}")
+
+
+def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple:
+    if type(value) is native.Launcher:
+        place = linked.place_of(value.address)
+        if place is None:
+            raise NotPortable("machine code that has no name on the disk")
+        return "launcher", linker.refer(place[0]), place[1], value.itemsizes, value.sizes, str(value.owner)
+    if type(value) is native.Empty:
+        return "empty", name.removeprefix("_empty_")
+    if isinstance(value, torch.Tensor):
+        return "tensor", *encode_tensor(value)
+    if value is aten.AUTOGRAD_AND_AUTOCAST:
+        return ("keys",)
+    if name.startswith("_op_"):
+        return "operator", table.refer(overload_of(name, value))
+    return "value", encode_held(value, table.refer)
+
+
+def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Any:
+    kind, *rest = data
+    if kind == "value":
+        return decode(rest[0], objects.__getitem__)
+    if kind == "launcher":
+        module, symbol, itemsizes, sizes, owner = rest
+        return native.Launcher(modules[module][symbol], itemsizes, sizes, owner)
+    if kind == "tensor":
+        return decode_tensor(*rest)
+    if kind == "empty":
+        return native.empty_of(getattr(torch, rest[0]))
+    return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
+
+
+# -- executables ----------------------------------------------------------------------------------------------------------------
+def encode_executable(made: Executable, table: Writer, linker: Linker) -> tuple:
+    """A compiled graph. Raises NotPortable."""
+    if made.node is not None:
+        return "node", encode_node(made.node, table, linker)
+    return "plain", encode_program(made, table, linker, frozenset())
+
+
+def decode_executable(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
+    kind, content = data
+    return decode_node(content, objects, modules) if kind == "node" else decode_program(content, objects, modules, {})
+
+
+def encode_program(made: Executable, table: Writer, linker: Linker, given: frozenset[str]) -> tuple:
+    """One straight-line program; who puts it together gives it the globals in `given`. Raises NotPortable."""
+    fn = made.fn
+    if type(fn) is not types.FunctionType or fn.__globals__ is not made.globals or fn.__closure__:
+        raise NotPortable("a program that is more than what was printed")
+    ours = {k: v for k, v in made.globals.items() if k != "__builtins__" and k not in given and v is not fn}
+    names = {k: encode_global(k, v, table, linker) for k, v in ours.items()}
+    places = PLACES[fn.__code__.co_filename]
+    unique = {p: i for i, p in enumerate(dict.fromkeys(places.lines.values()))}
+    lines = {line: unique[p] for line, p in places.lines.items()}
+    where = ([(p.calls, p.handled) for p in unique], lines, places.effects_from)
+    return fn.__name__, marshal.dumps(fn.__code__), made.source, made.n_ops, names, where
+
+
+def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]], given: dict[str, Any]) -> Executable:
+    name, code, source, n_ops, names, (unique, lines, effects_from) = data
+    namespace = {k: decode_global(v, objects, modules) for k, v in names.items()} | given
+    fn = aten.loaded_text(source, name, marshal.loads(code), namespace)
+    places = [Place(calls, handled) for calls, handled in unique]
+    remember(fn, Places({line: places[i] for line, i in lines.items()}, effects_from))
+    return Executable(fn, source, n_ops, namespace)
+
+
+def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
+    """A differentiable region. Raises NotPortable."""
+    refusal = node.twice.refusal
+    if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
+        raise NotPortable(f"several results have gradients, and {refusal}")
+    recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
+    backward = encode_program(node.backward, table, linker, frozenset(("_twice", "_partial")))
+    forward = encode_program(node.forward, table, linker, frozenset())
+    around = encode_program(node.around, table, linker, frozenset(("_apply",)))
+    return node.name, forward, backward, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads
+
+
+def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
+    name, forward, backward, around, refusal, recipe, gives, grad_on, heads = data
+    twice = Twice(refusal, gradients.Later(recipe, objects), gives)
+    first = decode_program(forward, objects, modules, {})
+    second = decode_program(backward, objects, modules, {"_twice": twice, "_partial": gradients.Partial(twice, heads)})
+    twice.backward = second.fn
+    whole = decode_program(around, objects, modules, {"_apply": node_of(name, first.fn, second.fn)})
+    return Node(name, first, second, whole, twice, grad_on, heads).executable()
+
+
+# -- emitted functions ------------------------------------------------------------------------------------------------------------
+def encode_emitted(emitted: Emitted, table: Writer) -> tuple:
+    """The function that an entry runs; its graph is apart. Raises NotPortable."""
+    fn, run = emitted.fn, emitted.executable.fn if emitted.executable is not None else None
+    names: dict[str, Any] = {}
+    for k, v in fn.__globals__.items():
+        if k == "__builtins__":
+            continue
+        if run is not None and v is run:
+            names[k] = ("graph",)
+        else:
+            names[k] = ("failed",) if type(v) is Failing else ("value", encode_held(v, table.refer))
+    return fn.__name__, fn.__module__, marshal.dumps(fn.__code__), names, emitted.source
+
+
+def decode_emitted(data: tuple, objects: list[Any], executable: Executable | None, again: Any, code: types.CodeType) -> Emitted:
+    name, module, body, names, source = data
+    namespace: dict[str, Any] = {"__builtins__": builtins.__dict__}
+    for k, v in names.items():
+        if v[0] == "graph":
+            assert executable is not None
+            namespace[k] = executable.fn
+        else:
+            namespace[k] = Failing(code, again) if v[0] == "failed" else decode(v[1], objects.__getitem__)
+    fn = types.FunctionType(marshal.loads(body), namespace, name)
+    fn.__qualname__, fn.__module__ = name, module
+    return Emitted(not_for_others(fn), source, [], executable)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from pliant.jit.persist import names, values
 from tests.jit.processes import Processes
 
 HELPER = """
@@ -354,3 +355,15 @@ def test_gradients(processes: Processes, home: pathlib.Path, name: str) -> None:
         got, want = found["answer"]
         assert len(got) == len(want) and all(a == pytest.approx(b, rel=1e-5, abs=1e-6) for a, b in zip(got, want, strict=True))
         assert found["counters"].get("captures") == captures, found["why"]
+
+
+def test_hints_that_lead_back_lead_nowhere() -> None:
+    """Two objects that are each found in the other have no place of their own."""
+    one: dict = {}
+    other = {"one": one}
+    one["other"] = other
+    table = names.Writer((test_hints_that_lead_back_lead_nowhere, ()))
+    table.hint(one, "key", other, "one")
+    table.hint(other, "key", one, "other")
+    with pytest.raises(values.NotPortable):
+        table.refer(one)

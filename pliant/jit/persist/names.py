@@ -175,6 +175,7 @@ class Writer:
         self.keep: list[Any] = []
         self.hints: dict[int, tuple[str, Any, Any]] = {}  # id -> (place, object, operand): where else it was seen
         self.hinted: list[Any] = []  # alive, so that ids stay theirs
+        self.finding: set[int] = set()  # whose hints are being followed: one that leads back leads nowhere
         self.hand_over = hand_over
         self.classes: list[type] = []
         self.functions: list[FunctionType] = []
@@ -232,9 +233,15 @@ class Writer:
 
     def by_hint(self, value: Any) -> tuple[str, tuple] | None:
         hint = self.hints.get(id(value))
-        if hint is None:
+        if hint is None or id(value) in self.finding:
             return None
-        place, owner, operand = hint
+        self.finding.add(id(value))
+        try:
+            return self.follow(value, *hint)
+        finally:
+            self.finding.discard(id(value))
+
+    def follow(self, value: Any, place: str, owner: Any, operand: Any) -> tuple[str, tuple] | None:
         if place == "frame":
             return (place, tuple([encode(x, self.refer) for x in operand])) if PLACES[place](self.frame, *operand) is value else None
         arguments = () if operand is None else (encode(operand, self.refer),)

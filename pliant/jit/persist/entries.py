@@ -183,14 +183,16 @@ def write(made: Made, hand_over: bool) -> bytes:
     return marshal.dumps((files, table.rows, asked, linker.rows, program, graph, target, told, type(found.exit).__name__))
 
 
-def read(data: bytes, frame: Frame, again: Any) -> Taken:
-    """The entry of what `write` made, for a frame like that. Raises Missing."""
+def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
+    """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
     files, rows, asked, modules, program, graph, target, told, exit_ = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
+    if guard.check(frame[1], frame[0]) is None:
+        return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, objects, linked)
     return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame[0].__code__), explained, exit_)
@@ -253,7 +255,7 @@ def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None
     key = environment.key(config) if enabled and not events.watched() else None
     if key is None:
         return None
-    fn, args = frame
+    fn = frame[0]
     for name in candidates(name_of(fn, key))[:MOST]:
         if name in known:
             continue
@@ -271,7 +273,7 @@ def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None
             known.add(name)
             broken(e, config)
             continue
-        if taken.guard.check(args, fn) is not None:
+        if taken is not None:
             known.add(name)
             return taken
     return None
@@ -287,4 +289,7 @@ def exchanged(made: Made, again: Any) -> Taken | None:
         events.count("entries_not_kept")
         return None
     events.count("entries_exchanged")
-    return read(data, made.frame, again)
+    taken = read(data, made.frame, again)
+    if taken is None:
+        raise RuntimeError("the guards of an entry do not hold once they were written down and read again")
+    return taken

@@ -292,7 +292,13 @@ def module_getattr(mod: Any, name: str) -> Any:
         if name in d:
             r = world.locate(d[name], S.const(mod).dict().key(name))
         else:
-            v = getattr(mod, name)  # a lazy module's __getattr__, or an attribute of the type
+            try:
+                v = getattr(mod, name)  # a lazy module's __getattr__, or an attribute of the type
+            except AttributeError:
+                for missing in (name, "__getattr__"):
+                    if missing not in d:
+                        world.guard(S.const(mod).dict(), "DICT_CONTAINS", (missing, False), missing)
+                raise
             if name in d:
                 r = world.locate(d[name], S.const(mod).dict().key(name))
             elif name == "__dict__":
@@ -312,8 +318,13 @@ def function_getattr(fn: Any, name: str) -> Any:
         raise Break("PL0007", "the globals of a function as a dict")
     if name == "__closure__" and fn.__closure__ is not None:
         raise Break("PL0007", "the closure cells of a function")
-    v = getattr(fn, name)
-    return vm.world.locate(v, (vm.world.function_sources.get(id(fn)) or S.const(fn)).attr(name))
+    source = vm.world.function_sources.get(id(fn)) or S.const(fn)
+    try:
+        v = getattr(fn, name)
+    except AttributeError:
+        vm.world.guard(source.dict(), "DICT_CONTAINS", (name, False), name)
+        raise
+    return vm.world.locate(v, source.attr(name))
 
 
 def type_getattr(cls: type, name: str) -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import types
 import weakref
 
+import pytest
 import torch
 
+import pliant
 from tests.helpers import check, compiled
 
 
@@ -101,3 +104,30 @@ def test_a_capture_leaves_no_garbage_behind() -> None:
     del m, fn
     gc.collect()
     assert alive() is None
+
+
+def weighted(x):
+    return x
+
+
+SPACE = types.ModuleType("space")
+LATE = {  # what is looked for, and where
+    "module": (SPACE, lambda x: x * getattr(SPACE, "late", 1.0)),
+    "module, asked": (SPACE, lambda x: x * (2 if hasattr(SPACE, "late") else 1)),
+    "namespace of PyTorch": (torch.nn.functional, lambda x: x * getattr(torch.nn.functional, "late", 1.0)),
+    "function": (weighted, lambda x: weighted(x) * getattr(weighted, "late", 1.0)),
+    "function, asked": (weighted, lambda x: x + (5 if hasattr(weighted, "late") else 1)),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_an_attribute_that_was_missing_at_first(kind):
+    place, fn = LATE[kind]
+    compiled, x = pliant.compile(fn, strict=True), torch.ones(3)
+    assert torch.equal(compiled(x), fn(x))
+    try:
+        place.late = 4.0
+        assert torch.equal(compiled(x), fn(x))
+    finally:
+        del place.late
+    assert torch.equal(compiled(x), fn(x))

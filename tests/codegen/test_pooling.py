@@ -9,24 +9,14 @@ import torch
 from torch.nn import functional as F
 
 import pliant
-from pliant.codegen import native
+from tests.codegen.tracing import watch_lowering
 
 INFINITE = float("inf")
 
 
 @pytest.fixture
 def launched(monkeypatch):
-    """The operations of every program that is compiled from now on, as they are in the end."""
-    seen: list[str] = []
-    lower = native.lower
-
-    def watch(ops, kept, scope):
-        out = lower(ops, kept, scope)
-        seen.extend(str(op.target) for op in out)
-        return out
-
-    monkeypatch.setattr(native, "lower", watch)
-    return seen
+    return watch_lowering(monkeypatch)
 
 
 def compare(fn, sizes, dtype, make=lambda x: x, exact=True):

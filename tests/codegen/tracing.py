@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pliant.codegen import native
 from pliant.codegen.region import compile_region
 from pliant.graph import handlers  # noqa: F401 (fills the table of handlers)
 from pliant.graph.symnode import to_sym
@@ -72,3 +73,17 @@ class Captured:
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     return [v for v in liveness.leaves(value) if isinstance(v, torch.Tensor)]
+
+
+def watch_lowering(monkeypatch: Any) -> list[str]:
+    """The operations of every program that backend "native" makes from now on, as they are in the end."""
+    seen: list[str] = []
+    lower = native.lower
+
+    def watch(ops: Any, kept: Any, scope: Any) -> Any:
+        out = lower(ops, kept, scope)
+        seen.extend(str(op.target) for op in out)
+        return out
+
+    monkeypatch.setattr(native, "lower", watch)
+    return seen

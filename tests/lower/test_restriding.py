@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import pliant
-from pliant.codegen import native
+from tests.codegen.tracing import watch_lowering
 
 
 def pooled(x):
@@ -61,17 +61,7 @@ FUSED = {pooled, pooled_and_flat, back_and_forth, written, alias}
 
 @pytest.fixture
 def left(monkeypatch):
-    """The ATen calls that programs compiled from now on still make."""
-    seen: list[str] = []
-    lower = native.lower
-
-    def watch(ops, kept, scope):
-        out = lower(ops, kept, scope)
-        seen.extend(str(op.target) for op in out)
-        return out
-
-    monkeypatch.setattr(native, "lower", watch)
-    return seen
+    return watch_lowering(monkeypatch)
 
 
 @pytest.mark.parametrize("backend", ["native", "aten"])

@@ -59,7 +59,7 @@ def lower(ops: list[Any], kept: list[Any], scope: Any) -> list[Any]:
     if any([liveness.restrides(op) for op in ops]):
         return ops
     idle = [op for op in ops if op.target._schema.name in liveness.METADATA_WRITERS]  # only who gets their tensors sees what they do
-    ops = [op for op in ops if op not in idle] if idle else ops
+    ops = [op for op in ops if op.target._schema.name not in liveness.METADATA_WRITERS] if idle else ops
     return restrided(Program(Fuser(without_repeated_results(ops, kept), kept, scope)).emit(), idle, kept)
 
 

@@ -18,6 +18,11 @@ def pooled_and_flat(x):
     return pooled(x).flatten(1) * 3
 
 
+def pooled_twice(x):
+    first = pooled(x)
+    return pooled(x.tanh()) + first, first.flatten(1)
+
+
 def pooled_alone(x):
     return F.adaptive_avg_pool2d(x.to(memory_format=torch.channels_last), 1)
 
@@ -56,7 +61,7 @@ def returned(x):
     return y, z.tanh() * 2
 
 
-FUSED = {pooled, pooled_and_flat, back_and_forth, written, alias}
+FUSED = {pooled, pooled_and_flat, pooled_twice, back_and_forth, written, alias}
 
 
 @pytest.fixture
@@ -66,7 +71,7 @@ def left(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["native", "aten"])
 @pytest.mark.parametrize("grad", [False, True], ids=["", "gradients"])
-@pytest.mark.parametrize("fn", [pooled, pooled_and_flat, pooled_alone, back_and_forth, written, alias, returned], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [pooled, pooled_and_flat, pooled_twice, pooled_alone, back_and_forth, written, alias, returned], ids=lambda f: f.__name__)
 def test_equal_to_eager(fn, grad, backend, left):
     if grad and fn in (written, alias):
         pytest.skip("eager makes the history of a view anew when its base has changed, which a capture cannot")

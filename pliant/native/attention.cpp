@@ -120,12 +120,6 @@ static void join(const Work &w) {
     }
 }
 
-static void share(void *data) {
-    auto &w = *static_cast<Work *>(data);
-    const int64_t total = w.units() * w.cuts, number = pool.number(), team = pool.team();
-    run_units(w, total * number / team, total * (number + 1) / team);
-}
-
 static int32_t attention(const Attention &given, const Loops *loops) {
     Work w{given, loops, 1, 1, 0, nullptr, 0};
     Attention &a = w.a;
@@ -142,8 +136,7 @@ static int32_t attention(const Attention &given, const Loops *loops) {
     // few rows wait for the memory of keys and values
     const double work = static_cast<double>(a.batch) * a.heads * std::max<int64_t>(a.rows, 8) * a.keys * (a.depth + a.width);
     const int64_t threads = threads_for(work, kGrain, total);
-    if (threads > 1) pool.parallel(share, &w, static_cast<unsigned>(threads), 0);
-    else run_units(w, 0, total);
+    shared(threads, total, [&](int64_t low, int64_t high) { run_units(w, low, high); });
     if (w.cuts > 1 && !w.status) join(w);
     std::free(w.parts);
     return w.status;

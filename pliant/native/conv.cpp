@@ -107,12 +107,11 @@ INLINED void copy_row(float *to, const float *p, int64_t low, int64_t high, int6
             _mm512_mask_storeu_ps(to + i, m, _mm512_maskz_loadu_ps(m, p));
         }
     } else if (step == 2) {
-        const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
         for (int64_t i = low; i < high; i += kLanes, p += 2 * kLanes) {
             const int64_t rest = 2 * (high - i) - 1; // elements up to the last one that is wanted
             const Vector a = _mm512_maskz_loadu_ps(first(rest), p);
             const Vector b = rest > kLanes ? _mm512_maskz_loadu_ps(first(rest - kLanes), p + kLanes) : none;
-            _mm512_mask_storeu_ps(to + i, first(high - i), _mm512_permutex2var_ps(a, even, b));
+            _mm512_mask_storeu_ps(to + i, first(high - i), every_other(a, b));
         }
     } else {
         for (int64_t i = low; i < high; i++, p += step) to[i] = *p;
@@ -136,8 +135,6 @@ WIDE void lay_channel(const Work &w, const float *x, float *to) {
                         else copy_row(to, x, 0, 0, 1, v.length);
                     }
 }
-
-int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
 float *floats(int64_t n) { return static_cast<float *>(std::aligned_alloc(64, (n * sizeof(float) + 63) & ~size_t{63})); }
 
@@ -271,8 +268,10 @@ WIDE void run_bordered(const Work &w, Hand &hand, int64_t at) {
     end->vector = -1;
     for (int64_t f = f0; f < f1; f += kTileRows) {
         const int64_t feature = g * c.features + f;
-        kWidths[v1 - v0][std::min(kTileRows, f1 - f)](c.w + feature * depth, depth, x + v0 * kLanes, w.offsets, last, f == f0 && c.features > kTileRows, c.bias ? c.bias + feature : nullptr,
-            c.out + (n * c.groups * c.features + feature) * pixels, pixels, list);
+        const bool cold = f == f0 && c.features > kTileRows;
+        kWidths[v1 - v0][std::min(kTileRows, f1 - f)](c.w + feature * depth, depth, x + v0 * kLanes, w.offsets, last, cold,
+                                                      c.bias ? c.bias + feature : nullptr,
+                                                      c.out + (n * c.groups * c.features + feature) * pixels, pixels, list);
     }
 }
 
@@ -287,12 +286,6 @@ void run_units(Work &w, int64_t low, int64_t high) {
         return;
     }
     for (int64_t at = low; at < high; at++) (w.packed ? run_packed : run_bordered)(w, hand, at);
-}
-
-void share(void *data) {
-    auto &w = *static_cast<Work *>(data);
-    const int64_t total = w.units(), number = pool.number(), team = pool.team();
-    run_units(w, total * number / team, total * (number + 1) / team);
 }
 
 // Memory for the tables of one call.
@@ -398,8 +391,7 @@ int32_t by_planes(const Convolution &c) {
         w.block = std::max<int64_t>(pieces(pieces(c.features, kTileRows), w.packed ? threads : 4 * threads), 1) * kTileRows;
         w.blocks = pieces(c.features, w.block);
     }
-    if (threads > 1) pool.parallel(share, &w, static_cast<unsigned>(threads), 0);
-    else run_units(w, 0, w.units());
+    shared(threads, w.units(), [&](int64_t low, int64_t high) { run_units(w, low, high); });
     std::free(memory);
     return w.status;
 }

@@ -33,8 +33,7 @@ struct Rows {
 
 template <int S> INLINED Vector pixels(const float *p, Lanes m) {
     if (S == 1) return _mm512_maskz_loadu_ps(m.low, p);
-    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    return _mm512_permutex2var_ps(_mm512_maskz_loadu_ps(m.low, p), even, _mm512_maskz_loadu_ps(m.high, p + kLanes));
+    return every_other(_mm512_maskz_loadu_ps(m.low, p), _mm512_maskz_loadu_ps(m.high, p + kLanes));
 }
 
 // One feature of one picture, with a kernel of K x K and strides of S. Large kernels need more sums that do not wait for each other.
@@ -75,12 +74,6 @@ void run_features(const Rows &r, int64_t low, int64_t high) {
     }
 }
 
-void share(void *data) {
-    const auto &r = *static_cast<Rows *>(data);
-    const int64_t total = r.c->batch * r.c->groups, number = pool.number(), team = pool.team();
-    run_features(r, total * number / team, total * (number + 1) / team);
-}
-
 bool fits(const Convolution &c) {
     const int64_t k = c.kernel[2], s = c.stride[2];
     return c.channels == 1 && c.features == 1 && c.kernel[0] == 1 && c.in[0] == 1 && c.to[0] == 1 && c.kernel[1] == k &&
@@ -91,7 +84,7 @@ bool fits(const Convolution &c) {
 
 bool depthwise(const Convolution &c, int32_t &status) {
     if (!fits(c)) return false;
-    const int64_t vectors = (c.to[2] + kLanes - 1) / kLanes, k = c.kernel[2], s = c.stride[2];
+    const int64_t vectors = pieces(c.to[2], kLanes), k = c.kernel[2], s = c.stride[2];
     auto *lanes = static_cast<Lanes *>(std::calloc(vectors * k, sizeof(Lanes)));
     if (!lanes) {
         status = kOutOfMemory;
@@ -106,8 +99,7 @@ bool depthwise(const Convolution &c, int32_t &status) {
     Rows r{&c, vectors, lanes};
     const int64_t total = c.batch * c.groups;
     const int64_t threads = threads_for(static_cast<double>(total) * c.pixels() * c.taps(), kGrain, total);
-    if (threads > 1) pool.parallel(share, &r, static_cast<unsigned>(threads), 0);
-    else run_features(r, 0, total);
+    shared(threads, total, [&](int64_t low, int64_t high) { run_features(r, low, high); });
     std::free(lanes);
     status = 0;
     return true;

@@ -139,14 +139,6 @@ static void run_parts(const Parts &w, int64_t low, int64_t high) {
     }
 }
 
-static void share_parts(void *data) {
-    const auto &w = *static_cast<Parts *>(data);
-    const int64_t total = w.p.batch() * w.cuts, number = pool.number(), team = pool.team();
-    run_parts(w, total * number / team, total * (number + 1) / team);
-}
-
-static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
-
 static int32_t own_gemm(const Product &p, const Loops *loops) {
     constexpr int64_t kRows = 8;
     constexpr double kGrain = 1 << 22; // multiplications that are worth a thread
@@ -159,10 +151,6 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
     w.step = p.n;
     const double work = static_cast<double>(batch) * p.m * p.n * p.k;
     const int64_t most = batch * std::max(pieces(p.n, kPanel), pieces(p.m, kRows)), threads = threads_for(work, kGrain, most);
-    if (threads <= 1) {
-        run_parts(w, 0, batch);
-        return status;
-    }
     if (batch < threads) {
         const int64_t wanted = pieces(threads, batch);
         w.columns = pieces(p.n, kPanel) >= wanted || p.n >= p.m;
@@ -170,7 +158,7 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
         w.step = pieces(pieces(length, unit), wanted) * unit;
         w.cuts = pieces(length, w.step);
     }
-    pool.parallel(share_parts, &w, static_cast<unsigned>(threads), 0);
+    shared(threads, batch * w.cuts, [&](int64_t low, int64_t high) { run_parts(w, low, high); });
     return status;
 }
 

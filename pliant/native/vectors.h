@@ -21,5 +21,10 @@ INLINED __mmask16 first(int64_t n) { return n >= kLanes ? 0xFFFF : static_cast<_
 // Into the cache: what is read soon, and lies too scattered for the processor to foresee it. Beyond the end of memory it does nothing.
 INLINED void ahead(const float *p) { _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0); }
 
+// The first, third, ... of the elements of two vectors.
+INLINED Vector every_other(Vector a, Vector b) {
+    return _mm512_permutex2var_ps(a, _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0), b);
+}
+
 } // namespace pliant
 #endif

@@ -61,6 +61,7 @@ def returned(x):
     return y, z.tanh() * 2
 
 
+PROGRAMS = [pooled, pooled_and_flat, pooled_twice, pooled_alone, back_and_forth, written, alias, returned]
 FUSED = {pooled, pooled_and_flat, pooled_twice, back_and_forth, written, alias}
 
 
@@ -71,7 +72,7 @@ def left(monkeypatch):
 
 @pytest.mark.parametrize("backend", ["native", "aten"])
 @pytest.mark.parametrize("grad", [False, True], ids=["", "gradients"])
-@pytest.mark.parametrize("fn", [pooled, pooled_and_flat, pooled_twice, pooled_alone, back_and_forth, written, alias, returned], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
 def test_equal_to_eager(fn, grad, backend, left):
     if grad and fn in (written, alias):
         pytest.skip("eager makes the history of a view anew when its base has changed, which a capture cannot")

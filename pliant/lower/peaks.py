@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 SHORTEST = 2
@@ -61,14 +62,23 @@ def peak(run: Run, blocks: list[Block]) -> int:
 
 
 def best_cut(run: Run, blocks: list[Block]) -> tuple[int, int]:
-    """(the larger peak of both halves, where to cut)."""
-    through = sum(b.bytes for b in blocks if b.made < run.low and b.last >= run.high)
-    near = [b for b in blocks if b.made < run.high and b.last >= run.low and not (b.made < run.low and b.last >= run.high)]
-    found = []
-    for at in range(run.low + 1, run.high):
-        halves = Run(run.low, at, True), Run(at, run.high, True)
-        found.append((through + max(peak(half, near) for half in halves), at))
-    return min(found)
+    """(the larger peak of both halves, where to cut): sums over where each block begins and ceases to count for a half."""
+    low, size = run.low, run.high - run.low
+    left, right = [0] * (size + 1), [0] * (size + 1)  # changes of what the halves hold, from a cut to the next
+    for b in blocks:
+        made, last = max(b.made - low, -1), min(b.last - low, size)
+        if made >= size or last < 0:
+            continue
+        left[made + 1] += b.bytes  # held by the first half if made there,
+        if made >= 0 and last < size:
+            left[last + 1] -= b.bytes  # until it is all of its life
+            right[made + 1] += b.bytes  # and by the second half unless that is,
+        else:
+            right[0] += b.bytes
+        if last < size:
+            right[last + 1] -= b.bytes  # as long as it is read there
+    halves = zip(accumulate(left), accumulate(right), range(low, run.high))
+    return min((max(a, b), at) for a, b, at in halves if at > low)
 
 
 def cut_at_peaks(lengths: list[tuple[int, bool]], blocks: list[Block]) -> list[int]:

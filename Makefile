@@ -1,6 +1,6 @@
 # make demo   the main job: a real model on sentences of every length, eager and compiled
 # make test   all tests
-# make lint   ruff everywhere, mypy on the ground floors
+# make lint   ruff everywhere, mypy up to the interpreter
 # make bench  the benchmark programs, every system, each in a fresh process
 # make validate  every answer of the symbolic engine over whole programs, asked of z3 (needs the extra: z3-solver)
 # Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 ENTRY_LIMIT = 64
@@ -18,8 +18,31 @@ BACKOFF = 2
 DEFAULT_BACKEND = "native"
 
 
-def env_flag(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0")
+FLAGS = {"": False, "0": False, "1": True} | dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
+
+
+def env_flag(name: str, default: str = "") -> bool:
+    """A switch of the environment, 0 or 1; ValueError for a word that is neither."""
+    value = os.environ.get(name, default)
+    found = FLAGS.get(value.strip().lower())
+    if found is None:
+        raise ValueError(f"the environment variable {name} is 0 or 1 (or true, false, yes, no, on, off), not {value!r}")
+    return found
+
+
+def env_share(name: str) -> float:
+    """A number from 0 to 1; ValueError for anything else."""
+    return as_share(os.environ.get(name, "") or 0.0, name)
+
+
+def as_share(value: Any, name: str) -> float:
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"{name} is a share of calls, a number from 0 to 1, not {value!r}")
+    return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +55,7 @@ class Config:
     backend: "native", "aten", another registered name, or a callable `(GraphModule, example_inputs) -> callable`.
     mode, options: for a backend that is not pliant's own, as `torch.compile` hands them over.
     entry_limit: compiled versions of one code object.
+    verify: the share of calls that run in eager PyTorch too and are compared (`jit/verify`). It changes nothing of what is compiled.
     below: functions that are called by what a graph break leaves to CPython are compiled, too.
     strict: internal errors are raised instead of falling back to eager PyTorch (default: the environment variable PLIANT_STRICT).
     """
@@ -44,3 +68,4 @@ class Config:
     options: tuple[tuple[str, Any], ...] = ()
     entry_limit: int = ENTRY_LIMIT
     below: bool = True
+    verify: float = field(default=0.0, repr=False)

@@ -27,6 +27,11 @@ class FakeKernelError(PliantError, RuntimeError):
     """A custom operator returned something else than its fake kernel (`torch.library.register_fake`) had said."""
 
 
+class VerificationError(PliantError):
+    """`verify=`: a call gave something else than eager PyTorch. The message says what, which entries ran, and where the file is that
+    reproduces it. Raised with `strict=True`; otherwise the call answers with eager's result, and a warning says so once."""
+
+
 class BackendError(PliantError):
     """The backend callable raised while compiling a graph."""
 

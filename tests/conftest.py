@@ -1,5 +1,7 @@
 """Shared test settings: one thread, a clean compiler for every test, hypothesis profiles.
 
+Internal errors are raised (`PLIANT_STRICT=1`): a test of what happens without it compiles with `strict=False`.
+
 PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs, whose failures are
 printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 """
@@ -23,6 +25,7 @@ if "PLIANT_CACHE_DIR" not in os.environ:  # no test reads what another run compi
     os.environ["PLIANT_CACHE_DIR"] = tempfile.mkdtemp(prefix="pliant-tests-")
     atexit.register(shutil.rmtree, os.environ["PLIANT_CACHE_DIR"], ignore_errors=True)
 
+os.environ["PLIANT_STRICT"] = "1"  # no test passes because an internal error fell back to eager
 os.environ.setdefault("PLIANT_ENTRIES", "0")  # tests count captures; `PLIANT_TEST_ENTRIES=1` sends every entry through its form on disk
 
 if hasattr(providers, "_get_local_constants"):

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from pliant.interpret.state import SESSION, Interpreter
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLIANT = ROOT / "pliant"
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in PLIANT.rglob("*.py"))
@@ -46,6 +48,7 @@ TORCHLESS = ("errors", "config", "events", "symbolic")
 INCUMBENT = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch._export", "torch.fx.experimental.symbolic_shapes")
 MAY_NAME_INCUMBENT = {
     "pliant/codegen/backends.py": 'backend="inductor" by name',
+    "pliant/codegen/variants.py": "the ShapeEnv in which such a backend finds its symbols",
     "pliant/cli/incumbent.py": "measured beside pliant by the demo and the benchmarks",
 }
 
@@ -169,3 +172,75 @@ def test_the_reader_of_imports_sees_what_it_must(tmp_path, monkeypatch):
         ("os", False),
         ("pliant.guards.guard", False),
     ]
+
+
+# -- one gate -------------------------------------------------------------------------------------------------------
+ROOMS = "slots opcodes opcodes_build lookasides calls attributes classes".split()
+INTERPRETER = [f"pliant/interpret/{name}.py" for name in ROOMS]
+READERS = {
+    "bool", "hash", "iter", "next", "int", "float", "complex", "range", "str", "repr", "ascii", "format", "sum", "divmod", "round", "abs",
+    "bytes", "sorted",
+}  # fmt: skip
+# (file, function, builtin): where the interpreter itself asks an object, and why nobody's state is read.
+ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
+    ("attributes", "class_value", "next"): "over the MRO, our own generator",
+    ("attributes", "descriptor", "next"): "over the MRO, our own generator",
+    ("calls", "answered", "str"): "a message of an error",
+    ("calls", "name_of", "str"): "a name",
+    ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",
+    ("lookasides", "l_range", "range"): "of ints that `gate.index` gave, or to raise",
+    ("opcodes_build", "build_map", "range"): "over the operands",
+    ("opcodes_build", "class_name", "str"): "a message of an error",
+    ("opcodes_build", "format_value", "bool"): "of the flags of an instruction",
+    ("opcodes_build", "format_value", "format"): "of an exact str, int, float or bool",
+    ("opcodes_build", "function_text", "str"): "a message of an error",
+    ("opcodes_build", "match_mapping", "bool"): "of a flag of a type",
+    ("opcodes_build", "match_sequence", "bool"): "of a flag of a type",
+    ("slots", "get_iter", "iter"): "of exact containers that call nobody",
+    ("slots", "get_next", "next"): "of exact iterators that call nobody",
+    ("slots", "truth", "bool"): "of plain operands and symbols",
+}
+NATIVE_CALLS = {"pliant/interpret/gate.py", "pliant/interpret/calls.py", "pliant/interpret/engine.py"}
+
+
+def functions(file: str) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree(file)) if isinstance(node, ast.FunctionDef))
+
+
+def test_the_interpreter_asks_no_object_itself():
+    """What reads an object goes through the gate: builtins that ask one are called nowhere else but where a reason is written down."""
+    found = {
+        (pathlib.PurePosixPath(file).stem, fn.name, node.func.id)
+        for file in INTERPRETER
+        for fn in functions(file)
+        for node in ast.walk(fn)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READERS
+    }
+    assert found == set(ASKED_DIRECTLY), found ^ set(ASKED_DIRECTLY)
+
+
+def test_c_code_runs_behind_the_gate():
+    """Only the gate and the calls behind it start C code on the program's objects, or record a torch function."""
+    for file in FILES:
+        if room(file) != "interpret":
+            continue
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Attribute) and node.attr == "call_captured":
+                assert file in NATIVE_CALLS, f"{file}:{node.lineno}: C code is run past the gate"
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "record_torch":
+                assert file == "pliant/interpret/calls.py", f"{file}:{node.lineno}: a torch function is recorded past `graph_call`"
+
+
+def test_the_session_declares_what_it_holds():
+    """Attributes of `vm` are fields of the session or declared operations, each of them set by one module."""
+    declared = set(Interpreter.__annotations__) | set(SESSION)
+    setters: dict[str, set[str]] = {}
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "vm":
+                assert node.attr in declared, f"{file}:{node.lineno}: vm.{node.attr} is declared nowhere"
+                if isinstance(node.ctx, ast.Store):
+                    setters.setdefault(node.attr, set()).add(file)
+    operations = set(Interpreter.__annotations__)
+    assert operations <= set(setters), f"set by nobody: {operations - set(setters)}"
+    assert all(len(setters[name]) == 1 for name in operations)

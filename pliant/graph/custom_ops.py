@@ -102,7 +102,7 @@ def results(trace: Any, func: Any, kernel: Callable[..., Any], args: tuple, kwar
             return None
         if isinstance(o, (bool, int, float, *SYMS)):  # what an operator computes is data, whatever the fake kernel says
             kind = bool if isinstance(o, (bool, torch.SymBool)) else float if isinstance(o, (float, torch.SymFloat)) else int
-            e = o.node.expr if isinstance(o, SYMS) else None
+            e: Any = o.node.expr if isinstance(o, SYMS) else None
             symbol = e if e in unbound and e not in binds else trace.unbacked(kind)
             binds[symbol] = Bind(symbol, i)
             return to_sym(trace.scope, symbol)

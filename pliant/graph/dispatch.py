@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.record import Op
+from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
@@ -81,24 +81,33 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     """Append the operation `func(*args, **kwargs) -> out` to the trace."""
     t = type(out)
     if t is TracedTensor or out is None or t in SYMS:
-        outs, spec = [out], None
+        outs: list[Any] = [out]
+        spec: Any = None
     elif (t is tuple or t is list) and not any(type(o) in (tuple, list) for o in out):
         outs, spec = list(out), "flat"
     else:
         outs, spec = tree_flatten(out)
-    if trace.known or trace.masks:
-        info = op_info(func)
-        for name in info.writes:
-            written = argument(info, args, kwargs, name)
-            if type(written) is TracedTensor:
+    info = op_info(func)
+    for name in info.writes:
+        written = argument(info, args, kwargs, name)
+        if type(written) is TracedTensor:
+            if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
+                raise Untraceable(func, "it writes to a tensor whose elements share memory")
+            if trace.known or trace.masks:
                 trace.known.pop(written.storage_id, None)
                 trace.masks.pop(written.storage_id, None)
-    op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(trace.torch_ops) - 1)
+    calls = trace.torch_ops
+    op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
     op.grad = torch.is_grad_enabled()
     if trace.before is not None:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def spread(x: TracedTensor) -> bool:
+    """Whether elements of `x` share memory, as those of an expanded tensor do."""
+    return any(type(stride) is int and stride == 0 and not (type(n) is int and n < 2) for n, stride in zip(x.sizes, x.strides, strict=True))
 
 
 # PyTorch's meta kernels ------------------------------------------------------------------------
@@ -114,19 +123,19 @@ def meta_of(x: TracedTensor) -> torch.Tensor:
         if type(x.offset) is not int or x.offset:
             m = torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(x.sizes, x.strides, x.offset)
         if x.is_conj():
-            m = torch._C._set_conj(m, True) or m
+            torch._C._set_conj(m, True)
         if x.is_neg():
-            m = torch._C._set_neg(m, True) or m
+            torch._C._set_neg(m, True)
         x.meta = m
     return m
 
 
 def pinned_twin(x: TracedTensor) -> torch.Tensor:
     """A twin with every size a number, each guarded."""
-    sizes, strides = [[symnode.concrete(v) for v in vs] for vs in (x.sizes, x.strides)]
+    sizes, strides = [[int(symnode.concrete(v)) for v in vs] for vs in (x.sizes, x.strides)]
     if type(x.offset) is int and not x.offset:
         return torch.empty_strided(sizes, strides, dtype=x.dtype, device=META)
-    return torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(sizes, strides, symnode.concrete(x.offset))
+    return torch.empty_strided((1,), (1,), dtype=x.dtype, device=META).as_strided(sizes, strides, int(symnode.concrete(x.offset)))
 
 
 def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool = False) -> Any:

@@ -97,7 +97,7 @@ def tolist(x: TracedTensor) -> Any:
         return x.item()
     if not all(type(s) is int for s in x.sizes):
         raise Untraceable("tolist", "the number of elements is symbolic", "data-dependent")
-    return [tolist(row) for row in x.unbind(0)]
+    return [tolist(row) for row in x.unbind(0)]  # type: ignore[arg-type]
 
 
 # sizes from data ---------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ handler(*REFUSED)(refuse)
 def integer(s: Any) -> int:
     if type(s) is not int and layout.Framework.depth and not layout.Framework.last_try:
         raise RuntimeError(f"expected to contain only concrete integers, not {s.node.expr}")
-    return symnode.concrete(s)
+    return int(symnode.concrete(s))
 
 
 @handler("size")
@@ -326,3 +326,14 @@ def symbolic(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if what == "aten::sym_numel":
         return to_sym(trace.scope, trace.scope.ctx.lift(numel(trace, x.sizes)))
     return {"aten::sym_size": x.sizes, "aten::sym_stride": x.strides, "aten::sym_storage_offset": x.offset}[what]
+
+
+# operators that look at more than their arguments -----------------------------------------------------------------
+@handler("mkldnn_rnn_layer")
+def recurrent_layer(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """oneDNN's LSTM makes what its backward needs only where gradients are on when it runs; compiled forward parts run without."""
+    if any(type(a) is TracedTensor and a.requires_grad for a in args):
+        raise Untraceable(func, "its backward needs what only a run with gradients makes")
+    out = through_meta(trace, func, args, kwargs)
+    record(trace, func, args, kwargs, out)
+    return out

@@ -168,7 +168,7 @@ def is_packed(scope: Scope, sizes: list[Expr], strides: list[Expr], order: list[
 
 
 def is_contiguous(scope: Scope, sizes: list[Expr], strides: list[Expr], site: Any) -> bool:
-    return is_packed(scope, sizes, strides, range(len(sizes) - 1, -1, -1), site)
+    return is_packed(scope, sizes, strides, tuple(range(len(sizes) - 1, -1, -1)), site)
 
 
 def is_channels_last(scope: Scope, sizes: list[Expr], strides: list[Expr], ndim: int, site: Any) -> bool:
@@ -193,6 +193,8 @@ def has_channels_last_strides(scope: Scope, sizes: list[Expr], strides: list[Exp
 def is_non_overlapping_and_dense(scope: Scope, sizes: list[Expr], strides: list[Expr], site: Any) -> bool:
     """Whether the elements fill a block of memory exactly once, in some order of the dims."""
     n = len(sizes)
+    if any((size if isinstance(size, int) else size.const) == 0 for size in sizes):
+        return True  # PyTorch says so of every tensor without elements
     if n == 1:
         return ask(scope, ops.lt(sizes[0], 2), site) or ask(scope, ops.eq(strides[0], 1), site)
     # A witness is enough for yes: try the order that the hints suggest, with proofs only.

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+
+class Mark:
+    """A value that no call returns."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+PENDING, FAILED = Mark("PENDING"), Mark("FAILED")
+CONTAINERS = frozenset((list, tuple, dict))
 
 
 @dataclass(slots=True)
@@ -48,13 +63,17 @@ class Op:
 
 @dataclass(slots=True, repr=False)
 class TorchOp:
-    """One call at Torch level, before decomposition and autograd."""
+    """One call at Torch level, before decomposition and autograd.
+
+    `out` is `PENDING` until the call has returned, `FAILED` if it raised. `begin` is the number of operations recorded before it.
+    """
 
     fn: Any
     args: tuple
     kwargs: dict
-    out: Any = None
+    out: Any = PENDING
     site: Any = None
+    begin: int = 0
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])
@@ -72,3 +91,28 @@ def short(value: Any) -> str:
         return f"%{vid}"
     node = getattr(value, "node", None)
     return str(node.expr) if node is not None else repr(value)
+
+
+def settled(value: Any) -> Any:
+    """Arguments as they are now: the program may change its lists and dicts after the call."""
+    t = type(value)
+    if t is list:
+        return [settled(v) for v in value]
+    if t is dict:
+        return {k: settled(v) for k, v in value.items()}
+    return tuple([settled(v) for v in value]) if t is tuple else value
+
+
+def atoms(value: Any) -> Iterator[Any]:
+    """The leaves of the arguments of a Torch-level call: of nested lists, tuples, dicts and slices."""
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            yield from atoms(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from atoms(v)
+    elif type(value) is slice:
+        for v in (value.start, value.stop, value.step):
+            yield from atoms(v)
+    else:
+        yield value

@@ -48,6 +48,12 @@ def settled(args: tuple, kwargs: dict) -> dict:
     return kwargs | {"scale_factor": [1.0 if stays(n, f) else f for n, f in zip(x.shape[2:], factors, strict=True)]}
 
 
+def refused(args: tuple, kwargs: dict) -> bool:
+    """Whether PyTorch's kernels may refuse what its Python code for symbols takes: numbers that are not float, nothing to resize."""
+    x = args[0] if args else kwargs.get("input")
+    return isinstance(x, torch.Tensor) and (not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:]))
+
+
 def stays(n: Any, factor: Any) -> bool:
     """Does a dim of `n` keep its size under this factor? (A dim of 1 has one value, whatever is done with it.)"""
     if isinstance(factor, (int, float)) and not 1 < factor < 1.5:

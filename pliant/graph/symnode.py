@@ -7,6 +7,7 @@ hint without the scope knowing. Sizes and strides questions (contiguity and the 
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -137,26 +138,26 @@ class SymNode:
     def clone(self) -> SymNode:
         return self
 
-    def str(self) -> str:
+    def str(self) -> builtins.str:
         return str(self.expr)
 
-    def _graph_repr(self) -> str:
+    def _graph_repr(self) -> builtins.str:
         return str(self.expr)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> builtins.str:
         return f"SymNode({self.expr})"
 
     # decisions -------------------------------------------------------------------
-    def guard_int(self, file: str = "", line: int = 0) -> int:
+    def guard_int(self, file: builtins.str = "", line: int = 0) -> int:
         """The number, pinned: from here on the expression is a constant (a guard is recorded)."""
         c = self.expr.const
         return c if c is not None else int(self.scope.specialize(self.expr, site_hook()))
 
-    def guard_float(self, file: str = "", line: int = 0) -> float:
+    def guard_float(self, file: builtins.str = "", line: int = 0) -> float:
         c = self.expr.const
         return c if c is not None else float(self.scope.specialize(self.expr, site_hook()))
 
-    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+    def guard_bool(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
         if c is not None:
             return bool(c)
@@ -177,25 +178,25 @@ class SymNode:
         c = self.expr.const
         return bool(c) if c is not None else self.decide(layout.Framework.metadata > 0)
 
-    def guard_or_false(self, file: str = "", line: int = 0) -> bool:
+    def guard_or_false(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
         if c is not None:
             return bool(c)
         return not layout.settled(self.scope, self.expr, file) and layout.ask(self.scope, self.expr, site_hook())
 
-    def guard_or_true(self, file: str = "", line: int = 0) -> bool:
+    def guard_or_true(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
         return bool(c) if c is not None else not layout.ask(self.scope, ops.not_(self.expr), site_hook())
 
     guard_size_oblivious = guard_or_false
 
-    def expect_true(self, file: str = "", line: int = 0) -> bool:
+    def expect_true(self, file: builtins.str = "", line: int = 0) -> bool:
         c = self.expr.const
         return bool(c) if c is not None else self.scope.assume(self.expr, site_hook())
 
     expect_size = expect_true
 
-    def statically_known_true(self, file: str = "", line: int = 0) -> bool:
+    def statically_known_true(self, file: builtins.str = "", line: int = 0) -> bool:
         return self.scope.known_true(self.expr)
 
     # layout questions: the answers are constants, the scope has recorded what they rest on -----------

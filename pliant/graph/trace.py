@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pliant.graph import handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.record import Bind, Op, TorchOp
+from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import op_info
 from pliant.graph.symclasses import Printing
@@ -37,7 +37,8 @@ class Recorder(TorchDispatchMode):
         try:
             return dispatch(trace, func, args, kwargs or {})
         except Exception:
-            trace.failed_node = torch._C._current_autograd_node()
+            if trace is not None:
+                trace.failed_node = torch._C._current_autograd_node()
             raise
 
 
@@ -156,9 +157,12 @@ class Trace:
 
     # the Torch-level record --------------------------------------------------------
     def torch_call(self, fn: Any, args: tuple, kwargs: dict) -> TorchOp:
-        """Begin a Torch-level call: ATen operations recorded from now on belong to it. Set `out` when it has returned."""
-        op = TorchOp(fn, args, kwargs, site=symnode.site_hook())
-        self.torch_ops.append(op)
+        """Begin a Torch-level call: ATen operations recorded from now on belong to it, until its `out` is set."""
+        if any([type(a) in CONTAINERS for a in args]) or kwargs:
+            args, kwargs = settled(args), settled(kwargs)
+        op = TorchOp(fn, args, kwargs, site=symnode.site_hook(), begin=len(self.ops))
+        if not self.torch_ops or self.torch_ops[-1].out is not PENDING:  # else it is a part of that call
+            self.torch_ops.append(op)
         return op
 
     # autograd ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
 
+CPU = torch.device("cpu")
 make_wrapper = torch.Tensor._make_wrapper_subclass
 make_subclass = torch.Tensor._make_subclass
 
@@ -54,6 +55,7 @@ LIMITS = (
     "Cannot access data pointer",
     "Cannot access storage",
     "Expected IntList but got GenericList",
+    "setStorage: sizes",
 )
 
 
@@ -97,13 +99,24 @@ class TracedTensor(torch.Tensor):
     """
 
     __slots__ = ("vid", "owner", "pytype", "source", "sizes", "strides", "offset", "dense", "storage_id", "constant", "meta")
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    vid: int
+    owner: Callable[[], Any]
+    pytype: type
+    source: Any
+    sizes: tuple
+    strides: tuple
+    offset: Any
+    dense: bool
+    storage_id: int
+    constant: torch.Tensor | None
+    meta: torch.Tensor | None
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     #: Set by `dispatch.py`.
-    handler: Callable[[Any, tuple, dict], Any] = staticmethod(unhandled)
+    handler: Any = staticmethod(unhandled)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:  # type: ignore[override]
         return cls.handler(func, args, kwargs or {})
 
     @property
@@ -111,7 +124,7 @@ class TracedTensor(torch.Tensor):
         """The `Trace` that it belongs to; None when that is gone."""
         return self.owner()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if not hasattr(self, "sizes"):
             return "TracedTensor(unfinished)"
         shape = ", ".join(map(str, map(shown, self.sizes)))
@@ -164,7 +177,7 @@ def make(
             strides=strides,
             storage_offset=offset,
             dtype=dtype,
-            device=device or "cpu",
+            device=device or CPU,
             requires_grad=requires_grad and key is None,
             storage_size=0,  # there is no memory; PyTorch would work out its size, in a dozen symbolic operations
         )

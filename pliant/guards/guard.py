@@ -74,7 +74,9 @@ KINDS = {
     "NOT_ALIAS": "x and the objects at the sources in `value` (a tuple) are pairwise distinct",
     "STORAGE_OVERLAP": "tensors at sources `value[0]` share memory exactly as the flags in `value[1]` say",
     "GLOBAL_STATE": "torch's global state equals `value` (grad mode, autocast, default dtype/device, ...)",
-    "TYPE_ATTRS": "value is {name: object}: for each, the class at `source` looks that very object up in its MRO (None: nothing)",
+    "TYPE_ATTRS": "value is {name: object}: for each, the class at `source` looks that very object up in its MRO (None: nothing);"
+    " under `<mro>`, the classes of the MRO after the class itself",
     "FUNCTION": "value is (code, defaults, kwdefaults): the function at `source` still has those very objects",
+    "ANSWER": "value is a question: the function at `source`, called with its arguments, answers as it did (asked when all else has held)",
     "PREDICATE": "value(x) is true: a Python callable, for the rare case",
 }

@@ -17,6 +17,7 @@ from typing import Any
 from pliant import native
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
+from pliant.guards.views import VIEWS
 
 OP = {name: i for i, name in enumerate(native.OPS)}
 POSTFIX = {
@@ -73,6 +74,7 @@ class Compiler:
         self.cross: list[tuple[int, Guard]] = []
         self.state: list[tuple[int, Guard]] = []
         self.asked: list[tuple[int, Guard]] = []  # PREDICATE guards
+        self.questions: list[tuple[int, Guard]] = []  # ANSWER guards
         self.waiting: dict[Source, list[int]] = {}  # relations over a source, and how many of their sources are not yet bound
         self.missing: list[int] = []
         self.late: list[int] = []  # relations that Python evaluates
@@ -94,6 +96,9 @@ class Compiler:
         for index, guard in enumerate(self.guards):
             if guard.kind == "GLOBAL_STATE":
                 self.state.append((index, guard))
+                continue
+            if guard.kind == "ANSWER":
+                self.questions.append((index, guard))
                 continue
             n = self.node(guard.source)
             above = n
@@ -159,6 +164,8 @@ class Compiler:
             self.emit("LOCAL", n.reg, -1, arg[0], None, None)
         elif op == "const":
             self.emit("CONST", n.reg, -1, 0, arg.obj, None)
+        elif op == "apply":
+            self.emit("APPLY", n.reg, src, 0, VIEWS[arg], None)
         elif op in ("index", "cell"):
             self.emit(op.upper(), n.reg, src, arg, None, None)
         else:
@@ -319,6 +326,9 @@ class Compiler:
         for index, guard in self.asked:
             self.predicates.append((guard.value, (self.hidden(self.nodes[guard.source]),)))
             self.predicate_why.append(index)
+        for index, guard in self.questions:
+            self.predicates.append((guard.value, ()))
+            self.predicate_why.append(index)
         counts = (self.nregs, self.nvars, self.nargs)
         describe = Describe(self)
         return native.Guard(self.code, self.native_relations, counts, self.out, visible, self.predicates, describe)
@@ -349,7 +359,7 @@ def shares_as_told(flags: tuple[bool, ...]) -> Callable[..., bool]:
 def absence(source: Source, name: str, value: Any) -> int:
     """0: the class attribute is `value`; 1: there is none. Both are written as None: the class itself tells, if it is known."""
     if value is not None:
-        return 0
+        return 0  # for `<mro>`: the MRO, the class itself aside
     if source.op != "const":
         return 2
     return 0 if any(name in c.__dict__ for c in source.arg.obj.__mro__) else 1
@@ -410,6 +420,8 @@ class Describe:
             return index, None, f"{kind} failed: {MESSAGES[kind]}"
         if kind == "DICT_LACKS":
             return index, None, f"{name_of(source)}: {too_much(value, seen)}"
+        if kind == "ANSWER":
+            return index, None, f"ANSWER failed: {value} any more"
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
         return index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
@@ -446,6 +458,8 @@ def expectation(guard: Guard) -> Any:
         return f"an empty {v.__name__}"
     if kind == "TYPE_ATTRS":
         return f"the same class attributes {', '.join(v)}"
+    if kind == "ANSWER":
+        return v.told()
     return FIXED[kind] if kind in FIXED else clip(repr_of(v))
 
 

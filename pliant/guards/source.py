@@ -7,6 +7,7 @@ emitted code reloads outside objects through them. Sources are interned, so `is`
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 
@@ -45,6 +46,7 @@ class Source:
     | stride    | int            | `base.stride(int)`, an int                                     |
     | offset    |                | `base.storage_offset()`, an int                                |
     | length    |                | how many items a list, tuple or dict stores, an int            |
+    | apply     | row of VIEWS   | what that function of `guards.views` makes of base: a new object |
     """
 
     __slots__ = ("op", "base", "arg", "root", "_name", "_keys", "_steps", "__weakref__")
@@ -107,6 +109,9 @@ class Source:
     def length(self) -> Source:
         return make("length", self, None)
 
+    def apply(self, view: str) -> Source:
+        return make("apply", self, view)
+
 
 PRINTERS = {
     "local": lambda b, a: f"L[{a[1]!r}]",
@@ -124,13 +129,31 @@ PRINTERS = {
     "stride": lambda b, a: f"{b}.stride()[{a}]",
     "offset": lambda b, a: f"{b}.storage_offset()",
     "length": lambda b, a: f"len({b})",
+    "apply": lambda b, a: f"{a}({b})",
 }
 
 _roots: dict[tuple, Source] = {}
+_of_objects: weakref.WeakValueDictionary[tuple, Source] = weakref.WeakValueDictionary()
+"""Paths whose operand is an object that equals itself alone: they hold it, so they live no longer than the guards that are about it."""
+
+PLAIN = frozenset((str, int, bool, float, tuple, bytes, type(None)))
+
+
+def identity(arg: Any) -> int | None:
+    """The id of an operand that is known by its identity (a tensor as a key, too, whose `==` is another thing); else None."""
+    if type(arg) is Ref:
+        return id(arg.obj)
+    return id(arg) if type(arg).__hash__ is object.__hash__ or hasattr(type(arg), "__torch_function__") else None
 
 
 def make(op: str, base: Source | None, arg: Any) -> Source:
     """The one `Source` of this path (`Source.key` makes those that read a name). Keys of different types (1, True, 1.0) stay apart."""
+    if type(arg) not in PLAIN and (number := identity(arg)) is not None:
+        of_object = (op, base, type(arg), number)
+        s = _of_objects.get(of_object)
+        if s is None:
+            s = _of_objects[of_object] = Source(op, base, arg)
+        return s
     known = _roots if base is None else base._steps
     key = (op, type(arg), arg)
     s = known.get(key)
@@ -168,3 +191,4 @@ def holder(source: Source) -> Source | None:
 def clear_interned() -> None:
     """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
     _roots.clear()
+    _of_objects.clear()

@@ -6,44 +6,42 @@ on real objects. Class look-ups are guarded (`TYPE_ATTRS`), instance look-ups ar
 
 from __future__ import annotations
 
+import _thread
+import builtins
 import enum
 import functools
-import math
+import logging
+import sys
 import types
+import weakref
+from inspect import getattr_static
 from typing import Any
 
 import torch
 
 from pliant.guards import source as S
-from pliant.interpret import datafield, tracebacks
+from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
-from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, needed
-from pliant.interpret.world import WRITTEN, Opaque
+from pliant.interpret.state import Break, vm, writes
+from pliant.interpret.types.row import ROWS
+from pliant.interpret.world import WRITTEN
+from pliant.native import generic_attributes
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 MODULE_GETATTR = torch.nn.Module.__getattr__
+MISSING = object()
+DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
+PROPERTY_GET = property.__get__
 HEAPTYPE = 1 << 9
 IMMUTABLETYPE = 1 << 8
-
-# Types whose attributes CPython reads on the real object: constants, things of the interpreter, program-made containers.
-PLAIN = {
-    torch.SymInt, torch.SymBool, torch.SymFloat, str, int, float, bool, bytes, complex, list, dict, tuple, set, frozenset,
-    type(None), torch.dtype, torch.device, torch.Size, types.BuiltinFunctionType, property, range, slice, types.CodeType,
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MethodWrapperType,
-    torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, type(torch.ops), types.GenericAlias,
-}  # fmt: skip
-
-
-SYM_METHODS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def lookup(cls: type, name: str) -> Any:
     """The class attribute (unbound) that the MRO gives, or UNSET; guarded once per capture."""
     world = vm.world
     key = (cls, name)
-    r = world.lookups.get(key, None)
-    if r is not None:
+    r = world.lookups.get(key, MISSING)
+    if r is not MISSING:
         return r
     for b in cls.__mro__:
         d = b.__dict__
@@ -52,11 +50,9 @@ def lookup(cls: type, name: str) -> Any:
             break
     else:
         r = UNSET
-    if r is None:
-        return None
     world.lookups[key] = r
-    # plain data on a class is guarded by value where it is read (`class_value`)
-    if r is UNSET or hasattr(type(r), "__get__"):
+    # plain data on a class is guarded by value where it is read (`class_value`); what the interpreter itself looks up, is guarded here
+    if r is UNSET or hasattr(type(r), "__get__") or (name.startswith("__") and type(r) not in DATA):
         if id(cls) in world.own_functions:
             guard_bases(cls, name)
         elif cls.__flags__ & HEAPTYPE:
@@ -81,6 +77,37 @@ def forget_lookups(name: str | None) -> None:
         for key in [name] if name is not None else [n for k, n in world.lookups if k is c]:
             world.lookups.pop((c, key), None)
             world.reads.pop((id(c), key), None)
+
+
+def guard_order(cls: type) -> None:
+    """The program relied on the bases of a class."""
+    if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
+        vm.world.type_attr(cls, "<mro>", cls.__mro__[1:])  # no name: `__mro__` may be looked up, too
+
+
+def descriptor(raw: Any, cls: type, name: str) -> Any:
+    """A descriptor found on a class, to be given to code of Python: if the class is of the outside, so is the descriptor."""
+    world = vm.world
+    owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
+    if id(owner) in world.own_functions or id(raw) in world.by_copy:
+        return raw
+    return world.locate(raw, S.const(raw))
+
+
+class Empty:
+    """Guard predicate: the slot of an instance has no value."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self, slot: Any) -> None:
+        self.slot = slot
+
+    def __call__(self, o: Any) -> bool:
+        try:
+            self.slot.__get__(o, type(o))
+        except AttributeError:
+            return True
+        return False
 
 
 def dict_of(obj: Any, outside: bool) -> dict | None:
@@ -113,7 +140,11 @@ def class_value(raw: Any, cls: type, name: str) -> Any:
     if id(cls) in vm.world.own_functions:
         owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
         return raw if id(owner) in vm.world.own_functions else class_value(raw, owner, name)
-    return vm.world.locate(raw, S.const(cls).attr(name))
+    if type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__"):
+        return vm.world.locate(raw, S.const(cls).attr(name))
+    vm.world.type_attr(cls, name, raw)  # its metaclass has a way to attributes of its own: the guards look where it lies
+    owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
+    return vm.world.locate(raw, S.const(owner).dict().key(name))
 
 
 def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
@@ -122,14 +153,9 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
     world = vm.world
     if t in world.ordinary:
         return instance_getattr(obj, t, name, id(obj) in world.outside, generic)
-    if t is vm.traced_type:
-        return tensor_getattr(obj, name)
-    if t in PLAIN:
-        if name == "__class__":
-            return vm.type_of(obj)
-        if t in SYM_METHODS and not name.startswith("__") and hasattr(SYM_METHODS[t], name):
-            return getattr(vm.specialize(obj), name)  # PyTorch's symbolic numbers lack them, or answer otherwise than Python's
-        return getattr(obj, name)
+    row = ROWS.get(t)
+    if row is not None and row.getattr is not None:
+        return row.getattr(obj, name)
     if t is ModuleType:
         return module_getattr(obj, name)
     if t is FunctionType:
@@ -142,25 +168,46 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         return type_getattr(obj, name)
     if t is super:
         return super_getattr(obj, name)
-    if t is LateText:
-        needed(obj)
-    if t is Opaque:
-        raise Break("PL0017", f"attribute {name!r} of {obj.source.name}, which changes on every call")
     if issubclass(t, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
         return module_getattr(obj, name)
     if not generic:
         ga = lookup(t, "__getattribute__")
         if type(ga) is FunctionType:
+            hook = lookup(t, "__getattr__")
+            if type(hook) is FunctionType:
+                not_yet()
             try:
                 return vm.interp(ga, (obj, name), {})
             except AttributeError:
-                hook = lookup(t, "__getattr__")
                 if type(hook) is not FunctionType:
                     raise
                 return vm.interp(hook, (obj, name), {})
-        if not isinstance(obj, ModuleType):
+        if type(ga) not in (types.WrapperDescriptorType, FunctionType):
+            raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattribute__ is no plain function", clean=True)
+        if not isinstance(obj, (ModuleType, type)) and not generic_attributes(getattr(ga, "__objclass__", t)):
+            # C code has its own way to them (`threading.local`)
+            if id(obj) in world.outside:
+                raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
+            return vm.native(getattr, (obj, name), {})
+        if not issubclass(t, ModuleType):
             world.ordinary.add(t)
     return instance_getattr(obj, t, name, id(obj) in world.outside, generic)
+
+
+def not_yet() -> None:
+    """What is called next is not the whole of the instruction: it cannot be resumed behind a break in there."""
+    if vm.frame is not None:
+        vm.frame.tail = False
+
+
+OWN_WAYS = (weakref.ProxyType, weakref.CallableProxyType, _thread._local)
+"""Types of C whose attributes are those of something else."""
+
+
+def say_whose(e: AttributeError, obj: Any, name: str) -> None:
+    """An AttributeError that comes out of the reading of an attribute says of what, unless it says so already."""
+    if type(e) is AttributeError and e.name is None and e.obj is None:
+        e.name, e.obj = name, obj
 
 
 def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool) -> Any:
@@ -173,6 +220,9 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool)
         if h is not None:
             vm.world.absent(h, name)
         return nowhere(obj, t, name, d, h, generic)
+    hook = UNSET if generic else lookup(t, "__getattr__")
+    if hook is not UNSET and hook is not MODULE_GETATTR:
+        not_yet()
     try:
         return class_getattr(obj, t, name, raw, outside)
     except AttributeError:
@@ -186,20 +236,18 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
     """An attribute that neither the instance nor its class has."""
     hook = UNSET if generic else lookup(t, "__getattr__")
     if hook is MODULE_GETATTR:
-        return nn_module_getattr(obj, t, name, d, h)
+        return nn_module_getattr(obj, t, name, d, h)  # type: ignore[arg-type]
     if hook is UNSET:
         raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
     if type(hook) is FunctionType:
         return vm.interp(hook, (obj, name), {})
-    if id(obj) in vm.world.outside:
-        return vm.world.locate(getattr(obj, name), vm.world.sources[id(obj)].attr(name))
-    return getattr(obj, name)
+    raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattr__ is no plain function", clean=True)
 
 
 def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     """An attribute whose class has `raw` under its name: the descriptor protocol."""
     tr = type(raw)
-    if tr is property:
+    if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
             raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
         return vm.call(raw.fget, (obj,), {})
@@ -214,10 +262,11 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     if tr is FunctionType:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
-        v = vm.call(raw.func, (obj,), {})
+        not_yet()
+        v = vm.call(getattr_(descriptor(raw, t, name), "func"), (obj,), {})
         if h is not None:
             h.located[name] = WRITTEN
-        d[name] = v
+        d[name] = v  # type: ignore[index]
         return v
     if tr is classmethod:
         return bind_class(raw.__func__, t)
@@ -226,9 +275,17 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     if hasattr(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
-            return vm.interp(g, (raw, obj, t), {})
+            return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
+        if outside and tr not in BINDING:
+            raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
         return raw.__get__(obj, t)
     return class_value(raw, t, name)
+
+
+BINDING = {types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType}
+"""Descriptors of C that bind a function to the object, and read nothing of it."""
+STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
+"""Descriptors of C that give what an object holds: a guard may read them again."""
 
 
 def bind_class(func: Any, cls: type) -> Any:
@@ -248,10 +305,22 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return h.copy
     g = lookup(tr, "__get__")
     if type(g) is FunctionType:
-        return vm.interp(g, (raw, obj, t), {})
+        return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
     if name == "__class__":
-        return t
-    v = raw.__get__(obj, t)
+        return vm.type_of(obj)
+    if isinstance(obj, torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
+        raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
+    if outside and tr not in STORED:
+        raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    try:
+        v = raw.__get__(obj, t)
+    except AttributeError:
+        if outside and tr is types.MemberDescriptorType:
+            vm.world.guard(vm.world.sources[id(obj)], "PREDICATE", Empty(raw), name)
+        raise
+    if t is functools.partial and id(obj) in vm.world.standing:
+        _, real, source = vm.world.standing[id(obj)]
+        return vm.world.locate(getattr(real, name), source.attr(name))
     if outside:
         h = vm.world.tensor_writes.get((id(obj), name))
         if h is not None:
@@ -292,16 +361,16 @@ def module_getattr(mod: Any, name: str) -> Any:
         if name in d:
             r = world.locate(d[name], S.const(mod).dict().key(name))
         else:
+            world.guard(S.const(mod).dict(), "DICT_CONTAINS", (name, False), name)
+            if "__getattr__" in d and not hasattr(type(mod), name):
+                hook = world.locate(d["__getattr__"], S.const(mod).dict().key("__getattr__"))
+                return vm.call(hook, (name,), {})
             try:
-                v = getattr(mod, name)  # a lazy module's __getattr__, or an attribute of the type
+                v = getattr(mod, name)  # an attribute of the type
             except AttributeError:
-                for missing in (name, "__getattr__"):
-                    if missing not in d:
-                        world.guard(S.const(mod).dict(), "DICT_CONTAINS", (missing, False), missing)
+                world.guard(S.const(mod).dict(), "DICT_CONTAINS", ("__getattr__", False), "__getattr__")
                 raise
-            if name in d:
-                r = world.locate(d[name], S.const(mod).dict().key(name))
-            elif name == "__dict__":
+            if name == "__dict__":
                 raise Break("PL0007", f"the __dict__ of module {mod.__name__}")
             else:
                 r = world.locate(v, S.const(mod).attr(name))
@@ -312,7 +381,7 @@ def module_getattr(mod: Any, name: str) -> Any:
 def function_getattr(fn: Any, name: str) -> Any:
     if id(fn) in vm.world.own_functions:
         return getattr(fn, name)
-    if name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__get__", "__call__"):
+    if name in ("__get__", "__call__"):
         return getattr(fn, name)
     if name == "__globals__":
         raise Break("PL0007", "the globals of a function as a dict")
@@ -330,27 +399,18 @@ def function_getattr(fn: Any, name: str) -> Any:
 def type_getattr(cls: type, name: str) -> Any:
     """An attribute of a class."""
     world = vm.world
-    if isinstance(cls, enum.EnumMeta) and name not in ("__members__",):
-        meta = lookup(type(cls), name)
-        raw = lookup(cls, name)
-        if type(raw) is FunctionType:
-            return raw
-        if type(raw) is classmethod:
-            return bind_class(raw.__func__, cls)
-        if raw is UNSET and type(meta) is FunctionType:
-            return MethodType(meta, cls)
-        return getattr(cls, name)
     key = (id(cls), name)
     r = world.reads.get(key, UNSET)
     if r is not UNSET:
         return r
     meta = type(cls)
+    m = UNSET
     if meta is not type:
         m = lookup(meta, name)
         if type(m) is property:
             return vm.call(m.fget, (cls,), {})
     raw = lookup(cls, name)
-    if raw is not UNSET:
+    if raw is not UNSET and name not in OF_CLASSES:
         tr = type(raw)
         if tr is FunctionType:
             return raw
@@ -358,21 +418,48 @@ def type_getattr(cls: type, name: str) -> Any:
             return raw.__func__
         if tr is classmethod:
             return bind_class(raw.__func__, cls)
-        if name in ("__dict__", "__weakref__"):
+        if name == "__weakref__":
             return getattr(cls, name)
         if hasattr(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
-                return vm.interp(g, (raw, None, cls), {})
+                return vm.interp(g, (descriptor(raw, cls, name), None, cls), {})
             return getattr(cls, name)
         if not cls.__flags__ & HEAPTYPE:
             return raw
         r = world.reads[key] = class_value(raw, cls, name)
         return r
-    if meta is not type:
-        m = lookup(meta, name)
-        if type(m) is FunctionType:
-            return MethodType(m, cls)
+    return of_metaclass(cls, meta, name, m)
+
+
+OF_CLASSES = {"__name__", "__qualname__", "__bases__", "__base__", "__mro__", "__dict__", "__annotations__", "mro", "__abstractmethods__"}
+"""What `type` itself tells of a class."""
+
+
+def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
+    """An attribute that a class has of its metaclass, which has `m` under its name."""
+    world = vm.world
+    if type(m) is FunctionType:
+        return MethodType(m, cls)
+    if meta is not type and m is not UNSET and not hasattr(type(m), "__get__"):
+        return class_value(m, meta, name)
+    if meta is not type and type(m) is not UNSET and type(lookup(type(m), "__get__")) is FunctionType:
+        return vm.interp(lookup(type(m), "__get__"), (descriptor(m, meta, name), cls, meta), {})
+    if m is UNSET and meta is not type and not hasattr(type, name):
+        hook = lookup(meta, "__getattr__")
+        if type(hook) is FunctionType:
+            return vm.interp(hook, (cls, name), {})
+    if cls.__flags__ & HEAPTYPE and id(cls) not in world.own_functions:
+        if name in ("__mro__", "__bases__", "__base__", "mro"):
+            guard_order(cls)
+        elif name == "__dict__":
+            return world.adopt(cls.__dict__, S.const(cls).attr(name))
+        elif name in OF_CLASSES:
+            plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")
+            if not plain and name not in NAMES_OF_FUNCTIONS:
+                raise Break("PL0007", f"{name} of class {cls.__qualname__}", clean=True)
+            source = S.const(cls).attr(name) if plain else S.const(cls).apply("class" + name.rstrip("_"))
+            return world.locate(getattr(cls, name), source)
     return getattr(cls, name)
 
 
@@ -382,8 +469,12 @@ def super_getattr(sup: Any, name: str) -> Any:
     if obj is None:
         return getattr(sup, name)
     mro = cls.__mro__
+    if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
+        guard_order(cls)
     for b in mro[mro.index(start) + 1 :]:
         if name not in b.__dict__:
+            if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
+                lookup(b, name)  # passed over: it may be given one
             continue
         raw = b.__dict__[name]
         if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
@@ -400,103 +491,34 @@ def super_getattr(sup: Any, name: str) -> Any:
         if hasattr(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
-                return vm.interp(g, (raw, obj, cls), {})
+                return vm.interp(g, (descriptor(raw, b, name), obj, cls), {})
             return raw.__get__(None if obj is cls else obj, cls)
         return class_value(raw, b, name)
     return getattr(sup, name)
 
 
-TENSOR_CONSTANT = {"__class__"}
-TENSOR_BREAKS = {
-    "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
-    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
-}  # fmt: skip
-
-
-def tensor_getattr(t: Any, name: str) -> Any:
-    """An attribute of a traced tensor."""
-    if name == "__class__":
-        return t.pytype
-    if name == "dtype" or name == "device":
-        return getattr(t, name)
-    world = vm.world
-    w = world.tensor_writes.get((id(t), name))
-    if w is not None:
-        if w[1] is UNSET:
-            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-        return w[1]
-    real = world.real.get(id(t))
-    if name == "__dict__":
-        raise Break("PL0007", "the __dict__ of a tensor")
-    if name in TENSOR_BREAKS:
-        raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
-    if name == "nbytes":
-        return math.prod(t.sizes) * t.itemsize
-    if name == "is_leaf":
-        return not t.requires_grad or (real is not None and real.is_leaf)
-    if name == "data":
-        return datafield.read(t)
-    if name == "grad":
-        if real is None:
-            return None
-        if not real.is_leaf and real.requires_grad:
-            raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
-        return world.locate(real.grad, t.source.attr("grad"))
-    if name in OWN_TENSOR_SLOTS:
-        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-    cls_has = hasattr(torch.Tensor, name)
-    if real is not None and not cls_has:
-        d = real.__dict__
-        src = t.source
-        if name in d:
-            return world.locate(d[name], src.dict().key(name))
-        if d or t.pytype is not torch.Tensor:
-            if hasattr(t.pytype, name):
-                return getattr(t.pytype, name).__get__(t) if callable(getattr(t.pytype, name)) else getattr(real, name)
-        world.guard(src.dict(), "DICT_CONTAINS", (name, False), name)
-        raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
-    raw = TENSOR_LOOKUP.get(name, UNSET)
-    if raw is UNSET:
-        raw = TENSOR_LOOKUP[name] = next((b.__dict__[name] for b in torch.Tensor.__mro__ if name in b.__dict__), None)
-    if type(raw) is FunctionType:
-        return MethodType(raw, t)
-    return getattr(t, name)
-
-
-def takes_grad(t: Any, value: Any) -> bool:
-    """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
-    real = vm.world.real.get(id(t))
-    if real is None or not (real.is_leaf and real.requires_grad):
-        return False
-    if value is None:
-        return True
-    return type(value) is vm.traced_type and value.dtype is t.dtype and value.device == t.device and same_sizes(value.sizes, t.sizes)
-
-
-def same_sizes(a: tuple, b: tuple) -> bool:
-    return len(a) == len(b) and all(type(x) is int and x == y for x, y in zip(a, b, strict=True))
-
-
-TENSOR_LOOKUP: dict[str, Any] = {}
-OWN_TENSOR_SLOTS = {"vid", "trace", "pytype", "source", "sizes", "strides", "offset", "storage_id"}
-
-
+PLAIN_TENSOR_FUNCTION = (torch.Tensor.__dict__["__torch_function__"], torch._C._disabled_torch_function_impl)
+REPORTED = (type(sys), logging.Logger, logging.Handler)  # output is made after the graph, by what these are then
 NAMES_OF_FUNCTIONS = ("__name__", "__qualname__")  # taken not to change
 
 
 def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     """`setattr(obj, name, value)`; `generic=True` is `object.__setattr__`."""
+    if vm.asking:
+        writes()
     t = type(obj)
     world = vm.world
-    if t is vm.traced_type:
-        if name == "grad" and takes_grad(obj, value):
-            world.tensor_writes[(id(obj), name)] = (obj, value)
-            return
-        if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
-            raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)
-        world.tensor_writes[(id(obj), name)] = (obj, value)
+    row = ROWS.get(t)
+    if row is not None and row.setattr is not None:
+        row.setattr(obj, name, value)
         return
-    if isinstance(obj, ModuleType):
+    if id(obj) in world.by_copy and type(lookup(t, name)) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
+    if isinstance(obj, REPORTED) and world.calls:
+        raise Break("PL0005", f"attribute {name!r}, which what was printed or logged before depends on", clean=True)
+    if issubclass(t, ModuleType):
+        if obj is builtins:  # what the interpreter itself goes by
+            raise Break("PL0006", f"builtins.{name}", clean=True)
         world.reads.pop((id(obj.__dict__), name), None)
         world.global_writes[(id(obj.__dict__), name)] = (obj.__dict__, name, value)
         return
@@ -507,20 +529,25 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if name in NAMES_OF_FUNCTIONS and getattr(obj, name) == value:
             return
         raise Break("PL0006", f"attribute {name!r} of function {obj.__qualname__}", clean=True)
-    if isinstance(obj, type):
+    if issubclass(t, type):
         if id(obj) in world.own_functions:
             set_class_attribute(obj, name, value, generic)
             return
         raise Break("PL0006", f"attribute {name!r} of class {obj.__qualname__}", clean=True)
-    if t is Opaque:
-        raise Break("PL0017", f"attribute {name!r} of {obj.source.name}", clean=True)
-    if isinstance(obj, enum.Enum) and obj.__dict__.get("_name_") is not None and id(t) in world.own_functions:
+    if issubclass(t, enum.Enum) and obj.__dict__.get("_name_") is not None and id(t) in world.own_functions:
         raise Break("PL0006", f"attribute {name!r} of a member of an enumeration made here", clean=True)
     if not generic:
         sa = lookup(t, "__setattr__")
         if type(sa) is FunctionType:
             vm.interp(sa, (obj, name, value), {})
             return
+        if issubclass(t, OWN_WAYS):
+            if id(obj) in world.outside:
+                raise Break("PL0006", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
+            vm.native(setattr, (obj, name, value), {})
+            return
+    if id(obj) in world.standing:
+        raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
     raw = lookup(t, name)
     outside = id(obj) in world.outside and id(obj) not in world.by_copy
     if raw is not UNSET:
@@ -533,7 +560,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if tr is not FunctionType and hasattr(tr, "__set__"):
             s = lookup(tr, "__set__")
             if type(s) is FunctionType:
-                vm.interp(s, (raw, obj, value), {})
+                vm.interp(s, (descriptor(raw, t, name), obj, value), {})
                 return
             if outside:
                 if name == "__dict__" or tr is not types.MemberDescriptorType:
@@ -565,10 +592,14 @@ def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None
 
 def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     """`delattr(obj, name)`."""
+    if vm.asking:
+        writes()
     t = type(obj)
     world = vm.world
-    if t is vm.traced_type:
-        raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+    row = ROWS.get(t)
+    if row is not None and row.delattr is not None:
+        row.delattr(obj, name)
+        return
     if isinstance(obj, type) and id(obj) in world.own_functions:
         type.__delattr__(obj, name)
         forget_lookups(name)
@@ -586,6 +617,8 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
         vm.call(raw.fdel, (obj,), {})
         return
+    if id(obj) in world.by_copy and raw is not UNSET and hasattr(type(raw), "__delete__"):
+        raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:
         if type(raw) is types.MemberDescriptorType:
             raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")

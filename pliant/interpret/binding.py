@@ -36,7 +36,7 @@ def default(fn: Any, which: str, key: Any, value: Any) -> Any:
     c = world.function_sources.get(id(fn)) or S.const(fn)
     src = c.attr("__defaults__").index(key) if which == "defaults" else c.attr("__kwdefaults__").key(key)
     t = type(value)
-    if t in (int, float, bool, str, type(None)):
+    if which == "defaults" and t in (int, float, bool, str, type(None)):
         return value  # FUNCTION guards the tuple of defaults, and these never change
     return world.locate(value, src)
 

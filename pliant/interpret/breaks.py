@@ -227,9 +227,10 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0026": BreakInfo(
         "Arrays of another library",
-        "NumPy, DLPack and similar libraries see memory directly; the graph has no memory until it runs.",
+        "Arrays of NumPy are inputs of the graph, and most of its functions run in it; this function, keyword, dtype or value does not. "
+        "DLPack and other libraries see memory directly, and the graph has no memory until it runs.",
         (
-            "Write the computation with torch operators.",
+            "Write this step with torch operators, or with a function of NumPy that runs in the graph (`pliant.interpret.arrays`).",
             "Convert with `torch.from_numpy` before, and with `.numpy()` after the compiled function.",
         ),
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import enum
 import functools
 import operator
 import types
@@ -15,15 +14,21 @@ from typing import Any
 import torch
 
 from pliant import native as engine
+from pliant.graph.symnode import concrete
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import policy
+from pliant.guards.question import Raised
+from pliant.interpret import asking, policy
+from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
+from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import IMMUTABLE
-from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, needed
-from pliant.interpret.world import CONTAINERS, NAMESPACES, WRITTEN, Opaque
+from pliant.interpret.gate import has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.inside import guard_inside
+from pliant.interpret.state import Break, carried, vm, writes
+from pliant.interpret.types.row import ROWS
+from pliant.interpret.world import NAMESPACES
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 BuiltinType = types.BuiltinFunctionType
@@ -55,7 +60,7 @@ def inline(fn: Any, args: tuple, kwargs: dict) -> Any:
     loc = bind(fn, args, kwargs)
     if loc is None:
         raise_binding_error(fn, args, kwargs)
-    return run_frame(fn, loc)
+    return run_frame(fn, loc)  # type: ignore[arg-type]
 
 
 def guard_function(fn: Any) -> None:
@@ -67,16 +72,21 @@ def guard_function(fn: Any) -> None:
         world.guard(S.const(fn), "FUNCTION", (fn.__code__, fn.__defaults__, fn.__kwdefaults__))
 
 
+def new_frame(fn: Any, loc: list) -> Any:
+    """A frame of a function, whose code, defaults and closure are guarded if it is of the outside."""
+    world = vm.world
+    source = world.function_sources.get(id(fn))
+    if source is None and id(fn) not in world.own_functions:
+        guard_function(fn)
+    return make_frame(fn, loc, func_source=source)
+
+
 def run_frame(fn: Any, loc: list) -> Any:
     caller = vm.frame
     tail = False
     if caller is not None:
         tail, caller.tail = caller.tail, False
-    world = vm.world
-    source = world.function_sources.get(id(fn))
-    if source is None and id(fn) not in world.own_functions:
-        guard_function(fn)
-    f = make_frame(fn, loc, func_source=source)
+    f = new_frame(fn, loc)
     f.is_tail = tail
     f.parent = caller
     if vm.depth > MAX_DEPTH:
@@ -90,10 +100,11 @@ def run_frame(fn: Any, loc: list) -> Any:
 
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run a C function on real objects; Python frames that it starts come back to the interpreter."""
-    for a in args:
-        check_native(fn, a)
-    for a in kwargs.values():
-        check_native(fn, a)
+    args = tuple([to_c(fn, a) for a in args])
+    if kwargs:
+        kwargs = {k: to_c(fn, a) for k, a in kwargs.items()}
+        if "key" in kwargs and type(fn) is BuiltinType:
+            kwargs["key"] = vm.callback_key(kwargs["key"])
     if type(getattr(fn, "__self__", None)) is set and fn.__name__ == "pop":
         ordered(fn.__self__)
     caller = vm.frame
@@ -101,119 +112,54 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         caller.tail = False
     try:
         r = engine.call_captured(fn, args, kwargs)
-    except TypeError:
+    except (TypeError, ValueError):
+        if vm.pending is None and any([type(a) is torch.SymInt for a in args]):  # it wants an exact int, and has done nothing yet
+            return native(fn, tuple([concrete(a) if type(a) is torch.SymInt else a for a in args]), kwargs)
         if vm.pending is None and any([symbolic_within(a) for a in (*args, *kwargs.values())]):
             raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
         raise
     if vm.pending is not None:
         e, vm.pending = vm.pending, None
         raise e
-    if isinstance(r, torch.Tensor) and type(r) is not vm.traced_type:
-        raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
-    return r
+    if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
+        raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
+    return carried(r)
 
 
-def check_native(fn: Any, a: Any) -> None:
-    """What C code may read must have gone through `locate`; state that cannot is not shown to it."""
-    world = vm.world
-    if type(a) in CONTAINERS or id(a) in world.by_copy:
-        world.deep(a)
-        if type(a) is set and getattr(fn, "__name__", "") not in ORDERLESS:
-            ordered(a)
-    elif type(a) is Opaque:
-        raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}")
-    elif type(a) is frozenset:
-        if getattr(fn, "__name__", "") not in ORDERLESS:
-            ordered(a)
-    elif type(a) is LateText:
-        if getattr(fn, "__name__", "") not in KEEPS:
-            needed(a)
-    elif id(a) in world.outside and has_c_state(type(a)) and getattr(fn, "__name__", "") not in STORES:
-        raise Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
+UNTRACED: set[type] = set()
+"""Types of mutable values that nothing made in a capture is of: something stands for them."""
 
 
-ORDERLESS = frozenset(
-    "add contains __contains__ discard remove update difference_update intersection_update symmetric_difference_update issubset issuperset"
-    " isdisjoint union intersection difference symmetric_difference copy or_ and_ sub xor ior iand isub ixor eq ne le lt ge gt not_ truth"
-    " len isinstance frozenset set bool append".split()
-)
-"""Functions of C to which the order of a set is nothing."""
-
-
-def ordered(s: set | frozenset) -> None:
-    """The program may see in which order a set is walked: that of another process is another, unless hashes are values."""
-    if len(s) > 1 and not all([type(x) is int for x in s]):
-        vm.world.bound_here = "the order of a set"
+SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
 def symbolic_within(a: Any, depth: int = 2) -> bool:
-    """Whether a container holds symbolic numbers, which C code may not take for numbers."""
-    if type(a) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+    """Whether an argument is a tensor, or a container holds symbolic numbers: C code may not take them for numbers."""
+    if type(a) in SYMBOLIC:
         return depth < 2
+    if type(a) is TracedTensor:
+        return True
     values = (*a.keys(), *a.values()) if isinstance(a, dict) else a if isinstance(a, (list, tuple, set, frozenset)) else ()
     return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 
 
-KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet
-# container methods that keep an object without looking into it
-STORES = {
-    "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count",
-    "__contains__",
-}  # fmt: skip
-
-
-@functools.cache
-def has_c_state(t: type) -> bool:
-    """Whether instances hold state that only C code sees (iterators, generators, arrays, files…)."""
-    if t in IMMUTABLE or issubclass(t, (enum.Enum, types.CellType)) or t is vm.entry_point_type:
-        return False
-    return any(not b.__flags__ & (1 << 9) and b is not object for b in t.__mro__)
-
-
 def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) -> Any:
     """Run a torch function on traced tensors and record it in the Torch-level graph."""
-    world = vm.world
-    for a in args:
-        t = type(a)
-        if t in CONTAINERS or id(a) in world.by_copy:
-            world.deep(a)
-            if t is list or t is tuple:
-                check_items(fn, a)
-        elif t is Opaque:
-            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
-        elif t is LateText:
-            needed(a)
-        elif isinstance(a, torch.Tensor) and t is not vm.traced_type:
-            raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
-    for a in kwargs.values():
-        if type(a) in CONTAINERS or id(a) in world.by_copy:
-            world.deep(a)
-        elif type(a) is Opaque:
-            raise Break("PL0017", f"{a.source.name} is passed to {name_of(fn)}", clean=True)
-        elif type(a) is LateText:
-            needed(a)
-        elif type(a) is torch.Generator:  # its state is outside, and no graph input
-            raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
-        elif isinstance(a, torch.Tensor) and type(a) is not vm.traced_type:
-            raise Break("PL0011", f"a {type(a).__name__} is passed to {name_of(fn)}", clean=True)
+    args = tuple([to_graph(fn, a) for a in args])
+    if kwargs:
+        kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
     caller = vm.frame
     if caller is not None:
         caller.tail = False
     out = vm.record_torch(fn, args, kwargs, method)
     if isinstance(out, torch.Tensor):
-        if type(out) is not vm.traced_type:
+        if type(out) is not TracedTensor:
             raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     elif type(out) in (tuple, list):
         for x in out:
-            if isinstance(x, torch.Tensor) and type(x) is not vm.traced_type:
+            if isinstance(x, torch.Tensor) and type(x) is not TracedTensor:
                 raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     return out
-
-
-def check_items(fn: Any, items: Any) -> None:
-    for x in items:
-        if type(x) is Opaque:
-            raise Break("PL0017", f"{x.source.name} is passed to {name_of(fn)}", clean=True)
 
 
 def name_of(fn: Any) -> str:
@@ -244,6 +190,8 @@ def call(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def call_lookaside(fn: Any, look: Callable, args: tuple, kwargs: dict) -> Any:
+    if not fits(fn, args, kwargs):
+        return native(fn, args, kwargs)
     if fn not in TAIL_LOOKASIDES and vm.frame is not None:
         vm.frame.tail = False
     return look(args, kwargs)
@@ -252,28 +200,35 @@ def call_lookaside(fn: Any, look: Callable, args: tuple, kwargs: dict) -> Any:
 def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     look = LOOKASIDES.get(fn)
     if look is not None:
+        if not binds(fn.__code__, fn, args, kwargs):
+            raise_binding_error(fn, args, kwargs)
         return call_lookaside(fn, look, args, kwargs)
-    kind = policy.python_kind(fn)
-    if kind == "inline":
+    p = policy.python_policy(fn)
+    if p.kind == "inline":
         special = BY_CODE.get(fn.__code__)
         return inline(fn, args, kwargs) if special is None else special(fn, args, kwargs)
-    return apply_kind(kind, fn, args, kwargs)
+    return apply_kind(p, fn, args, kwargs)
 
 
+OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's objects than its rows say
 # calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is, and about
 # modules that are made in a frame (once it has run, it patches their constructor)
 NO_OPERATION = {("graph_break", "torch.optim.optimizer"), ("GenerationTracker.tag", "torch._dynamo.mutation_guard")}
 
 
-def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
+def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
+    kind = p.kind
     if kind == "graph":
+        if type(fn) is FunctionType:
+            guard_function(fn)
+            guard_inside(fn)
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
-        return native(fn, args, kwargs)
+        return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
+    if kind == "native_python" and not (fn.__module__ or "").startswith(OURS) and not all(map(readable, (*args, *kwargs.values()))):
+        return inline(fn, args, kwargs)  # it may read any attribute of an object
     if kind == "native_python" or kind == "constant":
-        answer = native(fn, args, kwargs)
-        vm.world.asked.append((fn, args, kwargs, answer))
-        return answer
+        return answered(p.reads, fn, args, kwargs)
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
@@ -285,6 +240,23 @@ def apply_kind(kind: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
 
 
+def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What code that CPython runs answers, and what it read of the world to know (`policy_tables.row.READS`) guarded."""
+    state = asking.WRITTEN.get(reads)
+    before = state() if state is not None else None
+    try:
+        answer = native(fn, args, kwargs)
+    except Exception as e:
+        if before is None:
+            asking.note(reads, fn, args, kwargs, Raised(type(e), str(e)))
+        raise
+    finally:
+        if state is not None and state() != before:
+            asking.put_back(before)  # type: ignore[arg-type]
+            raise Break("PL0003", f"{name_of(fn)} changes state of the thread that the program may read", clean=True)
+    return asking.note(reads, fn, args, kwargs, answer)
+
+
 def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A C function, or a C method bound to its object."""
     look = LOOKASIDES.get(fn) if hashable(fn) else None
@@ -292,11 +264,14 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call_lookaside(fn, look, args, kwargs)
     owner = fn.__self__
     if owner is None or type(owner) in NAMESPACES:
-        return apply_kind(policy.c_kind(fn), fn, args, kwargs)
+        return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
-    if t is vm.traced_type:
-        return tensor_method(owner, name, args, kwargs)
+    if vm.asking and name in policy.python.CHANGING:
+        writes()
+    row = ROWS.get(t)
+    if row is not None and row.method is not None:
+        return row.method(owner, name, args, kwargs)
     world = vm.world
     h = world.by_copy.get(id(owner))
     if h is not None:
@@ -316,9 +291,9 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     if isinstance(owner, torch.Tensor):  # a bound method that came through a graph break
         raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
     outside = id(owner) in world.outside
-    if outside and has_c_state(t):
+    if outside and has_c_state(t):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {t.__module__}.{t.__qualname__} made outside", clean=True)
-    return apply_kind(policy.method_kind(t, name, outside=outside), fn, args, kwargs)
+    return apply_kind(policy.method_policy(t, name, outside=outside), fn, args, kwargs)
 
 
 def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -326,7 +301,9 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
     if name == "__new__":
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)
-    return apply_kind(policy.method_kind(owner, name, outside=False), fn, args, kwargs)
+    if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own
+        return LOOKASIDES[type.__instancecheck__]((owner, *args), kwargs)
+    return apply_kind(policy.method_policy(owner, name, outside=False), fn, args, kwargs)
 
 
 def hashable(fn: Any) -> bool:
@@ -339,8 +316,10 @@ def hashable(fn: Any) -> bool:
 def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """A method of an outside container: read only what it reads."""
     world = vm.world
+    if name == "__setitem__" and len(args) == 2 and not kwargs:
+        return vm.write_item(owner, *args, fn)  # the slot of the C class, whatever the class of `owner` makes of the operator
     if isinstance(owner, dict):
-        if name in ("get", "__contains__", "__getitem__") and not kwargs and args:
+        if name in ("get", "__contains__", "__getitem__") and not kwargs and 1 <= len(args) <= 1 + (name == "get"):
             k = vm.outside_key(args[0])
             if dict.__contains__(owner, k):
                 if name == "__contains__":
@@ -352,8 +331,6 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
                 return args[1] if len(args) > 1 else None
             if name == "__contains__":
                 return False
-        elif name == "__setitem__" and len(args) == 2:
-            return vm.setitem(owner, *args)
         elif name == "keys" and type(owner) is dict:
             world.length(h)
             return fn()
@@ -373,9 +350,19 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         code, reason = policy.break_of_method(torch.Tensor, name)
         raise Break(code, reason, clean=True)
+    fn = TORCHS.get(name) or getattr(torch.Tensor, name)
     if kind == "native":  # questions about sizes, strides, dtype: no operation
-        return getattr(owner, name)(*args, **kwargs)
-    return graph_call(getattr(torch.Tensor, name), (owner, *args), kwargs, name)
+        return fn(owner, *args, **kwargs)
+    return graph_call(fn, (owner, *args), kwargs, name)
+
+
+TORCHS: dict[str, Any] = {
+    name: v
+    for b in reversed(torch.Tensor.__mro__)
+    for name, v in b.__dict__.items()
+    if isinstance(v, types.MethodDescriptorType | FunctionType)
+}
+"""The methods that torch.Tensor had when pliant was imported: a program that replaces one still has the old one to call."""
 
 
 def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
@@ -385,32 +372,36 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         return call_method_wrapper(fn, args, kwargs)
     if t is types.MethodDescriptorType or t is types.WrapperDescriptorType or t is types.ClassMethodDescriptorType:
         owner = fn.__objclass__
-        if args and type(args[0]) is vm.traced_type and owner is not object:
-            return tensor_method(args[0], fn.__name__, args[1:], kwargs)
+        row = ROWS.get(type(args[0])) if args else None
+        if row is not None and row.method is not None and owner is not object:
+            return row.method(args[0], fn.__name__, args[1:], kwargs)
         if args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
+            if owner is dict and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
+                raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
             bound = fn.__get__(args[0], type(args[0]))
             return call(bound, args[1:], kwargs)
-        return apply_kind(policy.method_kind(owner, fn.__name__, outside=False), fn, args, kwargs)
+        return apply_kind(policy.method_policy(owner, fn.__name__, outside=False), fn, args, kwargs)
     if t is functools.partial:
         k = dict(fn.keywords)
         k.update(kwargs)
         return call(fn.func, (*fn.args, *args), k)
     if t is functools._lru_cache_wrapper:
         return call_cached(fn, args, kwargs)
-    if t is vm.entry_point_type:
+    if t is engine.EntryPoint:
         return call(fn.__wrapped__, args, kwargs)
-    if t is Opaque:
-        raise Break("PL0017", f"call of {fn.source.name}", clean=True)
+    row = ROWS.get(t)
+    if row is not None and row.call is not None:
+        return row.call(fn, args, kwargs)
     if isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return graph_call(fn, args, kwargs)
     if t is weakref.ReferenceType:
         return dereference(fn)
     getter = GETTERS.get(t)
     if getter is not None:
-        return getter(fn, args)
-    kind = policy.kind_of_object(fn)
-    if kind is not None:
-        return apply_kind(kind, fn, args, kwargs)
+        return getter(fn, args) if len(args) == 1 and not kwargs else native(fn, args, kwargs)
+    p = policy.object_policy(fn)
+    if p is not None:
+        return apply_kind(p, fn, args, kwargs)
     c = lookup(t, "__call__")
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
@@ -436,22 +427,16 @@ def dereference(ref: weakref.ReferenceType) -> Any:
 
 
 CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the type of the first argument; True: dealt with
-CACHEABLE = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 
 
 def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """A `functools.lru_cache` function. Its cache is state that only C code sees: on constants it is asked now, else the graph breaks."""
-    if all(type(a) in CACHEABLE for a in (*args, *kwargs.values())):
-        r = fn(*args, **kwargs)
-        vm.world.asked.append((fn, args, kwargs, r))
-        if type(r) in CACHEABLE or (type(r) is tuple and all(type(x) in CACHEABLE for x in r)):
-            return r
+    """A `functools.lru_cache` function (`cached.py`), those of annotations and loggers apart."""
     if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):
         return fn(*args, **kwargs)  # annotations: the same ones for the same parts
     look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
     if look is not None and look(fn, args, kwargs):
         return None
-    raise Break("PL0004", f"call of {name_of(fn)}, which has an lru_cache", clean=True)
+    return cached(fn, args, kwargs)
 
 
 def mentions_own(a: Any) -> bool:
@@ -495,22 +480,20 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
         return vm.setattr(o, args[0], args[1], True)
     if name == "__delattr__":
         return vm.delattr(o, args[0], True)
-    if name == "__init__" and type(o).__init__ is object.__init__:
+    if name == "__get__" and isinstance(o, property):
+        return call(o.fget, args[:1], {})
+    if name == "__init__" and type(o).__init__ is object.__init__ and not args and not kwargs:
         return None
-    if type(o) is vm.traced_type:
-        return tensor_method(o, name, args, kwargs)
-    if id(o) in vm.world.by_copy:
-        if isinstance(o, dict) and name == "__getitem__":
-            return vm.world.item(vm.world.by_copy[id(o)], vm.hashable(args[0])) if args[0] in o else native(fn, args, kwargs)
-        if isinstance(o, dict) and name == "__setitem__":
-            vm.world.by_copy[id(o)].located[vm.hashable(args[0])] = WRITTEN
-            dict.__setitem__(o, *args)
-            return None
-        vm.world.all(o)
-    elif id(o) in vm.world.outside and has_c_state(type(o)):
+    row = ROWS.get(type(o))
+    if row is not None and row.method is not None:
+        return row.method(o, name, args, kwargs)
+    h = vm.world.by_copy.get(id(o))
+    if h is not None:
+        return shadow_method(h, o, fn, name, args, kwargs)
+    if id(o) in vm.world.outside and has_c_state(type(o)):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {type(o).__module__}.{type(o).__qualname__} made outside", clean=True)
-    elif id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
-        return apply_kind(policy.method_kind(type(o), name, outside=True), fn, args, kwargs)
+    if id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
+        return apply_kind(policy.method_policy(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)
 
 
@@ -548,7 +531,10 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         obj = native(new, (cls, *args), kwargs)
     else:
         raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
-    if isinstance(obj, cls):
+    if issubclass(type(obj), cls):
+        if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
+            init = lookup(type(obj), "__init__")
+            python_init = type(init) is FunctionType
         if python_init:
             r = call_function(init, (obj, *args), kwargs)
             if r is not None:
@@ -558,8 +544,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
         else:
             native(init, (obj, *args), kwargs)
-    return obj
-
+    return carried(obj)
 
 
 vm.call = call

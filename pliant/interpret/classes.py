@@ -28,7 +28,9 @@ from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import op
-from pliant.interpret.lookasides import lookaside, type_of
+from pliant.interpret.gate import to_c
+from pliant.interpret.instances import type_of
+from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm
@@ -92,6 +94,8 @@ def resolve_bases(given: list) -> tuple:
     """The bases of a class statement, `__mro_entries__` of what is no class asked."""
     out: list[Any] = []
     for b in given:
+        if type(b) is Opaque:
+            raise Break("PL0017", f"{b.source.name} is the base of a class", clean=True)
         if isinstance(b, type):
             out.append(b)
             continue
@@ -181,6 +185,8 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     content = dict(ns)
     if not all(type(k) is str for k in content):
         raise refused("a class whose namespace has keys that are no names")
+    if type(content.get("__new__")) is types.BuiltinFunctionType or not data_names(meta).isdisjoint(content):
+        raise refused(f"the class {name}, of whose attributes some only come about when it is made")
     cls = runtime.bare_class(meta, name, bases, content)
     if cls is None:
         raise refused(f"the class {name}, whose bases have an __init_subclass__ that cannot be called apart from making it")
@@ -199,6 +205,13 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     else:
         call(hook, (), kw)
     return cls
+
+
+@functools.cache
+def data_names(meta: type) -> frozenset[str]:
+    """What cannot be set on a class of this metaclass once it is made, or is set on something else: its data descriptors."""
+    given = {"__doc__", "__module__", "__qualname__", "__name__", "__annotations__", "__abstractmethods__"}
+    return frozenset({k for c in meta.__mro__ for k, v in vars(c).items() if hasattr(type(v), "__set__")} - given)
 
 
 def l_type_new(args: tuple, kw: dict) -> Any:
@@ -224,8 +237,11 @@ def l_type(args: tuple, kw: dict) -> Any:
     if len(args) != 3:
         raise TypeError("type() takes 1 or 3 arguments")
     name, bases, ns = args
-    if "__module__" not in ns:
-        setitem(ns, "__module__", vm.frame.globals["__name__"])  # as CPython does, from the calling frame
+    if not (isinstance(name, str) and isinstance(bases, tuple) and isinstance(ns, dict)):
+        return native(type, args, kw)  # which says what is wrong
+    if "__module__" not in ns and "__name__" in vm.frame.globals:  # as CPython does, from the calling frame, in a copy
+        vm.world.all(ns)
+        ns = {**ns, "__module__": vm.frame.globals["__name__"]}
     return call_metaclass(type, (name, bases or (object,), ns), kw)
 
 
@@ -247,6 +263,8 @@ def remade(cls: type, fn: Any, args: tuple, kw: dict) -> type:
 def make_named_tuple(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> type:
     if bases != (NAMED_TUPLE,) or kw or "__classcell__" in ns or any(hasattr(type(v), "__set_name__") for v in ns.values()):
         raise refused("a named tuple with other bases, or with methods that use super()")
+    for v in (*ns.values(), *ns.get("__annotations__", {}).values()):
+        to_c(meta, v)
     return remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {})
 
 
@@ -282,6 +300,8 @@ MAKERS: dict[type, Any] = {
 def l_namedtuple(args: tuple, kw: dict) -> type:
     kw = dict(kw)
     kw.setdefault("module", vm.frame.globals.get("__name__", "__main__"))  # CPython looks at the calling frame
+    for a in (*args, *kw.values()):
+        to_c(collections.namedtuple, a)
     return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)
 
 
@@ -293,9 +313,8 @@ def enum_maker(cls: Any) -> Any:
             raise refused("an enumeration made by a call of another kind")
         kw = dict(kw)
         kw.setdefault("module", vm.frame.globals.get("__name__"))  # CPython looks at the calling frame
-        world = vm.world
         for a in (*args, *kw.values()):
-            world.deep(a)
+            to_c(cls, a)
         return remade(cls(*args, **kw), cls, args, kw)
 
     return make
@@ -338,6 +357,8 @@ def l_process_class(args: tuple, kw: dict) -> Any:
         raise refused("a dataclass made of a class of the outside")
     if options[PROCESS.__code__.co_varnames.index("slots")]:
         raise refused("a dataclass with slots")
+    for annotation in vars(cls).get("__annotations__", {}).values():
+        to_c(PROCESS, annotation)
     known = set(map(id, vars(cls).values()))
     for name in vars(cls).get("__annotations__", ()):
         v = vars(cls).get(name)
@@ -398,7 +419,7 @@ def delete_name(f: Any, name: str) -> None:
     try:
         delitem(f.names, name)
     except KeyError:
-        raise NameError(f"name {name!r} is not defined") from None
+        raise NameError(f"name {name!r} is not defined", name=name) from None
 
 
 def load_classderef(f: Any, i: int) -> None:

@@ -13,10 +13,13 @@ from typing import Any
 
 import torch
 
+from pliant.graph.traced import TracedTensor
+from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import LOOKASIDES, graph_call, has_c_state, run_frame
+from pliant.interpret.calls import LOOKASIDES, graph_call, run_frame
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import has_c_state
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
 
@@ -30,7 +33,10 @@ HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__deepcopy__", 
 
 def plain_instance(t: type) -> bool:
     """Whether the attributes of an instance are all that there is to copy, and setting them makes the copy."""
-    if issubclass(t, (type, enum.Enum, torch.Tensor, torch.nn.Module)) or t in copyreg.dispatch_table or has_c_state(t):
+    if issubclass(t, (type, enum.Enum, torch.Tensor, torch.nn.Module)) or has_c_state(t):  # type: ignore[arg-type]
+        return False
+    table = vm.world.locate(copyreg.dispatch_table, S.const(copyreg).dict().key("dispatch_table"))
+    if vm.contains(table, t):
         return False
     if any(lookup(t, name) is not object.__dict__[name] for name in PROTOCOLS):
         return False
@@ -72,7 +78,7 @@ def deep(o: Any, memo: dict) -> Any:
     found = memo.get(identity(o), UNSET)
     if found is not UNSET:
         return found
-    if t is vm.traced_type:
+    if t is TracedTensor:
         return remember(memo, o, deep_tensor(o, memo))
     if t is list:
         made: Any = []

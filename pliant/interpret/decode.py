@@ -129,5 +129,5 @@ def _decode(code: CodeType) -> Decoded:
         len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), loop_headers,
     )  # fmt: skip
     if code.co_exceptiontable:
-        d.table = [(d.index(e.start), d.index(e.end), d.index(e.target), e.depth, e.lasti) for e in dis._parse_exception_table(code)]
+        d.table = [(d.index(e.start), d.index(e.end), d.index(e.target), e.depth, e.lasti) for e in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
     return d

@@ -36,7 +36,7 @@ def effects_of(world: World) -> list[Effect]:
     return out
 
 
-def base_of(copy: Any) -> type:
+def base_of(copy: Any) -> Any:
     for t in (dict, list, set, collections.deque):
         if isinstance(copy, t):
             return t
@@ -71,12 +71,15 @@ def untouched(h: Shadow, o: dict, c: dict) -> bool:
     located = h.located
     if len(o) != len(c):
         return False
-    for k, now in c.items():
-        put = located.get(k, UNSET)
-        if put is UNSET:
-            if o.get(k, UNSET) is not now:
+    for (k, before), (j, now) in zip(o.items(), c.items(), strict=True):
+        if k is not j:
+            return False  # another order, or other keys
+        if not located:  # nothing is asked for its hash
+            if now is not before:
                 return False
-        elif put is WRITTEN or put is not now:
+            continue
+        put = located.get(k, UNSET)
+        if put is WRITTEN or now is not (before if put is UNSET else put):
             return False
     return True
 
@@ -95,9 +98,6 @@ def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
         return
     removed = [k for k in o if k not in c]
     changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
-    if not removed and not changed:
-        extra_attributes(world, h, out)
-        return
     expected = [k for k in o if k in c] + [k for k in c if k not in o]
     if list(c) != expected:
         world.all(h.copy)
@@ -131,20 +131,25 @@ def stand_in(world: World, v: Any) -> Any:
 
 
 def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
-    o, c = h.orig, h.copy
+    o, c = stored_items(h.orig), stored_items(h.copy)
     n = len(o)
-    kind = "list" if isinstance(o, list) else "deque"
+    kind = "list" if isinstance(h.orig, list) else "deque"
     same = [i < len(c) and unchanged(h, i, c[i], v) for i, v in enumerate(o)]
     if all(same) and len(c) == n:
         extra_attributes(world, h, out)
     elif all(same) and kind == "list":
-        out.append(Effect("list_extend", o, (list(c[n:]),)))
+        out.append(Effect("list_extend", h.orig, (list(c[n:]),)))
         extra_attributes(world, h, out)
-    elif len(c) == n and kind == "list":
-        out.extend(Effect("dict_set", o, (i, c[i])) for i in range(n) if not same[i])
+    elif len(c) == n and (kind == "list" or all([same[i] or h.located.get(i) is WRITTEN for i in range(n)])):
+        out.extend(Effect("dict_set", h.orig, (i, c[i])) for i in range(n) if not same[i])
     else:
-        world.all(c)
-        out.append(Effect("deque_replace", o, (list(c),)) if kind == "deque" else spliced(h))
+        world.all(h.copy)
+        out.append(Effect("deque_replace", h.orig, (list(h.copy),)) if kind == "deque" else spliced(h))
+
+
+def stored_items(c: Any) -> Any:
+    """What a list or deque stores: a subclass may have its own idea of its length and items."""
+    return c if type(c) is list or not isinstance(c, list) else list(list.__iter__(c))
 
 
 def spliced(h: Shadow) -> Effect:

@@ -14,12 +14,13 @@ from torch.utils import _pytree as pytree
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, spelled, symnode
+from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
-from pliant.interpret import capture as C
 from pliant.interpret import (  # noqa: F401  (they register themselves)
+    callbacks,
     checks,
     classes,
     contextvars_,
@@ -28,6 +29,8 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     execute,
     globalstate,
     gradients,
+    imports,
+    instances,
     library,
     lookasides,
     modules,
@@ -36,16 +39,32 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     policy,
     tracebacks,
 )
+from pliant.interpret import capture as C
+from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
+from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
+from pliant.interpret.gate import through_c
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
 from pliant.interpret.texts import LateText, TextNeeded, check_forgotten
+from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
+    arrays,
+    constants,
+    containers,
+    decimals,
+    functions,
+    numbers,
+    stand_ins,
+    tensors,
+)
 from pliant.interpret.world import SOURCED, Opaque, World
 from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64
+SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
 
 
 class CaptureFailed(PliantError):
@@ -62,9 +81,7 @@ class UserError(Exception):
 
 SOURCED.add(Lazy)
 opcodes.OPAQUE_TYPES.add(Opaque)
-vm.traced_type = TracedTensor
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
-vm.entry_point_type = engine.EntryPoint
 vm.capture_failed = CaptureFailed
 
 
@@ -79,6 +96,16 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
         return through_modes(fn, args, kwargs)
     trace = vm.trace
     rec = trace.torch_call(fn, args, kwargs)
+    try:
+        return run_recorded(trace, rec, fn, args, kwargs)
+    except BaseException:
+        if rec.out is PENDING:
+            rec.out = FAILED
+        raise
+
+
+def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Run `fn` on stand-ins; what it returns goes into its record."""
     n = len(trace.ops)
     guesses = layout.Framework.guesses
     try:
@@ -89,38 +116,70 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             rec.out = out
     except Exception as e:
-        if any(text in str(e) for text in SYMBOLIC_REFUSED):  # a C++ decomposition without symbolic sizes: PyTorch's Python one has them
-            del trace.ops[n:]
-            with layout.framework():
-                kwargs = resizing.settled(args, kwargs) if fn is torch.nn.functional.interpolate else kwargs
-            try:
-                with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
-                    rec.out = out = fn(*args, **kwargs)
-            except RuntimeError as again:
-                if any(text in str(again) for text in SYMBOLIC_REFUSED):
-                    raise Break("PL0011", str(again).splitlines()[0]) from again
-                raise
-            return out
-        if "SymInt" in str(e) and any(type(a) in (torch.SymInt, torch.SymFloat) for a in pytree.tree_leaves((args, kwargs))):
-            del trace.ops[n:]  # an operator whose schema wants plain numbers
-            rec.args, rec.kwargs = args, kwargs = pytree.tree_map_only((torch.SymInt, torch.SymFloat), symnode.concrete, (args, kwargs))
-            with layout.framework():
-                rec.out = out = fn(*args, **kwargs)
-            return out
-        if is_limit(e):
-            raise Break("PL0011", str(e).splitlines()[0]) from e
-        if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
-            # what was asked of sizes that only the run knows was no short cut but a check
-            raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
-        if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
-            # the program may look at the exception: let the real call raise the real one
-            raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
-        raise
+        out = rec.out = run_otherwise(rec, n, guesses, e)
+        return out
     if vm.refused:
         check_derivatives(trace.ops[n:])
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])
     return out
+
+
+def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
+    """A torch call that raised `e` on stand-ins, tried in the other ways there are; else what `e` means to the program.
+
+    C++ names no codes: what it refuses is told by its words (`traced.py` has them all).
+    """
+    trace = vm.trace
+    for applies, way in OTHER_WAYS:
+        if not applies(rec, e):
+            continue
+        del trace.ops[n:]  # whatever the first try recorded
+        try:
+            return way(rec)
+        except Exception as again:
+            e = again
+    fn = rec.fn
+    if is_limit(e) or refuses_symbols(rec, e):
+        raise Break("PL0011", str(e).splitlines()[0]) from e
+    if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
+        # what was asked of sizes that only the run knows was no short cut but a check
+        raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
+    if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
+        # the program may look at the exception: let the real call raise the real one
+        raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
+    raise e
+
+
+def refuses_symbols(rec: TorchOp, e: Exception) -> bool:
+    """Whether a C++ decomposition has no symbolic sizes."""
+    return any(text in str(e) for text in SYMBOLIC_REFUSED)
+
+
+def wants_numbers(rec: TorchOp, e: Exception) -> bool:
+    """Whether the schema of an operator wants plain numbers."""
+    return any(t in str(e) for t in ("SymInt", "SymBool")) and any(type(a) in SYMS for a in pytree.tree_leaves((rec.args, rec.kwargs)))
+
+
+def decomposed_in_python(rec: TorchOp) -> Any:
+    """PyTorch's own decomposition in Python takes symbolic sizes."""
+    fn, kwargs = rec.fn, rec.kwargs
+    if fn is torch.nn.functional.interpolate:
+        if resizing.refused(rec.args, kwargs):
+            raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
+        with layout.framework():
+            kwargs = resizing.settled(rec.args, kwargs)
+    with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
+        return fn(*rec.args, **kwargs)
+
+
+def with_plain_numbers(rec: TorchOp) -> Any:
+    rec.args, rec.kwargs = pytree.tree_map_only(SYMS, symnode.concrete, (rec.args, rec.kwargs))
+    with layout.framework():
+        return rec.fn(*rec.args, **rec.kwargs)
+
+
+OTHER_WAYS = ((refuses_symbols, decomposed_in_python), (wants_numbers, with_plain_numbers), (refuses_symbols, decomposed_in_python))
 
 
 def check_derivatives(ops: list) -> None:
@@ -156,28 +215,14 @@ vm.globals_source = globals_source
 vm.global_source = global_source
 
 
-def user_text(self: Any) -> str:
-    """What `str(size)` shows the program: the number, pinned."""
-    return str(symnode.number_of(self)) if vm.active else str(self.expr)
-
-
-def sym_hash(self: Any) -> int:
-    node = self.node
-    return hash(symnode.concrete(self)) if type(node) is symnode.SymNode else original_hash(self)
-
-
-original_hash = torch.SymInt.__hash__
-
-
 @contextlib.contextmanager
-def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -> Iterator[None]:
+def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     """The interpreter's state for one attempt; everything is put back, torch's global state too."""
-    vm.scope, vm.trace, vm.world, vm.history, vm.config = scope, trace, world, history, config
+    vm.scope, vm.trace, vm.world = scope, trace, world
     vm.frame = vm.exc = vm.pending = None
-    vm.depth = vm.frames_made = 0
+    vm.depth = vm.frames_made = vm.asking = 0
     state = globalstate.save()
     symnode.site_hook = current_site
-    torch.SymInt.__hash__ = sym_hash  # type: ignore[method-assign]
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
     try:
@@ -185,7 +230,6 @@ def scene(scope: Scope, trace: Trace, world: World, history: Any, config: Any) -
     finally:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
-        torch.SymInt.__hash__ = original_hash  # type: ignore[method-assign]
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
         tracebacks.restore(world.raised_outside)
@@ -198,8 +242,7 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
 
     Returns what was learned. Raises UserError when the program itself raises, CaptureFailed when pliant cannot go on.
     """
-    vm.break_at_data = False
-    vm.break_serial = -1
+    vm.history, vm.config = history, config
     try:
         with collection_paused():
             seen: set[tuple] = set()
@@ -243,11 +286,11 @@ def collection_paused() -> Iterator[None]:
 
 def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: Any) -> C.Capture:
     scope = Scope()
-    trace = Trace(scope)
+    trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()
-    with scene(scope, trace, world, history, config), released_on_error(world):
+    with scene(scope, trace, world), released_on_error(world):
         entry_state = globalstate.save()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
@@ -261,15 +304,18 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             frame.fast, frame.stack = [], []
         except Break as b:
             b.frames.reverse()
-            exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)
+            exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)  # type: ignore[arg-type]
         except LoopBackSignal:
             exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))
         except (Restart, CaptureFailed, ConstraintViolation):
             raise
         except Exception as e:
             raise UserError(e) from e
-        with trace.recording():
-            effects = effects_of(world)
+        try:
+            with trace.recording():
+                effects = effects_of(world)
+        except Break as b:  # what was written to cannot be told from what it was
+            raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
@@ -351,9 +397,24 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     return out
 
 
+SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
+
+
 def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1) or interpreted (2)."""
-    return 1 if policy.runs_natively(code) else 2
+    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) else 2
+
+
+NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())
+
+
+def note_slot(fn: Any, args: list) -> None:
+    """C code has found `fn`: on the class of an object, mostly, if it is a special method."""
+    if id(fn) in vm.world.own_functions or id(fn) in vm.world.function_sources:
+        return
+    guard_function(fn)
+    if args and fn.__name__.startswith("__"):
+        lookup(type(args[0]), fn.__name__)
 
 
 def captured_frame(fn: Any, args: list) -> Any:
@@ -366,18 +427,27 @@ def captured_frame(fn: Any, args: list) -> Any:
             vm.frame.tail = False
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
-        f = make_frame(fn, list(args))
+        note_slot(fn, args)
+        f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1
+        asks = fn.__name__ in ASKED
+        vm.asking += asks
         try:
             with layout.program():
-                return vm.run(f)
+                r = vm.run(f)
+            # C code wants a real number of what it asks for one; from Python, a lookaside may ask and keep the symbol
+            return symnode.concrete(r) if fn.__name__ in NUMBERS_FOR_C else r
         finally:
             vm.depth -= 1
+            vm.asking -= asks
     except (Break, Restart) as e:
-        vm.pending = e
+        through_c(e)
         raise
 
+
+ASKED = {"__hash__", "__eq__"}
+"""What C code asks of the keys of a container."""
 
 engine.set_capture_callback(captured_frame, classify)
 __all__ = ["CaptureFailed", "UserError", "capture", "collection_paused", "opcodes_build", "site_of"]

@@ -57,13 +57,16 @@ def run(f: Frame) -> Any:
                 raise
             except (DataDependent, Untraceable, Tripwire) as e:
                 f.count = n
-                b = Break(*break_of_error(e))
-                leave(f, b, n)
-                raise b from e
+                met = Break(*break_of_error(e))
+                leave(f, met, n)
+                raise met from e
             except BaseException as e:
                 f.tail = False
                 if vm.pending is not None:
-                    e2, vm.pending = vm.pending, None
+                    e2, vm.pending = vm.pending, None  # C code has made another exception of it
+                    if type(e2) is Break:
+                        f.count = n
+                        leave(f, e2, n)
                     raise e2 from None
                 if vm.internal_error(e):
                     raise
@@ -71,11 +74,10 @@ def run(f: Frame) -> Any:
                     raise TextNeeded from None
                 if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
                     f.count = n
-                    b = Break("PL0017", "a value that changes on every call is given to C code")
-                    leave(f, b, n)
-                    raise b from None
-                if vm.exc is not None and e.__context__ is None and e is not vm.exc:
-                    e.__context__ = vm.exc
+                    met = Break("PL0017", "a value that changes on every call is given to C code")
+                    leave(f, met, n)
+                    raise met from None
+                tracebacks.arrived(e)
                 tracebacks.passes(e, f)
                 if not unwind(f, e):
                     raise
@@ -127,6 +129,7 @@ def goes_on(f: Frame, i: int) -> bool:
 def unwind(f: Frame, e: BaseException) -> bool:
     """Jump to the handler that covers the current instruction, if there is one."""
     i = f.pc - 1
+    f.kw = ()  # of the call that raised
     for start, stop, target, depth, lasti in f.decoded.table:
         if start <= i < stop:
             del f.stack[depth:]
@@ -158,7 +161,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
             operands, offset = 0, f.decoded.offsets[f.pc - 1]
         b.frames.append(suspend(f, operands, offset))
     else:
-        operands = TAIL_OPERANDS.get(f.decoded.names[f.pc - 1])
+        operands = TAIL_OPERANDS.get(f.decoded.names[f.pc - 1])  # type: ignore[assignment]
         if not b.tail or operands is None:
             raise Restart(f.serial, n - 1, b.code, b.reason)
         if callable(operands):

@@ -10,6 +10,7 @@ in place of keeping them (`lower/autograd.py`).
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +18,21 @@ import torch
 import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
-from pliant.interpret.attributes import getattr_, setattr_
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import call, graph_call, run_frame
+from pliant.interpret.calls import call, graph_call, guard_function, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
 
-APPLY = torch.autograd.Function.apply.__func__
+APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
 RECORD = torch.autograd.profiler.record_function
+
+
+OF_FUNCTIONS = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap", "generate_vmap_rule")
 
 
 # -- torch.autograd.Function ------------------------------------------------------------------------------------
@@ -36,16 +41,21 @@ def l_apply(args: tuple, kw: dict) -> Any:
     located = bind(APPLY, args, kw)
     if located is None:
         raise_binding_error(APPLY, args, kw)
+    for name in OF_FUNCTIONS:  # PyTorch finds them by itself
+        found = lookup(args[0], name)
+        if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
+            guard_function(found.__func__)
     trace = vm.trace
     n, n_torch = len(trace.ops), len(trace.torch_ops)
-    out = run_frame(APPLY, located)
+    out = run_frame(APPLY, located)  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
     del trace.torch_ops[n_torch:]
-    trace.torch_call(as_function(args[0]), args[1:], kw).out = out
+    call_ = trace.torch_call(as_function(args[0]), args[1:], kw)
+    call_.begin, call_.out = n, out
     for op in trace.ops[n:]:
         op.torch_index = n_torch
     results = out if isinstance(out, tuple) else (out,)
-    node = next((t.grad_fn for t in results if type(t) is vm.traced_type and t.requires_grad), None)
+    node = next((t.grad_fn for t in results if type(t) is TracedTensor and t.requires_grad), None)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         rehearse(args[0], node, results)
     return out
@@ -59,6 +69,7 @@ def as_function(cls: type) -> Callable[..., Any]:
 
     apply.__name__ = apply.__qualname__ = f"apply_{cls.__name__}"
     apply.__module__ = cls.__module__
+    apply.differentiates = True  # type: ignore[attr-defined]
     return apply
 
 
@@ -70,7 +81,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
     with torch.no_grad():
-        tangents = [trace.tangent(t) if type(t) is vm.traced_type and t.is_floating_point() else None for t in results]
+        tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         call(backward, (ctx, *tangents), {})
     del trace.ops[n:], trace.torch_ops[n_torch:]
     if len(effects_of(world)) != before:
@@ -98,7 +109,7 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     if options["use_reentrant"]:
         if rest:
             raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
-        if not any(type(v) is vm.traced_type and v.requires_grad for v in values):
+        if not any(type(v) is TracedTensor and v.requires_grad for v in values):
             raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
     out = call(fn, tuple(values), rest)
     for op in trace.ops[n:]:
@@ -113,8 +124,7 @@ def switch(setter: Any, getter: Callable[..., Any]) -> None:
     def put(args: tuple, kw: dict) -> None:
         *which, value = args
         if kw or getter(*which) != value:
-            vm.trace.torch_call(setter, args, kw)
-            setter(*args, **kw)
+            vm.trace.torch_call(setter, args, kw).out = setter(*args, **kw)
 
     lookaside(setter)(put)
 
@@ -155,7 +165,7 @@ def l_zero_grad(args: tuple, kw: dict) -> Any:
     located = bind(fn, args, kw)
     if located is None:
         raise_binding_error(fn, args, kw)
-    return run_frame(fn, located)
+    return run_frame(fn, located)  # type: ignore[arg-type]
 
 
 @lookaside(torch._C._group_tensors_by_device_and_dtype)
@@ -185,7 +195,7 @@ def l_backward(args: tuple, kw: dict) -> None:
     values = dict(zip(("self", "gradient", "retain_graph", "create_graph", "inputs"), args, strict=False)) | kw
     loss, gradient = values.get("self"), values.get("gradient")
     plain = not values.get("create_graph") and values.get("inputs") is None and values.get("retain_graph") in (None, False)
-    if not plain or type(loss) is not vm.traced_type or loss.grad_fn is None or "backward" in vm.refused:
+    if not plain or type(loss) is not TracedTensor or loss.grad_fn is None or "backward" in vm.refused:
         raise Break("PL0020", "backward()", clean=True)
     nodes, leaves = reach(loss.grad_fn)
     for leaf in leaves:
@@ -198,7 +208,7 @@ def l_backward(args: tuple, kw: dict) -> None:
     wanted = {"grad_outputs": gradient} if gradient is not None else {}
     before = len(vm.trace.ops)
     grads = graph_call(torch.autograd.grad, (loss, leaves), {**wanted, "retain_graph": True})
-    made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is vm.traced_type}
+    made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     vm.trace.freed |= nodes
     taken: set[int] = set()
     for leaf, g in zip(leaves, grads, strict=True):

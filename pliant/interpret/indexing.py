@@ -6,11 +6,23 @@ what is left of the index is applied to the result.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 
 from pliant.interpret.calls import graph_call
+from pliant.interpret.gate import to_graph
+
+PLAIN = {int, slice, torch.SymInt, type(None), type(Ellipsis), bool, list}
+
+
+def plain(k: Any) -> Any:
+    """An index with what stands for numbers and arrays of others replaced by what torch is given for it."""
+    if type(k) is tuple:
+        items = [x if type(x) in PLAIN else to_graph(operator.getitem, x) for x in k]
+        return k if all([x is y for x, y in zip(items, k)]) else tuple(items)
+    return k if type(k) in PLAIN else to_graph(operator.getitem, k)
 
 
 def is_symbolic(k: Any) -> bool:

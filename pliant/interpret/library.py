@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
+import inspect
 import logging
 import sys
 import types
@@ -11,7 +13,10 @@ import typing
 from typing import Any
 
 from pliant.guards import source as S
-from pliant.interpret.calls import BY_CODE, LOOKASIDES, native
+from pliant.interpret import asking
+from pliant.interpret.attributes import guard_order, lookup
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, guard_function, native
+from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
@@ -19,6 +24,50 @@ from pliant.interpret.state import Break, vm
 # -- texts -------------------------------------------------------------------------------------------------------
 for _fn in (str.maketrans, bytes.maketrans):
     LOOKASIDES[_fn] = functools.partial(native, _fn)
+
+
+def coded(fn: Any) -> Any:
+    def run(owner: Any, args: tuple, kw: dict) -> Any:
+        asking.codec(*args, **kw)
+        return native(getattr(owner, fn), args, kw)
+
+    return run
+
+
+METHOD_LOOKASIDES[str, "encode"], METHOD_LOOKASIDES[bytes, "decode"] = coded("encode"), coded("decode")
+
+
+# -- signatures --------------------------------------------------------------------------------------------------
+@lookaside(inspect.signature)
+def l_signature(args: tuple, kw: dict) -> Any:
+    """Of functions and classes of Python, by what it reads of them."""
+    if len(args) != 1 or kw:
+        raise Break("PL0007", "inspect.signature with options", clean=True)
+    o = args[0]
+    if isinstance(o, type) and type(o) is type:
+        guard_signature(lookup(o, "__init__"))
+        guard_signature(lookup(o, "__new__"))
+        if lookup(o, "__signature__") is not UNSET:
+            raise Break("PL0007", f"the signature of {o.__qualname__}", clean=True)
+    else:
+        guard_signature(o.__func__ if type(o) is types.MethodType else o)
+    return native(inspect.signature, args, kw)
+
+
+def guard_signature(fn: Any) -> None:
+    if isinstance(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType, staticmethod)):
+        fn = fn.__func__ if isinstance(fn, staticmethod) else fn
+    if isinstance(fn, (types.BuiltinFunctionType, types.WrapperDescriptorType)) or id(fn) in vm.world.own_functions:
+        return
+    if type(fn) is not types.FunctionType:
+        raise Break("PL0007", f"the signature of a {type(fn).__qualname__}", clean=True)
+    guard_function(fn)
+    world, source = vm.world, S.const(fn)
+    world.guard(source.attr("__annotations__"), "ID_MATCH", fn.__annotations__)
+    for name in ("__signature__", "__wrapped__"):
+        if name in fn.__dict__:
+            raise Break("PL0007", f"the signature of {fn.__qualname__}, which is a wrapper", clean=True)
+        world.guard(source.dict(), "DICT_CONTAINS", (name, False), name)
 
 
 # -- loggers -----------------------------------------------------------------------------------------------------
@@ -50,10 +99,14 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     if id(fn) in world.own_functions or id(args[0]) in world.own_functions:
         raise Break("PL0004", "functools.singledispatch over what the program makes", clean=True)
     world.all(registry)
+    guard_order(args[0])
+    for cls in registry:
+        if isinstance(cls, abc.ABCMeta):
+            asking.is_subclass(args[0], cls)
     return fn(*args, **kw)
 
 
-BY_CODE[functools.singledispatch(lambda: None).dispatch.__code__] = by_class
+BY_CODE[functools.singledispatch(lambda: None).dispatch.__code__] = by_class  # type: ignore[misc]
 
 # -- annotations -------------------------------------------------------------------------------------------------
 IMMUTABLE.update(

@@ -17,9 +17,12 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import concrete
-from pliant.interpret.attributes import delattr_, getattr_, lookup, setattr_
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import asking
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.opcodes import force, read_cell
 from pliant.interpret.slots import (
@@ -38,10 +41,12 @@ from pliant.interpret.slots import (
 )
 from pliant.interpret.state import Break, vm
 from pliant.interpret.texts import LateText, hold_to_type, needed, writable
+from pliant.interpret.types import tensors
+from pliant.interpret.types.identities import OwnId
+from pliant.interpret.types.row import ROWS
 from pliant.interpret.world import Opaque, opaque_use
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
-SYM_BASE = {torch.SymInt: int, torch.SymBool: bool, torch.SymFloat: float}
 
 
 def lookaside(*fns: Any, tail: bool = False) -> Callable:
@@ -57,54 +62,6 @@ def lookaside(*fns: Any, tail: bool = False) -> Callable:
     return register
 
 
-def type_of(o: Any) -> type:
-    """The type that the program sees."""
-    t = type(o)
-    if t is vm.traced_type:
-        return o.pytype
-    base = SYM_BASE.get(t)
-    if base is not None:
-        return base
-    if t is Generator:
-        return types.GeneratorType
-    return str if t is LateText else t
-
-
-def is_instance(o: Any, cls: Any) -> bool:
-    """`isinstance` as the program sees it."""
-    if isinstance(cls, tuple):
-        return any(is_instance(o, c) for c in cls)
-    if isinstance(cls, types.UnionType):
-        return any(is_instance(o, c) for c in cls.__args__)
-    t = type(o)
-    if t is vm.traced_type:
-        if issubclass(o.pytype, torch.nn.Parameter) and cls is torch.nn.Parameter:
-            return True
-        if cls in (torch.nn.Parameter, torch.nn.Buffer, vm.traced_type):
-            return o.pytype is cls
-        if isinstance(cls, type) and type(cls) is type or cls is torch.Tensor:
-            return issubclass(o.pytype, cls)
-        if isinstance(cls, type) and type(cls).__module__ == "torch":  # torch.FloatTensor and its kin look at the dtype
-            return isinstance(o, cls)
-        return issubclass(o.pytype, cls)
-    base = SYM_BASE.get(t)
-    if base is not None:
-        if isinstance(cls, type) and not issubclass(cls, (torch.SymInt, torch.SymBool, torch.SymFloat)):
-            return issubclass(base, cls)
-        return isinstance(o, cls)
-    if t is Generator or t is LateText:
-        return issubclass(type_of(o), cls)
-    if t is Opaque:
-        raise Break("PL0017", f"the type of {o.source.name}")
-    m = lookup(type(cls), "__instancecheck__")
-    if type(m) is FunctionType and not m.__module__.startswith(("abc", "typing", "torch", "enum")):
-        return truth(interp(m, (cls, o), {}))
-    return isinstance(o, cls)
-
-
-@lookaside(isinstance)
-def l_isinstance(args: tuple, kw: dict) -> bool:
-    return is_instance(*args)
 
 
 def named(args: tuple) -> None:
@@ -125,7 +82,11 @@ def l_getattr(args: tuple, kw: dict) -> Any:
             return args[2]
     if len(args) != 2 or not isinstance(args[1], str):
         return getattr(*args)
-    return getattr_(args[0], args[1])
+    try:
+        return getattr_(args[0], args[1])
+    except AttributeError as e:
+        say_whose(e, args[0], args[1])
+        raise
 
 
 @lookaside(hasattr)
@@ -152,12 +113,12 @@ def l_delattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__setattr__)
 def l_object_setattr(args: tuple, kw: dict) -> None:
-    setattr_(*args, True)
+    setattr_(*args, True)  # type: ignore[call-arg]
 
 
 @lookaside(object.__delattr__)
 def l_object_delattr(args: tuple, kw: dict) -> None:
-    delattr_(*args, True)
+    delattr_(*args, True)  # type: ignore[call-arg]
 
 
 @lookaside(object.__getattribute__)
@@ -167,7 +128,8 @@ def l_object_getattribute(args: tuple, kw: dict) -> Any:
 
 @lookaside(object.__init__)
 def l_object_init(args: tuple, kw: dict) -> None:
-    return None
+    if len(args) > 1 or kw:
+        object.__init__(*args, **kw)  # it takes none, and says so unless the class has a constructor of its own
 
 
 @lookaside(super)
@@ -176,6 +138,8 @@ def l_super(args: tuple, kw: dict) -> Any:
         return super(*args)
     f = vm.frame
     names = f.code.co_freevars
+    if not f.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
     if "__class__" not in names:
         raise RuntimeError("super(): __class__ cell not found")
     cell = f.fast[len(f.fast) - len(names) + names.index("__class__")]
@@ -191,7 +155,7 @@ def l_id(args: tuple, kw: dict) -> int:
     o = args[0]
     world = vm.world
     world.bound_here = "the id() of an object"
-    if type(o) is vm.traced_type:
+    if type(o) is TracedTensor:
         raise Break("PL0012", "the id() of a tensor", clean=True)
     h = world.by_copy.get(id(o))
     if h is not None:
@@ -199,7 +163,18 @@ def l_id(args: tuple, kw: dict) -> int:
         return id(h.orig)
     if id(o) in world.outside:
         world.guard(world.sources[id(o)], "ID_MATCH", o)
+        return id(o)
+    if id(o) in world.standing:
+        _, real, source = world.standing[id(o)]
+        world.guard(source, "ID_MATCH", real)
+        return id(real)
+    if id(o) in world.own_functions or not (isinstance(o, LASTING) or o is None or o is Ellipsis or o is NotImplemented):
+        return OwnId(o)
     return id(o)
+
+
+LASTING = (type, FunctionType, types.ModuleType, types.BuiltinFunctionType, bool)
+"""Guarded by identity wherever they are read."""
 
 
 @lookaside(hash)
@@ -215,11 +190,10 @@ def l_hash(args: tuple, kw: dict) -> int:
     return native(hash, (o,), {})
 
 
-@lookaside(iter)
-def l_iter(args: tuple, kw: dict) -> Any:
-    if len(args) == 2:
-        return native(iter, args, kw)
-    return get_iter(args[0])
+@lookaside(torch.SymInt.__hash__)
+def l_symbol_hash(args: tuple, kw: dict) -> int:
+    """C code puts a symbolic number into a set or makes it a key: its hash is its value."""
+    return hash(concrete(args[0]))
 
 
 @lookaside(next)
@@ -232,15 +206,20 @@ def l_next(args: tuple, kw: dict) -> Any:
     return get_next(args[0])
 
 
-@lookaside(len, operator.length_hint)
+@lookaside(len)
 def l_len(args: tuple, kw: dict) -> Any:
     return length(args[0])
 
 
+@lookaside(operator.length_hint)
+def l_length_hint(args: tuple, kw: dict) -> Any:
+    if len(args) == 1 and lookup(type(args[0]), "__len__") is not UNSET:
+        return length(args[0])
+    return native(operator.length_hint, args, kw)
+
+
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
-    if args and type(args[0]) is vm.traced_type:
-        raise Break("PL0001", "the truth of a tensor", clean=True)
     return truth(args[0]) if args else False
 
 
@@ -254,45 +233,38 @@ def l_not(args: tuple, kw: dict) -> Any:
     return not truth(args[0])
 
 
+def converted(v: Any, *names: str) -> Any:
+    """What a conversion written in Python gives, which may be symbolic; UNSET if there is none."""
+    for name in names:
+        m = lookup(type(v), name)
+        if m is not UNSET:
+            return interp(m, (v,), {}) if type(m) is FunctionType else UNSET
+    return UNSET
+
+
 @lookaside(int)
 def l_int(args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw:
-        v = args[0]
-        t = type(v)
-        if t is torch.SymInt:
-            return v
-        if t is torch.SymFloat or t is torch.SymBool:
-            return torch.sym_int(v)
-        if t is vm.traced_type:
-            return tensor_to_number(v, int)
-        m = lookup(t, "__int__")
-        if type(m) is FunctionType:
-            return interp(m, (v,), {})
+        row = ROWS.get(type(args[0]))
+        if row is not None and row.number is not None:
+            return row.number(args[0], int)
+        r = converted(args[0], "__int__", "__index__")
+        if type(r) in (int, torch.SymInt):
+            return r
+    asking.digits(*args[:1])
     return native(int, args, kw)
 
 
 @lookaside(float)
 def l_float(args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw:
-        v = args[0]
-        t = type(v)
-        if t is torch.SymFloat:
-            return v
-        if t is torch.SymInt:
-            return torch.sym_float(v)
-        if t is vm.traced_type:
-            return tensor_to_number(v, float)
-        m = lookup(t, "__float__")
-        if type(m) is FunctionType:
-            return interp(m, (v,), {})
+        row = ROWS.get(type(args[0]))
+        if row is not None and row.number is not None:
+            return row.number(args[0], float)
+        r = converted(args[0], "__float__")
+        if type(r) in (float, torch.SymFloat):
+            return r
     return native(float, args, kw)
-
-
-def tensor_to_number(t: Any, kind: type) -> Any:
-    v = tensor_item(t, (), {})
-    if kind is int:
-        return l_int((v,), {})
-    return l_float((v,), {})
 
 
 def extremum(fn: Any, symbolic: Any) -> Callable:
@@ -315,9 +287,10 @@ LOOKASIDES[min] = extremum(min, torch.sym_min)
 def l_abs(args: tuple, kw: dict) -> Any:
     v = args[0]
     if type(v) is torch.SymInt or type(v) is torch.SymFloat:
-        return torch.sym_max(v, -v)
-    if type(v) is vm.traced_type:
-        return graph_call(torch.abs, (v,), {})
+        return torch.sym_max(v, -v)  # type: ignore[operator]
+    row = ROWS.get(type(v))
+    if row is not None and row.unary is not None:
+        return row.unary(operator.abs, v)
     m = lookup(type(v), "__abs__")
     return interp(m, (v,), {}) if type(m) is FunctionType else native(abs, args, kw)
 
@@ -368,15 +341,13 @@ def locals_of(f: Any) -> dict:
 
 @lookaside(vars)
 def l_vars(args: tuple, kw: dict) -> Any:
-    return getattr_(args[0], "__dict__") if args else l_locals(args, kw)
-
-
-@lookaside(callable)
-def l_callable(args: tuple, kw: dict) -> bool:
-    t = type(args[0])
-    if t is Opaque:
-        raise Break("PL0017", f"whether {args[0].source.name} can be called", clean=True)
-    return t is not LateText and callable(args[0])
+    if not args:
+        return l_locals(args, kw)
+    try:
+        return getattr_(args[0], "__dict__")
+    except AttributeError:
+        pass
+    raise TypeError("vars() argument must have __dict__ attribute")
 
 
 @lookaside(operator.getitem, tail=True)
@@ -437,7 +408,7 @@ def l_any(args: tuple, kw: dict) -> bool:
 def sequence(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
-            return cls(unpack(args[0]))
+            return args[0] if type(args[0]) is cls is tuple else cls(unpack(args[0]))
         return native(cls, args, kw)
 
     return make
@@ -451,6 +422,8 @@ LOOKASIDES[torch.Size] = sequence(torch.Size)
 def hashed(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
+            if type(args[0]) in (set, frozenset, dict):  # they know the hashes of their members
+                return native(cls, args, kw)
             return native(cls, ([hashable(x) for x in unpack(args[0])],), {})
         return native(cls, args, kw)
 
@@ -473,22 +446,48 @@ def l_dict(args: tuple, kw: dict) -> dict:
             for k in unpack(call(getattr_(v, "keys"), (), {})):
                 out[hashable(k)] = getitem(v, k)
         else:
-            for pair in unpack(v):
-                k, x = unpack(pair)
+            for n, pair in enumerate(unpack(v)):
+                k, x = key_and_value(n, pair)
                 out[hashable(k)] = x
     out.update(kw)
     return out
 
 
+def key_and_value(n: int, pair: Any) -> list:
+    """One item of what a dict is made from."""
+    t = vm.type_of(pair)
+    if lookup(t, "__iter__") in (UNSET, None) and lookup(t, "__getitem__") is UNSET:
+        raise TypeError(f"cannot convert dictionary update sequence element #{n} to a sequence")
+    items = unpack(pair)
+    if len(items) != 2:
+        raise ValueError(f"dictionary update sequence element #{n} has length {len(items)}; 2 is required")
+    return items
+
+
 @lookaside(range)
 def l_range(args: tuple, kw: dict) -> range:
-    return range(*[concrete(a) if type(a) in SYM_TYPES else a for a in args], **kw)
+    if not all([type(a) is int or has_index(a) for a in args]):
+        return range(*args, **kw)  # raises
+    return range(*[concrete(index(a)) for a in args], **kw)  # type: ignore[arg-type]
+
+
+TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}
 
 
 def text(fn: Any) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
-        if args and type(args[0]) is vm.traced_type:
-            raise Break("PL0005", "the text of a tensor", clean=True)
+        asking.digits(*args[:1])
+        for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
+            lookup(type(args[0]), name)
+        if fn is str and len(args) + len(kw) > 1:
+            asking.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})
+        if fn is format and len(args) > 1 and type(args[1]) is str and args[1].endswith("n"):
+            raise Break("PL0003", "formatting as the locale has it", clean=True)
+        row = ROWS.get(type(args[0])) if args else None
+        if row is not None and fn is format and row.format is not None and len(args) < 3:
+            return row.format(args[0], args[1] if len(args) > 1 else "")
+        if row is not None and fn is not format and row.text is not None and len(args) == 1:
+            return row.text(args[0], fn)
         return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
 
     return make
@@ -498,16 +497,6 @@ for _fn in (str, repr, ascii, format):
     LOOKASIDES[_fn] = text(_fn)
 
 
-@lookaside(map)
-def l_map(args: tuple, kw: dict) -> Any:
-    return native(map, (args[0], *[iterable(a) for a in args[1:]]), kw)
-
-
-@lookaside(filter)
-def l_filter(args: tuple, kw: dict) -> Any:
-    return native(filter, (args[0], iterable(args[1])), kw)
-
-
 @lookaside(zip)
 def l_zip(args: tuple, kw: dict) -> Any:
     return native(zip, tuple(iterable(a) for a in args), kw)
@@ -515,13 +504,15 @@ def l_zip(args: tuple, kw: dict) -> Any:
 
 @lookaside(enumerate)
 def l_enumerate(args: tuple, kw: dict) -> Any:
+    if not args or kw.keys() - {"start"}:
+        return native(enumerate, args, kw)
     return native(enumerate, (iterable(args[0]), *[concrete(a) if type(a) in SYM_TYPES else a for a in args[1:]]), kw)
 
 
 @lookaside(reversed)
 def l_reversed(args: tuple, kw: dict) -> Any:
     o = args[0]
-    if type(o) is vm.traced_type:
+    if type(o) is TracedTensor:
         return graph_call(torch.Tensor.__reversed__, (o,), {}, "__reversed__")
     m = lookup(type(o), "__reversed__")
     if type(m) is FunctionType:
@@ -532,7 +523,7 @@ def l_reversed(args: tuple, kw: dict) -> Any:
 def iterable(o: Any) -> Any:
     """What C code may iterate natively: our iterators and generators come back to us anyway."""
     t = type(o)
-    if t is vm.traced_type:
+    if t is TracedTensor:
         return unpack(o)
     if t in SEQUENCES and id(o) not in vm.world.by_copy:
         return o
@@ -555,14 +546,14 @@ def printable(v: Any) -> Any:
     if t is Opaque and writable(v, 0, ""):
         hold_to_type(v)
         return v
-    if t is vm.traced_type or holds_tensor(v):
+    if t is TracedTensor or holds_tensor(v):
         raise Break("PL0005", "printing a tensor", clean=True)
     return native(str, (v,), {})
 
 
 def holds_tensor(v: Any, depth: int = 0) -> bool:
     t = type(v)
-    if t is vm.traced_type:
+    if t is TracedTensor:
         return True
     if t in (list, tuple, set, dict) and depth < 4:
         vm.world.all(v)
@@ -576,6 +567,8 @@ def l_print(args: tuple, kw: dict) -> None:
         raise Break("PL0005", "print to a redirected stdout", clean=True)
     if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
+    if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
+        raise Break("PL0005", "print with a wrong separator", clean=True)
     vm.world.calls.append((print, tuple(printable(a) for a in args), dict(kw)))
 
 
@@ -620,29 +613,22 @@ CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 @lookaside(warnings.warn)
 def l_warn(args: tuple, kw: dict) -> None:
-    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()):
-        raise Break("PL0005", "a warning while warnings are redirected", clean=True)
+    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
+        raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
+    asking.question(asking.some_warning_raises, (), {}, False)
     vm.world.calls.append((warnings.warn, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
 
 
 # -- tensors ------------------------------------------------------------------------------------------------
 
 
-def tensor_item(t: Any, args: tuple, kw: dict) -> Any:
-    """`t.item()`: an unbacked number bound when the graph runs."""
-    return graph_call(torch.Tensor.item, (t,), {}, "item")
-
-
 def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
     if not t.sizes:
-        return tensor_item(t, (), {})
+        return tensors.item(t)
     n = t.sizes[0]
     if type(n) is not int:
         concrete(n)  # a list has a length
     return [tensor_tolist(x, (), {}) for x in unpack(t)]
-
-
-METHOD_LOOKASIDES[(torch.Tensor, "item")] = tensor_item
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
@@ -662,8 +648,8 @@ LOOKASIDES[torch.numel] = lambda args, kw: tensor_numel(args[0], (), {})
 METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
 METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
-METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensor_to_number(t, int)
-METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensor_to_number(t, float)
+METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensors.number(t, int)
+METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensors.number(t, float)
 METHOD_LOOKASIDES[(torch.Tensor, "__bool__")] = lambda t, a, k: truth(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__iter__")] = lambda t, a, k: get_iter(t)
 
@@ -691,7 +677,7 @@ def l_none(args: tuple, kw: dict) -> None:
 @lookaside(torch._assert)
 def l_assert(args: tuple, kw: dict) -> Any:
     cond = args[0] if args else kw.get("condition")
-    if type(cond) is not vm.traced_type and truth(cond):
+    if type(cond) is not TracedTensor and truth(cond):
         return None  # the message, which may be late, is not looked at
     return graph_call(torch._assert, args, kw)
 
@@ -707,7 +693,5 @@ def l_isclass(args: tuple, kw: dict) -> bool:
     return isinstance(args[0], type)
 
 
-vm.type_of = type_of
 vm.locals = locals_of
-vm.isinstance = is_instance
 vm.specialize = concrete

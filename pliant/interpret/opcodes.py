@@ -11,13 +11,16 @@ import operator
 import types
 from typing import Any
 
+from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
+from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
-from pliant.interpret.slots import PLAIN_OPERANDS, SYM_TYPES, binary, compare, contains, get_iter, get_next, identical, truth
-from pliant.interpret.state import Break, LoopBackSignal, vm
-from pliant.interpret.tracebacks import about_to_raise
+from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
+from pliant.interpret.state import Break, LoopBackSignal, vm, writes
+from pliant.interpret.tracebacks import about_to_raise, suppressed
+from pliant.interpret.types.row import ROWS
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -133,7 +136,7 @@ def cell_name(f: Any, i: int) -> str:
 def unbound_cell(f: Any, i: int) -> Exception:
     name = cell_name(f, i)
     if name in f.code.co_freevars:
-        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope", name=name)
     return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
@@ -165,6 +168,8 @@ def load_deref(f: Any, i: int) -> None:
 
 @op("STORE_DEREF")
 def store_deref(f: Any, i: int) -> None:
+    if vm.asking:
+        writes()
     cell = f.fast[i]
     world = vm.world
     if id(cell) in world.cells:
@@ -212,10 +217,18 @@ def global_value(g: dict, name: str) -> Any:
     b = g["__builtins__"] if "__builtins__" in g else builtins
     b = b if type(b) is dict else b.__dict__
     if name not in b:
-        raise NameError(f"name '{name}' is not defined")
+        world.guard(vm.globals_source(g), "DICT_CONTAINS", (name, False), name)
+        world.guard(S.const(builtins).dict() if b is builtins.__dict__ else S.const(b), "DICT_CONTAINS", (name, False), name)
+        raise NameError(f"name '{name}' is not defined", name=name)
     world.guard(vm.globals_source(g), "DICT_CONTAINS", (name, False), name)
-    r = world.reads[key] = b[name]  # builtins are taken not to change
+    r = world.reads[key] = builtin(b, name)
     return r
+
+
+def builtin(b: dict, name: str) -> Any:
+    """What `name` is among the builtins `b`."""
+    source = S.const(builtins).dict() if b is builtins.__dict__ else S.const(b)
+    return vm.world.locate(b[name], source.key(name))
 
 
 @op("LOAD_GLOBAL")
@@ -228,6 +241,8 @@ def load_global(f: Any, a: tuple) -> None:
 
 @op("STORE_GLOBAL")
 def store_global(f: Any, name: str) -> None:
+    if vm.asking:
+        writes()
     key = (id(f.globals), name)
     vm.world.reads.pop(key, None)
     vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
@@ -238,14 +253,16 @@ def delete_global(f: Any, name: str) -> None:
     key = (id(f.globals), name)
     w = vm.world.global_writes.get(key)
     if w is not None and w[2] is UNSET or w is None and name not in f.globals:
-        raise NameError(f"name '{name}' is not defined")
+        raise NameError(f"name '{name}' is not defined", name=name)
+    if w is None:
+        vm.world.guard(vm.globals_source(f.globals), "DICT_CONTAINS", (name, True), name)
     vm.world.reads.pop(key, None)
     vm.world.global_writes[key] = (f.globals, name, UNSET)
 
 
 @op("LOAD_BUILD_CLASS")
 def load_build_class(f: Any, a: Any) -> None:
-    f.stack.append(builtins.__build_class__)
+    f.stack.append(builtin(builtins.__dict__, "__build_class__"))
 
 
 @op("LOAD_ASSERTION_ERROR")
@@ -420,8 +437,8 @@ def unary(fn: Any, name: str) -> Any:
         t = type(v)
         if t in PLAIN_OPERANDS:
             f.stack[-1] = fn(v)
-        elif t is vm.traced_type:
-            f.stack[-1] = vm.record_torch(fn, (v,), {}, None)
+        elif (row := ROWS.get(t)) is not None and row.unary is not None:
+            f.stack[-1] = row.unary(fn, v)
         else:
             m = lookup(t, name)
             f.stack[-1] = vm.interp(m, (v,), {}) if type(m) is FunctionType else vm.native(fn, (v,), {})
@@ -481,19 +498,24 @@ def raise_varargs(f: Any, n: int) -> None:
     if n == 0:
         if vm.exc is None:
             raise RuntimeError("No active exception to reraise")
-        about_to_raise(vm.exc)
+        about_to_raise(vm.exc, again=True)
         raise vm.exc
     e = s[-n]
     cause = s[-1] if n == 2 else None
     if isinstance(e, type) and issubclass(e, BaseException):
-        e = vm.call(e, (), {})
+        cls, e = e, vm.call(e, (), {})
+        if not isinstance(e, BaseException):
+            raise TypeError(f"calling {cls!r} should have returned an instance of BaseException, not {type(e)!r}")
     elif not isinstance(e, BaseException):
         raise TypeError("exceptions must derive from BaseException")
+    if isinstance(cause, type) and issubclass(cause, BaseException):
+        cause = vm.call(cause, (), {})
+    if not isinstance(cause, (BaseException, types.NoneType)):
+        raise TypeError("exception causes must derive from BaseException")
     about_to_raise(e)
     if n == 2:
-        if isinstance(cause, type):
-            cause = vm.call(cause, (), {})
         e.__cause__ = cause
+        suppressed(e)
     raise e
 
 
@@ -553,7 +575,8 @@ def prep_reraise_star(f: Any, a: Any) -> None:
     else:
         leaves: set[int] = set()
         collect_leaves(orig, leaves)
-        raised, again = [], []
+        raised: list[Any] = []
+        again: list[Any] = []
         for e in left:
             mine: set[int] = set()
             collect_leaves(e, mine)
@@ -583,23 +606,25 @@ def collect_leaves(e: Any, out: set[int]) -> None:
 def reraise(f: Any, n: int) -> None:
     # `lasti` (n > 0) only restores the line for tracebacks: the handler is looked up at this instruction
     e = f.stack.pop()
-    about_to_raise(e)
+    about_to_raise(e, again=True)
     raise e
 
 
-def special_method(obj: Any, name: str, what: str) -> Any:
-    """A dunder bound through the type, as CPython looks it up."""
-    if lookup(type(obj), name) is UNSET:
-        raise TypeError(f"{type(obj).__name__!r} object does not support the {what}")
-    return getattr_(obj, name)
+def special_method(obj: Any, name: str, missed: str = "") -> Any:
+    """A method of a context manager bound through its type, as CPython looks it up."""
+    t = vm.type_of(obj)
+    m = lookup(t, name)
+    if m is UNSET:
+        raise TypeError(f"{t.__name__!r} object does not support the context manager protocol{missed}")
+    return MethodType(m, obj) if type(m) is FunctionType else getattr_(obj, name)
 
 
 @op("BEFORE_WITH")
 def before_with(f: Any, a: Any) -> None:
     s = f.stack
     m = s[-1]
-    enter = special_method(m, "__enter__", "context manager protocol")
-    leave = special_method(m, "__exit__", "context manager protocol")
+    enter = special_method(m, "__enter__")
+    leave = special_method(m, "__exit__", " (missed __exit__ method)")
     r = vm.call(enter, (), {})
     s[-1] = leave
     s.append(r)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import builtins
 import collections.abc
-import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
-from pliant.interpret.attributes import delattr_, getattr_, lookup, setattr_
+from pliant.interpret import runtime
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
-from pliant.interpret.slots import SYM_TYPES, delitem, getitem, hashable, length, setitem, unpack
-from pliant.interpret.state import Break, vm
+from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
+from pliant.interpret.state import vm
 from pliant.interpret.texts import formatted, joined
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -25,7 +25,11 @@ FunctionType, MethodType = types.FunctionType, types.MethodType
 def load_attr(f: Any, name: str) -> None:
     s = f.stack
     f.tail = True
-    r = getattr_(s[-1], name)
+    try:
+        r = getattr_(s[-1], name)
+    except AttributeError as e:
+        say_whose(e, s[-1], name)
+        raise
     f.tail = False
     s[-1] = r
 
@@ -34,7 +38,11 @@ def load_attr(f: Any, name: str) -> None:
 def load_method(f: Any, name: str) -> None:
     s = f.stack
     o = s[-1]
-    r = getattr_(o, name)
+    try:
+        r = getattr_(o, name)
+    except AttributeError as e:
+        say_whose(e, o, name)
+        raise
     if type(r) is MethodType and r.__self__ is o:
         s[-1] = r.__func__
         s.append(o)
@@ -122,16 +130,41 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
     kw = s[-1] if flags & 1 else {}
     args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
     if type(args) is not tuple:
-        try:
-            args = tuple(unpack(args))
-        except TypeError:
-            raise TypeError(f"{function_text(fn)} argument after * must be an iterable, not {type(args).__name__}") from None
+        args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {type(kw).__name__}")
         vm.world.all(kw)
         kw = dict(kw)
     return fn, args, kw
+
+
+def class_name(v: Any) -> str:
+    return str(vm.type_of(v).__name__)
+
+
+def iterator_of(v: Any, refusal: Callable[[], str]) -> Any:
+    """`iter(v)`, with words of its own for what cannot be iterated at all."""
+    t = vm.type_of(v)
+    if lookup(t, "__iter__") in (UNSET, None) and (lookup(t, "__iter__") is None or lookup(t, "__getitem__") is UNSET):
+        raise TypeError(refusal())
+    return get_iter(v)
+
+
+def all_of(v: Any, refusal: Callable[[], str]) -> list:
+    return unpack(v) if type(v) in (list, tuple) else unpack(iterator_of(v, refusal))
+
+
+def first_of(v: Any, n: int) -> tuple[list, Any]:
+    """At most `n` items of what is unpacked, and its iterator."""
+    it = iterator_of(v, lambda: f"cannot unpack non-iterable {class_name(v)} object")
+    out: list[Any] = []
+    while len(out) < n:
+        try:
+            out.append(get_next(it))
+        except StopIteration:
+            break
+    return out, it
 
 
 def function_text(fn: Any) -> str:
@@ -238,6 +271,9 @@ def build_slice(f: Any, n: int) -> None:
     f.stack.append(r)
 
 
+BIG = 10**18  # the text of longer numbers may be refused: the process has a limit
+
+
 @op("FORMAT_VALUE")
 def format_value(f: Any, flags: int) -> None:
     s = f.stack
@@ -249,13 +285,10 @@ def format_value(f: Any, flags: int) -> None:
         del s[-1 - bool(flags & 4) :]
         s.append(text)
         return
-    if type(v) in SYM_TYPES:
-        v = vm.specialize(v)
-    if type(v) is vm.traced_type:
-        raise Break("PL0005", "formatting a tensor into a string", clean=True)
     if conversion:
-        v = native((str, repr, ascii)[conversion - 1], (v,), {})
-    r = format(v, spec) if type(v) in (str, int, float, bool) else native(format, (v, spec), {})
+        v = vm.call((str, repr, ascii)[conversion - 1], (v,), {})
+    plain = not spec and (type(v) in (str, float, bool) or (type(v) is int and -BIG < v < BIG))
+    r = format(v, spec) if plain else vm.call(format, (v, spec), {})
     if flags & 4:
         s.pop()
     s[-1] = r
@@ -285,12 +318,7 @@ def map_add(f: Any, n: int) -> None:
 @op("LIST_EXTEND")
 def list_extend(f: Any, n: int) -> None:
     s = f.stack
-    try:
-        items = unpack(s[-1])
-    except TypeError as e:
-        if "not iterable" in str(e):
-            raise TypeError(f"Value after * must be an iterable, not {type(s[-1]).__name__}") from None
-        raise
+    items = all_of(s[-1], lambda: f"Value after * must be an iterable, not {class_name(s[-1])}")
     s.pop()
     s[-n].extend(items)
 
@@ -308,7 +336,9 @@ def merged(f: Any, n: int, unique: bool) -> None:
     v, target = s[-1], s[-n - 1]
     if not isinstance(v, dict):
         if not (hasattr(type(v), "keys") and hasattr(type(v), "__getitem__")):
-            raise TypeError(f"'{type(v).__name__}' object is not a mapping")
+            if unique:
+                raise TypeError(f"{function_text(s[-n - 3])} argument after ** must be a mapping, not {class_name(v)}")
+            raise TypeError(f"'{class_name(v)}' object is not a mapping")
         v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
     else:
         vm.world.all(v)
@@ -349,14 +379,7 @@ def list_to_tuple(f: Any, a: Any) -> None:
 def unpack_sequence(f: Any, n: int) -> None:
     s = f.stack
     v = s[-1]
-    if type(v) is vm.traced_type and not v.sizes:
-        raise TypeError("iteration over a 0-d tensor")
-    try:
-        r = unpack(v)
-    except TypeError as e:
-        if "not iterable" in str(e):
-            raise TypeError(f"cannot unpack non-iterable {type(v).__name__} object") from None
-        raise
+    r = unpack(v) if type(v) in (list, tuple) else first_of(v, n + 1)[0]
     if len(r) > n:
         raise ValueError(f"too many values to unpack (expected {n})")
     if len(r) < n:
@@ -370,7 +393,10 @@ def unpack_sequence(f: Any, n: int) -> None:
 def unpack_ex(f: Any, a: int) -> None:
     before, after = a & 255, a >> 8
     s = f.stack
-    r = unpack(s[-1])
+    r, it = first_of(s[-1], before)
+    if len(r) < before:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
+    r += unpack(it)
     if len(r) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
     s.pop()
@@ -380,34 +406,9 @@ def unpack_ex(f: Any, a: int) -> None:
     s.extend(x)
 
 
-# -- imports -----------------------------------------------------------------------------------------------
-
-
-@op("IMPORT_NAME")
-def import_name(f: Any, name: str) -> None:
-    s = f.stack
-    r = builtins.__import__(name, f.globals, None, s[-1], s[-2])
-    s.pop()
-    s[-1] = r
-
-
-@op("IMPORT_FROM")
-def import_from(f: Any, name: str) -> None:
-    m = f.stack[-1]
-    try:
-        v = getattr_(m, name)
-    except AttributeError:
-        full = f"{m.__name__}.{name}"
-        if full not in sys.modules:
-            raise ImportError(f"cannot import name {name!r} from {m.__name__!r} ({getattr(m, '__file__', 'unknown location')})") from None
-        v = sys.modules[full]
-    f.stack.append(v)
-
-
 # -- patterns -----------------------------------------------------------------------------------------------
 
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
-SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
 @op("GET_LEN")
@@ -425,15 +426,24 @@ def match_sequence(f: Any, a: Any) -> None:
     f.stack.append(bool(vm.type_of(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
 
 
+ABSENT = object()
+
+
 @op("MATCH_KEYS")
 def match_keys(f: Any, a: Any) -> None:
     keys, subject = f.stack[-1], f.stack[-2]
-    values = []
+    values: list[Any] = []
+    seen: list[Any] = []
+    get = getattr_(subject, "get") if keys else None
     for k in keys:
-        if not vm.contains(subject, k):
+        if k in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({k!r})")
+        seen.append(k)
+        v = call(get, (k, ABSENT), {})
+        if v is ABSENT:
             f.stack.append(None)
             return
-        values.append(getitem(subject, k))
+        values.append(v)
     f.stack.append(tuple(values))
 
 
@@ -441,31 +451,22 @@ def match_keys(f: Any, a: Any) -> None:
 def match_class(f: Any, n: int) -> None:
     s = f.stack
     names, cls, subject = s[-1], s[-2], s[-3]
-    if not vm.isinstance(subject, cls):
-        del s[-2:]
-        s[-1] = None
-        return
-    out = []
-    ok = True
-    if n:
-        if cls in SELF_MATCHING:
-            out.append(subject)
-        else:
-            try:
-                match_args = getattr_(cls, "__match_args__")
-            except AttributeError:
-                match_args = ()
-            if len(match_args) < n:
-                raise TypeError(f"{cls.__name__}() accepts {len(match_args)} positional sub-patterns ({n} given)")
-            names = (*match_args[:n], *names)
-    for name in names:
-        try:
-            out.append(getattr_(subject, name))
-        except AttributeError:
-            ok = False
-            break
+    found = attributes_matched(subject, cls, names, n)
     del s[-2:]
-    s[-1] = tuple(out) if ok else None
+    s[-1] = found
+
+
+def attributes_matched(subject: Any, cls: Any, names: tuple, n: int) -> tuple | None:
+    """What the sub-patterns of a class pattern are matched with, `n` of them by position; None if it does not match."""
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a type")
+    if not vm.isinstance(subject, cls):
+        return None
+    try:
+        given = getattr_(cls, "__match_args__") if n else None
+    except AttributeError:
+        given = None
+    return runtime.class_pattern(cls, n, names, given, subject, getattr_)
 
 
 __all__ = ["UNSET", "call_ex_operands", "call_operands"]

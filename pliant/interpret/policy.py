@@ -96,7 +96,8 @@ def load() -> None:
     if _modules_seen == len(sys.modules):
         return
     _modules_seen = len(sys.modules)
-    found, waiting = [], []
+    found: list[tuple[Any, Row]] = []
+    waiting: list[tuple[Any, Row]] = []
     for row in _pending:
         space = find_space(row.space)
         (waiting if space is None else found).append((space, row))

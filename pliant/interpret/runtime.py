@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import operator
 import sys
 import types
@@ -21,10 +22,16 @@ def not_contains(container: Any, item: Any) -> bool:
 
 def unpack_ex(value: Any, before: int, after: int) -> tuple:
     """The `before + 1 + after` values that `a, *b, c = value` binds."""
-    r = list(value)
-    if len(r) < before + after:
-        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(r)})")
-    return (*r[:before], r[before : len(r) - after], *(r[len(r) - after :] if after else ()))
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    it = iter(value)
+    first = list(itertools.islice(it, before))
+    if len(first) < before:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(first)})")
+    rest = list(it)
+    if len(rest) < after:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {before + len(rest)})")
+    return (*first, rest[: len(rest) - after], *rest[len(rest) - after :])
 
 
 def build_string(*parts: str) -> str:
@@ -42,10 +49,23 @@ def import_from(module: Any, name: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        full = f"{module.__name__}.{name}"
-        if full in sys.modules:
-            return sys.modules[full]
-        raise ImportError(f"cannot import name {name!r} from {module.__name__!r}") from None
+        pass
+    return submodule(module, name)
+
+
+def submodule(module: Any, name: str) -> Any:
+    """What IMPORT_FROM finds where a module has no such attribute. Raises ImportError."""
+    package = getattr(module, "__name__", None)
+    if isinstance(package, str):
+        found = sys.modules.get(f"{package}.{name}")
+        if found is not None:
+            return found
+    path = getattr(module, "__file__", None)
+    path = path if isinstance(path, str) else None
+    starting = getattr(getattr(module, "__spec__", None), "_initializing", False)
+    begun, why = ("partially initialized module ", " (most likely due to a circular import)") if starting and path else ("", "")
+    text = f"cannot import name {name!r} from {begun}{package or '<unknown module name>'!r}{why} ({path or 'unknown location'})"
+    raise ImportError(text, name=package, path=path)
 
 
 def dict_update(target: dict, other: Any) -> None:
@@ -80,6 +100,78 @@ def evaluate(fn: Any, source: Any, frame_function: Any, names: dict) -> Any:
     return fn(source, frame_function.__globals__, names)
 
 
+# -- patterns -----------------------------------------------------------------------------------------------------
+
+
+def is_mapping(subject: Any) -> bool:
+    match subject:
+        case {}:
+            return True
+    return False
+
+
+def is_sequence(subject: Any) -> bool:
+    match subject:
+        case [*_]:
+            return True
+    return False
+
+
+def match_keys(subject: Any, keys: tuple) -> tuple | None:
+    """MATCH_KEYS: the values under `keys`; None if one is missing. A default dict makes none up."""
+    missing = object()
+    get = subject.get
+    values = []
+    for k in keys:
+        value = get(k, missing)
+        if value is missing:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+MATCHES_ITSELF = 1 << 22  # Py_TPFLAGS_MATCH_SELF: the one positional sub-pattern of `case int(n)` is matched with the subject
+
+
+def match_class(subject: Any, cls: Any, n: int, names: tuple) -> tuple | None:
+    """MATCH_CLASS: what the sub-patterns are matched with, `n` of them by position; None if the subject is no such instance."""
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a type")
+    if not isinstance(subject, cls):
+        return None
+    return class_pattern(cls, n, names, getattr(cls, "__match_args__", None), subject, getattr)
+
+
+def class_pattern(cls: type, n: int, names: tuple, given: Any, subject: Any, read: Any) -> tuple | None:
+    """The values of a class pattern's sub-patterns, read by `read`; `given` is the class's `__match_args__`, None if it has none."""
+    out = []
+    if n:
+        itself = given is None and bool(cls.__flags__ & MATCHES_ITSELF)
+        given = () if given is None else given
+        if type(given) is not tuple:
+            raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(given).__name__})")
+        allowed = 1 if itself else len(given)
+        if allowed < n:
+            raise TypeError(f"{cls.__name__}() accepts {allowed} positional sub-pattern{'' if allowed == 1 else 's'} ({n} given)")
+        if itself:
+            out.append(subject)
+        else:
+            for name in given[:n]:
+                if type(name) is not str:
+                    raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+            names = (*given[:n], *names)
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
+        try:
+            out.append(read(subject, name))
+        except AttributeError:
+            return None
+    return tuple(out)
+
+
 # -- classes ------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +187,7 @@ class _QuietSlots:
     __init_subclass__ = _Quiet.__dict__["__init_subclass__"]
 
 
-class _QuietGeneric(typing.Generic[typing.TypeVar("_T")]):
+class _QuietGeneric(typing.Generic[typing.TypeVar("_T")]):  # type: ignore[misc]
     __init_subclass__ = _Quiet.__dict__["__init_subclass__"]
 
 
@@ -134,7 +226,7 @@ def without_init_subclass(meta: type, name: str, bases: tuple, ns: dict) -> Any:
     classcell = ns.get("__classcell__")
     for shim in QUIET:
         try:
-            cls = type.__new__(meta, name, (shim, *bases), dict(ns))
+            cls = type.__new__(meta, name, (shim, *bases), dict(ns))  # type: ignore[var-annotated]
             cls.__bases__ = bases
         except TypeError:
             if type(classcell) is types.CellType:
@@ -151,14 +243,15 @@ def make_enum(meta: Any, name: str, bases: tuple, pairs: tuple, kw: dict) -> typ
     return meta(name, bases, ns, **kw)
 
 
-OWN = ("__dict__", "__weakref__", "_abc_impl")  # made with the class
+OWN = ("__dict__", "__weakref__", "_abc_impl")  # made with the class, unless they are the program's
+MADE_WITH_CLASS = (types.GetSetDescriptorType, type(vars(abc.ABC)["_abc_impl"]))
 
 
 def class_content(cls: type) -> dict[str, Any]:
     """The attributes of a class that it was given, in order."""
     return {
         k: v for k, v in vars(cls).items()
-        if k not in OWN and not (type(v) is types.MemberDescriptorType and v.__objclass__ is cls)
+        if not (k in OWN and type(v) in MADE_WITH_CLASS) and not (type(v) is types.MemberDescriptorType and v.__objclass__ is cls)
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import itertools
+import enum
 import operator
 import types
 from collections.abc import Callable
@@ -12,24 +12,25 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import concrete as specialize
-from pliant.interpret import indexing
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.attributes import lookup
-from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native, ordered
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, carried, vm, writes
+from pliant.interpret.types.row import ROWS, TypeRow
 from pliant.interpret.world import WRITTEN
 
 FunctionType = types.FunctionType
-SYM_TYPES = {torch.SymInt, torch.SymBool, torch.SymFloat}
 # CPython's own operators on these never run Python code nor read outside state
 PLAIN_OPERANDS = {int, float, bool, str, bytes, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None), range, slice}
 HASHED = {str, int, bool, float, bytes, type(None), types.FunctionType, type}
-NATIVE_ITERATORS = {
-    map, filter, zip, enumerate, reversed, itertools.chain, itertools.starmap, itertools.groupby, itertools.takewhile,
-    itertools.dropwhile, itertools.filterfalse, itertools.islice, itertools.accumulate, itertools.zip_longest, itertools.cycle,
-    itertools.product, itertools.tee([])[0].__class__, type(iter(int, 1)),
-}  # fmt: skip
+QUIET_ITERATORS = {  # type: ignore[var-annotated]
+    type(iter(o)) for o in ([], (), "", "\u00e9", b"", range(0), {}, {}.values(), {}.items(), set())
+} | {type(reversed([])), type(reversed({}))}  # fmt: skip
+"""Iterators of C that hand out what is there and call nobody."""
+QUIET_ITERABLES = {list, tuple, str, bytes, range, dict, set, frozenset, torch.Size, type({}.keys()), type({}.values()), type({}.items())}
 
 
 def hashable(k: Any) -> Any:
@@ -37,29 +38,50 @@ def hashable(k: Any) -> Any:
     t = type(k)
     if t in HASHED:
         return k
-    if t in SYM_TYPES:
-        return specialize(k)
     if t is tuple or isinstance(k, tuple):
         for x in k:
-            if type(x) in SYM_TYPES or isinstance(x, tuple):
+            if type(x) not in HASHED:
                 items = [hashable(x) for x in k]
-                return tuple(items) if t is tuple or t is torch.Size else tuple.__new__(t, items)
+                return k if all([x is y for x, y in zip(items, k)]) else tuple(items) if t in TUPLES else tuple.__new__(t, items)
+        return k
+    row = ROWS.get(t)
+    if row is not None:
+        return row.hashed(k) if row.hashed is not None else k
+    if opaque(k) and lookup(t, "__hash__") is not object.__hash__:
+        raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     return k
 
 
+TUPLES = (tuple, torch.Size)
+
+
 def outside_key(k: Any) -> Any:
-    """A key to look up in an outside dict: for the stand-in of an outside tensor, that tensor (tensors are keys by identity)."""
-    if type(k) is vm.traced_type:
-        world = vm.world
-        real = world.real.get(id(k))
-        if real is None:
-            raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
-        world.guard(k.source, "ID_MATCH", real)
-        world.sources[id(real)] = k.source
-        return real
+    """A key to look up in an outside dict."""
+    row = ROWS.get(type(k))
+    if row is not None and row.outside_key is not None:
+        return row.outside_key(k)
     if id(k) in vm.world.outside and id(k) not in vm.world.by_copy:
         vm.world.guard(vm.world.sources[id(k)], "ID_MATCH", k)  # another object may be another key
     return hashable(k)
+
+
+def compares(k: Any) -> bool:
+    """Whether looking a key up may run methods of Python: they are interpreted, once, before CPython asks them."""
+    t = type(k)
+    if t in HASHED:
+        return False
+    if t is tuple or isinstance(k, tuple):
+        return any([compares(x) for x in k])
+    if t in ROWS:
+        return False
+    return type(lookup(t, "__hash__")) is FunctionType or type(lookup(t, "__eq__")) is FunctionType
+
+
+def holds_key(d: Any, k: Any) -> bool:
+    """`k in d` of what a dict (a shadow's copy too) or set stores."""
+    if compares(k):
+        return captured((dict if isinstance(d, dict) else type(d)).__contains__, d, k)
+    return dict.__contains__(d, k) if isinstance(d, dict) else k in d
 
 
 def truth(v: Any) -> bool:
@@ -67,40 +89,43 @@ def truth(v: Any) -> bool:
     if v is True or v is False:
         return v
     t = type(v)
-    if t in SYM_TYPES or t in PLAIN_OPERANDS:
+    if t in PLAIN_OPERANDS:
         return bool(v)
-    if t is vm.traced_type:
-        return tensor_truth(v)
+    row = ROWS.get(t)
+    if row is not None and row.truth is not None:
+        return row.truth(v)
     m = lookup(t, "__bool__")
     if type(m) is FunctionType:
         r = interp(m, (v,), {})
+        if type(r) is torch.SymBool:
+            return bool(r)
         if type(r) is not bool:
             raise TypeError(f"__bool__ should return bool, returned {type(r).__name__}")
         return r
     if m is UNSET:
         m = lookup(t, "__len__")
-        if type(m) is FunctionType:
-            return truth(interp(m, (v,), {}) != 0)
+        if m is UNSET:
+            return True
         h = vm.world.by_copy.get(id(v))
+        if type(m) is FunctionType:
+            return truth(compare(operator.ne, length(v), 0))
         if h is not None:
             vm.world.length(h)
-    return bool(v)
-
-
-def tensor_truth(v: Any) -> bool:
-    raise Break("PL0001", "a branch on the value of a tensor", clean=True)
+    if opaque(v):
+        raise Break("PL0007", f"the truth of a {t.__module__}.{t.__qualname__}", clean=True)
+    return captured(bool, v)
 
 
 def length(o: Any) -> Any:
     """`len(o)`; of a tensor, the symbolic size."""
     t = type(o)
-    if t is vm.traced_type:
-        if not o.sizes:
-            raise TypeError("len() of a 0-d tensor")
-        return o.sizes[0]
+    row = ROWS.get(t)
+    if row is not None and row.length is not None:
+        return row.length(o)
     m = lookup(t, "__len__")
     if type(m) is FunctionType:
-        return interp(m, (o,), {})
+        n = interp(m, (o,), {})
+        return n if type(n) is torch.SymInt or type(n) is int and n >= 0 else captured(len, o)  # CPython says what is wrong with others
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
@@ -108,7 +133,7 @@ def length(o: Any) -> Any:
             return world.changing_length(h)  # here it was pinned before, and was another one the next time
         world.length(h)
         return len(o)
-    if id(o) in world.outside:
+    if opaque(o):
         raise Break("PL0007", f"the length of a {t.__module__}.{t.__qualname__}", clean=True)
     return len(o)
 
@@ -118,8 +143,9 @@ def get_iter(o: Any) -> Any:
     t = type(o)
     if t is Generator:
         return o
-    if t is vm.traced_type:
-        return iter(unbind(o))
+    row = ROWS.get(t)
+    if row is not None and row.iter is not None:
+        return row.iter(o)
     m = lookup(t, "__iter__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
@@ -129,13 +155,13 @@ def get_iter(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         world.all(o)
-    elif id(o) in world.outside:
+    elif opaque(o):
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
     if m is UNSET:
         g = lookup(t, "__getitem__")
         if type(g) is FunctionType:
             return sequence_iterator(o)
-    return iter(o)
+    return carried(iter(o))
 
 
 def sequence_iterator(o: Any) -> Any:
@@ -143,33 +169,26 @@ def sequence_iterator(o: Any) -> Any:
     return native(iter, (o,), {})
 
 
-def unbind(t: Any) -> Any:
-    if not t.sizes:
-        raise TypeError("iteration over a 0-d tensor")
-    n = t.sizes[0]
-    if type(n) is not int:
-        specialize(n)
-    return graph_call(torch.Tensor.unbind, (t, 0), {}, "unbind")
-
-
 def get_next(it: Any) -> Any:
     """`next(it)`; StopIteration at the end."""
     t = type(it)
-    if t is Generator:
-        return it.send(None)
+    row = ROWS.get(t)
+    if row is not None and row.next is not None:
+        return row.next(it)
     n = lookup(t, "__next__")
     if type(n) is FunctionType:
         return interp(n, (it,), {})
     if id(it) in vm.world.outside:
         raise Break("PL0007", f"an iterator made outside ({t.__name__})", clean=True)
-    if t in NATIVE_ITERATORS:
-        return native(next, (it,), {})
-    return next(it)
+    return next(it) if t in QUIET_ITERATORS else native(next, (it,), {})
 
 
 def getitem(o: Any, k: Any) -> Any:
     """`o[k]`."""
     t = type(o)
+    row = ROWS.get(t)
+    if row is not None and row.getitem is not None:
+        return row.getitem(o, k)
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
@@ -178,7 +197,7 @@ def getitem(o: Any, k: Any) -> Any:
             return interp(m, (o, k), {})
         if isinstance(o, dict):
             k = outside_key(k)
-            if dict.__contains__(o, k):
+            if holds_key(o, k):
                 return world.item(h, k)
             world.absent(h, k)
             missing = lookup(t, "__missing__")
@@ -188,25 +207,18 @@ def getitem(o: Any, k: Any) -> Any:
                 h.located[k] = WRITTEN
                 return native(operator.getitem, (o, k), {})
             raise KeyError(k)
-        if isinstance(o, list):
-            if type(k) in SYM_TYPES:
-                k = specialize(k)
-            if type(k) is int:
-                if not -len(o) <= k < len(o):
-                    world.length(h)
-                return world.index(h, k)
+        k = position(k)
+        if isinstance(o, list) and type(k) is int:
+            if not -len(o) <= k < len(o):
+                world.length(h)
+            return world.index(h, k)
         world.all(o)
         return o[k]
-    if t is vm.traced_type:
-        if indexing.is_symbolic(k):
-            o, k = indexing.selected(o, k)
-            if k is Ellipsis:
-                return o
-        return graph_call(operator.getitem, (o, k), {})
     if t is dict:
-        return o[hashable(k)]
-    if t is tuple or t is list or t is torch.Size or t is str:
-        return o[k]
+        k = hashable(k)
+        return captured(dict.__getitem__, o, k) if compares(k) else o[k]
+    if t in SEQUENCES:
+        return o[position(k)]
     m = lookup(t, "__getitem__")
     if type(m) is FunctionType:
         return interp(m, (o, k), {})
@@ -214,50 +226,76 @@ def getitem(o: Any, k: Any) -> Any:
         mm = lookup(type(o), "__getitem__")
         if type(mm) is FunctionType:
             return interp(mm, (o, k), {})
-        if mm is UNSET:
+        if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
-        return o[k]
-    if id(o) in world.outside:
+        return native(operator.getitem, (o, k), {})
+    if opaque(o):
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
     return native(operator.getitem, (o, hashable(k) if isinstance(o, dict) else k), {})
+
+
+SEQUENCES = {tuple, list, torch.Size, str, bytes, range}
 
 
 def setitem(o: Any, k: Any, v: Any) -> None:
     """`o[k] = v`."""
     t = type(o)
-    if t is vm.traced_type:
-        if indexing.is_symbolic(k):
-            o, k = indexing.selected(o, k)
-        graph_call(operator.setitem, (o, k, v), {})
+    row = ROWS.get(t)
+    if row is not None and row.setitem is not None:
+        row.setitem(o, k, v)
         return
-    world = vm.world
     m = lookup(t, "__setitem__")
     if type(m) is FunctionType:
         interp(m, (o, k, v), {})
         return
+    write_item(o, k, v)
+
+
+def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
+    """`o[k] = v` as C does it. `put(k, v)`: the slot of a C class that was asked for by name, of which the class of `o` is a subclass."""
+    if vm.asking:
+        writes()
+    world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
         if isinstance(o, dict):
             k = outside_key(k)
-            if k in h.orig and k not in h.located:
-                world.present(h, k)
+            if holds_key(o, k):
+                if k in h.orig and k not in h.located:
+                    world.present(h, k)
             elif k not in h.orig:
                 world.absent(h, k)
             h.located[k] = WRITTEN
-        elif type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
-            h.located[k] = WRITTEN
         else:
-            world.all(o)
+            k = position(k)
+            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+                h.located[k] = WRITTEN
+            else:
+                world.all(o)
+                if type(k) is int and isinstance(o, collections.deque) and 0 <= k < len(h.orig):
+                    h.located[k] = WRITTEN
     elif id(o) in world.outside:
-        raise Break("PL0006", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
+        raise Break("PL0006", f"an item of a {type(o).__module__}.{type(o).__qualname__}", clean=True)
     elif isinstance(o, dict):
         k = hashable(k)
-    o[k] = v
+        holds_key(o, k)
+    elif type(o) is list:
+        k = position(k)
+    if type(k) is slice:
+        v = unpack(v)
+    if put is None:
+        o[k] = v
+    else:
+        put(k, v)
 
 
 def delitem(o: Any, k: Any) -> None:
     """`del o[k]`."""
     t = type(o)
+    row = ROWS.get(t)
+    if row is not None and row.delitem is not None:
+        row.delitem(o, k)
+        return
     world = vm.world
     m = lookup(t, "__delitem__")
     if type(m) is FunctionType:
@@ -267,35 +305,43 @@ def delitem(o: Any, k: Any) -> None:
     if h is not None:
         if isinstance(o, dict):
             k = hashable(k)
-            (world.present if k in o else world.absent)(h, k)
+            (world.present if holds_key(o, k) else world.absent)(h, k)
             h.located[k] = WRITTEN
         else:
+            k = position(k)
             world.all(o)
     elif id(o) in world.outside:
         raise Break("PL0006", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
+    elif isinstance(o, dict):
+        k = hashable(k)
+        holds_key(o, k)
+    elif t is list:
+        k = position(k)
     del o[k]
 
 
 def contains(c: Any, x: Any) -> bool:
     """`x in c`."""
     t = type(c)
+    row = ROWS.get(t)
+    if row is not None and row.contains is not None:
+        return row.contains(c, x)
     world = vm.world
     m = lookup(t, "__contains__")
     if type(m) is FunctionType:
         return truth(interp(m, (c, x), {}))
-    if t is vm.traced_type:
-        return truth(call(vm.getattr(c, "__contains__"), (x,), {}))
     h = world.by_copy.get(id(c))
     if h is not None:
         if isinstance(c, dict):
             x = outside_key(x)
+            held = holds_key(c, x)
             (world.present if x in h.orig else world.absent)(h, x)
-            return x in c
+            return held
         world.all(c)
-    elif id(c) in world.outside:
+    elif opaque(c):
         raise Break("PL0007", f"membership in a {t.__module__}.{t.__qualname__}", clean=True)
     elif isinstance(c, (dict, set, frozenset)):
-        return hashable(x) in c
+        return holds_key(c, hashable(x))
     if m is UNSET and t is not Generator and type(lookup(t, "__iter__")) is FunctionType:
         it = get_iter(c)
         while True:
@@ -308,6 +354,16 @@ def contains(c: Any, x: Any) -> bool:
     return native(operator.contains, (c, x), {})
 
 
+def answering(ta: type, tb: type, column: str) -> TypeRow | None:
+    """The row that answers an operator over two operands: of those which have the column, the one of the higher rank."""
+    a, b = ROWS.get(ta), ROWS.get(tb)
+    if a is not None and getattr(a, column) is None:
+        a = None
+    if b is not None and getattr(b, column) is None:
+        b = None
+    return a if b is None or (a is not None and a.rank >= b.rank) else b
+
+
 COMPARE_METHODS = {
     operator.lt: ("__lt__", "__gt__"), operator.le: ("__le__", "__ge__"), operator.eq: ("__eq__", "__eq__"),
     operator.ne: ("__ne__", "__ne__"), operator.gt: ("__gt__", "__lt__"), operator.ge: ("__ge__", "__le__"),
@@ -318,10 +374,12 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     """Rich comparison."""
     ta, tb = type(a), type(b)
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
-        return fn(a, b)
-    traced = vm.traced_type
-    if ta is traced or tb is traced:
-        return tensor_compare(fn, a, b)
+        return of_plain(fn, a, b)
+    row = answering(ta, tb, "compare")
+    if row is not None:
+        r = row.compare(fn, a, b)  # type: ignore[misc]
+        if r is not NotImplemented:
+            return r
     if ta in SYM_TYPES or tb in SYM_TYPES:
         return compare(fn, specialize(a), specialize(b))
     name, mirrored = COMPARE_METHODS[fn]
@@ -334,7 +392,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
             if type(m) is FunctionType:
                 r = interp(m, (x, y), {})
             else:
-                r = m.__get__(x, type(x))(y) if m is not UNSET else NotImplemented
+                r = c_slot(m, x, y) if m is not UNSET else NotImplemented
             if r is not NotImplemented:
                 return r
         if fn is operator.eq or fn is operator.ne:
@@ -349,33 +407,31 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     return native(fn, (a, b), {})
 
 
+def c_slot(m: Any, x: Any, y: Any) -> Any:
+    """A special method of C, of `x`, asked about `y`."""
+    if opaque(x):
+        raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
+    return native(m.__get__(x, type(x)), (y,), {})
+
+
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
-
-
-def tensor_compare(fn: Callable, a: Any, b: Any) -> Any:
-    other = b if type(a) is vm.traced_type else a
-    t = type(other)
-    if t is not vm.traced_type and t not in PLAIN_OPERANDS:
-        name, mirrored = COMPARE_METHODS[fn]
-        m = lookup(t, mirrored if other is b else name)
-        if type(m) is FunctionType and t not in (list, tuple):
-            r = NotImplemented
-            if other is a:
-                r = interp(m, (a, b), {})
-            if r is not NotImplemented:
-                return r
-    return graph_call(fn, (a, b), {})
 
 
 def identical(a: Any, b: Any) -> bool:
     """`a is b`, guarding that two outside objects stay distinct (or the same)."""
     if a is b:
         return True
+    if isinstance(a, enum.Enum):
+        return False  # known by identity
     world = vm.world
     ha, hb = world.by_copy.get(id(a)), world.by_copy.get(id(b))
-    sa = ha.source if ha is not None else a.source if type(a) is vm.traced_type else world.sources.get(id(a))
-    sb = hb.source if hb is not None else b.source if type(b) is vm.traced_type else world.sources.get(id(b))
+    sa = ha.source if ha is not None else a.source if type(a) is TracedTensor else world.source_of(a)
+    sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)
     if sa is not None and sb is not None and type(a) is type(b):
+        if id(a) in world.standing and id(b) in world.standing and world.standing[id(a)][1] is world.standing[id(b)][1]:
+            if sa is not sb:
+                world.guard(sb, "ALIAS", sa)
+            return True
         world.guard(sa, "NOT_ALIAS", (sb,), sb)
     return False
 
@@ -397,6 +453,16 @@ BINARY_SYMBOLS = {
 }  # fmt: skip
 
 
+def of_plain(fn: Callable, a: Any, b: Any) -> Any:
+    """An operator of numbers, texts and the like; what it refuses, it refuses in words that name the types the program knows."""
+    try:
+        return fn(a, b)
+    except TypeError:
+        if type(a) in SYM_TYPES or type(b) in SYM_TYPES:
+            return fn(specialize(a), specialize(b))
+        raise
+
+
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A binary operator or its in-place form."""
     ta, tb = type(a), type(b)
@@ -405,12 +471,12 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
             b = specialize(b)
         if (ta is torch.SymFloat or tb is torch.SymFloat) and fn in (operator.pow, operator.ipow):
             return fn(specialize(a), specialize(b))  # its sign decides whether there is an answer
-        return fn(a, b)
-    traced = vm.traced_type
-    if ta is traced and (tb is traced or tb in PLAIN_OPERANDS):
-        return graph_call(fn, (a, b), {})
-    if tb is traced and ta in PLAIN_OPERANDS:
-        return graph_call(fn, (a, b), {})
+        return of_plain(fn, a, b)
+    row = answering(ta, tb, "binary")
+    if row is not None:
+        r = row.binary(fn, a, b)  # type: ignore[misc]
+        if r is not NotImplemented:
+            return r
     if ta in SYM_TYPES or tb in SYM_TYPES:  # beside anything else than a number, a symbolic number is its value
         return binary(fn, specialize(a), specialize(b))
     name, reflected, inplace = BINARY_METHODS[fn]
@@ -434,38 +500,27 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
                 r = interp(m, (x, y), {})
             elif m is UNSET:
                 continue
-            elif t is traced:
-                r = tensor_slot(x, n, y)
+            elif t in ROWS and ROWS[t].slot is not None:
+                r = ROWS[t].slot(x, n, y)  # type: ignore[misc]
             else:
-                r = native(m.__get__(x, t), (y,), {})
+                r = c_slot(m, x, y)
             if r is not NotImplemented:
                 return r
         plain = INPLACE_TO_PLAIN.get(fn, fn)
         sign = BINARY_SYMBOLS[plain.__name__] + ("=" if inplace is not None else "")
         raise TypeError(f"unsupported operand type(s) for {sign}: {ta.__name__!r} and {tb.__name__!r}")
-    if ta is traced or tb is traced:
-        return graph_call(fn, (a, b), {})
     return container_operator(fn, a, b)
-
-
-def tensor_slot(x: Any, name: str, y: Any) -> Any:
-    """A tensor operator whose other side may answer it: NotImplemented passes on."""
-    try:
-        return graph_call(getattr(torch.Tensor, name), (x, y), {}, name)
-    except TypeError:
-        return NotImplemented
 
 
 def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     """`list + list`, `list += iterable`, `dict | dict`, `str % tuple`, sets…"""
-    world = vm.world
     if type(a) is str and fn in (operator.mod, operator.imod):
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
     if fn is operator.iadd and isinstance(a, list):
         a.extend(unpack(b))
         return a
     for x in (a, b):
-        if id(x) in world.outside and id(x) not in world.by_copy:
+        if opaque(x):
             raise Break("PL0007", f"an operator on a {type(x).__module__}.{type(x).__qualname__}", clean=True)
     return native(fn, (a, b), {})
 
@@ -492,6 +547,7 @@ vm.iter = get_iter
 vm.next = get_next
 vm.getitem = getitem
 vm.setitem = setitem
+vm.write_item = write_item
 vm.delitem = delitem
 vm.contains = contains
 vm.length = length

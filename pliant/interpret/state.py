@@ -1,12 +1,15 @@
-"""The interpreter's one mutable state. Captures are serialized by `jit`, so there is one.
+"""The session of a capture, and the operations of the interpreter.
 
-Rooms inside `interpret` reach each other through `vm` (`vm.call`, `vm.getattr`, ...): the modules that implement
-those slots register themselves here, which keeps imports one-way.
+A capture's state is its session's: frame, world, trace, scope, settings. `session()` opens one and puts back what was there before, so
+nothing of a capture is left behind. Captures are serialized by `jit` (one lock), hence one session at a time is enough: `vm` is it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pliant.guards.guard import Site
@@ -82,14 +85,49 @@ class Frame:
         self.serial = vm.frames_made
 
 
-class VM:
-    """Slots of the running capture. Behaviour lives in the modules that set the callables."""
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """What one capture owns. `vm` holds that of the capture that is going on; `session` opens and closes one."""
 
-    # set by modules at import
+    active: bool = False  # the program is being interpreted just now
+    # the model of the program and the world, made anew for each attempt
+    world: Any = None
+    trace: Any = None
+    scope: Any = None
+    top_globals: Any = None  # the globals of the frame that is captured
+    # what the capture was given
+    history: Any = None
+    config: Any = None
+    refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
+    # where the interpreter stands
+    frame: Any = None
+    exc: BaseException | None = None  # the exception that the program handles just now
+    pending: BaseException | None = None  # a break inside Python code that C code has started, on its way out through that
+    depth: int = 0
+    frames_made: int = 0
+    asking: int = 0  # how many `__hash__` and `__eq__`, which C code calls for a container, are running
+    # what earlier attempts have found: where to break
+    break_serial: int = -1
+    break_count: int = -1
+    break_code: str = ""
+    break_reason: str = ""
+    break_at_data: bool = False  # a write through `x.data` was met: break where it is read
+    late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
+
+
+class Interpreter(Session):
+    """The session of the running capture, and the operations that the rooms of the interpreter ask each other for.
+
+    Calling reads attributes, and reading attributes calls: the rooms know each other in circles. So each operation is declared here, and
+    set by the module that has it; `tests/test_architecture.py` sees to it that there are no others.
+    """
+
     call: Callable  # (fn, args: tuple, kwargs: dict) -> value
     interp: Callable  # (function, args, kwargs) -> value, interpreting its bytecode
     run: Callable  # (Frame) -> value
+    unwind: Callable  # (Frame, exception) -> whether a handler of that frame takes it
     native: Callable  # (fn, args, kwargs) -> value, run by CPython with frames handed back
+    record_torch: Callable  # (fn, args, kwargs, method) -> value: a torch function, on stand-ins
     getattr: Callable
     setattr: Callable
     delattr: Callable
@@ -98,40 +136,63 @@ class VM:
     next: Callable
     getitem: Callable
     setitem: Callable
+    write_item: Callable
     delitem: Callable
     contains: Callable
     length: Callable
     hashable: Callable
+    outside_key: Callable  # (key) -> what it is in a dict of the outside
+    callback_key: Callable  # (key function) -> what C code is given for it
+    same_object: Callable  # `a is b`
+    specialize: Callable  # a symbolic number, pinned
     type_of: Callable
     isinstance: Callable
+    locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class
-    needed: Callable
-
-    def __init__(self) -> None:
-        self.active = False
-        self.frame: Any = None
-        self.exc: BaseException | None = None
-        self.depth = 0
-        self.frames_made = 0
-        self.break_serial = -1
-        self.break_count = -1
-        self.break_code = ""
-        self.break_at_data = False  # a write through `x.data` was met: break where it is read
-        self.break_reason = ""
-        self.world: Any = None
-        self.trace: Any = None
-        self.scope: Any = None
-        self.history: Any = None
-        self.config: Any = None
-        self.pending: BaseException | None = None
-        self.print_log: list = []
-        self.late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
-        self.late_types: set[type] = set()  # whose text is made late
-        self.restartable = True
-        self.refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
+    needed: Callable  # (Frame, condition, side) -> whether a branch is an assertion of the program's own
+    globals_source: Callable  # (namespace) -> where it is found
+    global_source: Callable  # (namespace, name) -> where what the name means is found
+    internal_error: Callable  # (exception) -> whether it is pliant's own
+    capture_failed: type[Exception]
+    late_types: set[type]  # whose text is made late
 
 
-vm = VM()
+SESSION = tuple(f.name for f in dataclasses.fields(Session))
+vm = Interpreter()
+
+
+@contextlib.contextmanager
+def session(**given: Any) -> Iterator[Interpreter]:
+    """A new session for one capture; the one before, if a capture is going on, comes back when it is closed."""
+    before = [getattr(vm, name) for name in SESSION]
+    fresh = Session(**given)
+    for name in SESSION:
+        setattr(vm, name, getattr(fresh, name))
+    try:
+        yield vm
+    finally:
+        for name, value in zip(SESSION, before, strict=True):
+            setattr(vm, name, value)
+
+
+def writes() -> None:
+    """Something of the world is about to be changed. What hashing and comparing keys changes, making their dict again would change, too."""
+    if vm.asking:
+        raise Break("PL0006", "a __hash__ or __eq__ that changes something while a container asks it")
+
+
+def kept_out(t: type) -> str:
+    """The word in `vm.refused` for values of a type that emitted code could not make again."""
+    return f"{t.__module__}.{t.__qualname__}"
+
+
+def carried(v: Any) -> Any:
+    """`v`, which C code has made. Where an earlier capture could not carry such a value over a break, CPython makes it before one."""
+    if vm.refused:
+        for x in v if type(v) is tuple else (v,):
+            if kept_out(type(x)) in vm.refused:
+                raise Break("PL0035", f"a {kept_out(type(x))} that is needed behind a graph break")
+    return v
 
 
 def site_of(frame: Frame | None) -> Site | None:
@@ -154,4 +215,7 @@ def current_site() -> Site | None:
     return site_of(vm.frame)
 
 
-__all__ = ["UNSET", "VM", "Break", "Frame", "LoopBackSignal", "Restart", "current_site", "site_of", "vm"]
+__all__ = [
+    "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "carried", "current_site", "kept_out", "session",
+    "site_of", "vm", "writes",
+]  # fmt: skip

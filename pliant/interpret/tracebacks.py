@@ -47,12 +47,68 @@ def is_users(tb: TracebackType) -> bool:
     return tb.tb_frame in _made
 
 
-def about_to_raise(e: BaseException) -> None:
-    """The program raises `e`, or raises it again: what it carries now is where its traceback goes on."""
+def keep(e: BaseException) -> None:
+    """The fields of an exception from outside are about to change: they come back when the capture ends."""
     world = vm.world
     if id(e) in world.outside and id(e) not in world.raised_outside:
         world.raised_outside[id(e)] = (e, *(getattr(e, name) for name in FIELDS))
+
+
+def about_to_raise(e: BaseException, again: bool = False) -> None:
+    """The program raises `e`, or raises it `again`: what it carries now is where its traceback goes on."""
+    world = vm.world
+    keep(e)
     world.passing[id(e)] = (e, e.__traceback__, [])
+    context = e.__context__
+    world.contexts[id(e)] = (e, context if again or vm.exc is None or vm.exc is e else vm.exc, e.__suppress_context__)
+    if context is not vm.exc and not again:
+        unchain(e)
+
+
+def suppressed(e: BaseException) -> None:
+    """The program raises `e` from a cause, or from None."""
+    vm.world.contexts[id(e)] = (*vm.world.contexts[id(e)][:2], True)
+
+
+def unchain(e: BaseException) -> None:
+    """What is handled becomes the context of `e`: it must not lead back to it."""
+    seen: set[int] = set()
+    o = vm.exc
+    while o is not None and o is not e and id(o) not in seen:
+        seen.add(id(o))
+        if o.__context__ is e:
+            keep(o)
+            o.__context__ = None
+            return
+        o = o.__context__
+
+
+def arrived(e: BaseException) -> None:
+    """`e` was raised by the instruction at hand: its context is what the program handles, not what the interpreter did meanwhile."""
+    known = vm.world.contexts.pop(id(e), None)
+    if known is not None:
+        _, context, suppressed = known
+        if e.__context__ is not context:
+            e.__context__ = context
+        if e.__suppress_context__ is not suppressed:
+            e.__suppress_context__ = suppressed
+        return
+    if id(e) in vm.world.passing:
+        return  # on its way through more than one frame
+    if e.__context__ is not None and e.__cause__ is None and made_here(e):
+        e.__context__ = None
+        e.__suppress_context__ = False
+    if vm.exc is not None and e.__context__ is None and e is not vm.exc:
+        unchain(e)
+        e.__context__ = vm.exc
+
+
+def made_here(e: BaseException) -> bool:
+    """Whether code of pliant, or C code that it called, has raised `e`."""
+    tb = e.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb is None or tb.tb_frame.f_code.co_filename.startswith(PLIANT)
 
 
 def passes(e: BaseException, f: Frame) -> None:
@@ -73,6 +129,7 @@ def passes_at(e: BaseException, code: CodeType, i: int) -> None:
 
 def caught(e: BaseException) -> None:
     """A handler of the program sees `e`: give it the traceback of the program."""
+    vm.world.contexts.pop(id(e), None)
     found = vm.world.passing.pop(id(e), None)
     if found is None:
         return

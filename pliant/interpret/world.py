@@ -11,22 +11,24 @@ import collections
 import enum
 import functools
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pliant.graph.symnode import to_sym
+from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
-from pliant.guards.source import Source, holder
+from pliant.guards.source import Source, const, holder
 from pliant.interpret import declared, tensor_inputs
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.state import Break, vm
+from pliant.interpret.types.row import LOCATED
+from pliant.native import EntryPoint
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 # what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
-NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}
+NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}  # type: ignore[attr-defined]
 TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 
@@ -83,19 +85,21 @@ class World:
         self.scope = scope
         self.trace = trace
         self.history = history
-        self.declared = dict(dynamic) if isinstance(dynamic, tuple) else {}  # by path, what `compile` was told
+        self.declared: dict[str, Any] = dict(dynamic) if isinstance(dynamic, tuple) else {}  # by path, what `compile` was told
         self.dynamic = None if isinstance(dynamic, tuple) else dynamic
         self.loops_seen = False  # some loop of the captured code has become a region
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
+        self.standing: dict[int, tuple] = {}  # id of a value that stands for an immutable one of the outside: (it, that one, its source)
         self.module_holders: dict[Source, bool] = {}
         self.shadows: dict[int, Shadow] = {}
         self.by_copy: dict[int, Shadow] = {}
         self.glimpsed: dict[tuple, tuple[Any, Shadow]] = {}  # (id, key) of a shadow -> an empty dict that needs none
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
+        self.arrays: dict[int, Any] = {}  # id of an outside array of NumPy -> what stands for it
         self.guards: dict[tuple, Guard] = {}
         self.symbols: dict[str, Source] = {}
         self.relations: list[Any] = []  # Exprs beyond scope.guards (strides as products of sizes)
@@ -121,8 +125,10 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
+        self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
+        self.subclasses: Any = None  # the one guard of what was asked about abstract classes
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
@@ -156,7 +162,16 @@ class World:
         """Where an outside object (an instance, or the original of a shadow) came from."""
         if type(obj) in SOURCED:
             return obj.source
-        return self.sources.get(id(obj))
+        found = self.sources.get(id(obj))
+        if found is None and id(obj) in self.standing:
+            return self.standing[id(obj)][2]
+        return found
+
+    def stands_for(self, r: Any, v: Any, source: Source) -> Any:
+        """`r`, made of located parts, is for the program the very object `v`."""
+        if id(r) not in self.standing:
+            self.standing[id(r)] = (r, v, source)
+        return r
 
     def original_of(self, copy: Any) -> Any:
         """The outside container of which `copy` is the shadow copy, or None."""
@@ -178,22 +193,25 @@ class World:
     # -- locate: a value read from outside becomes a stand-in -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:
         """The stand-in of outside value `v` read at `source`; records the guards that make it valid."""
-        f = LOCATORS.get(type(v))
-        if self.opaque and source in self.opaque and f is not World.tensor:
+        row = LOCATED.get(type(v))
+        if self.opaque and source in self.opaque and type(v) not in TENSOR_TYPES:
             return Opaque(v, source)
-        if f is not None:
-            return f(self, v, source)
+        if row is not None:
+            return row.locate(self, v, source)  # type: ignore[misc]
         return self.locate_other(v, source)
 
     def locate_other(self, v: Any, source: Source) -> Any:
         t = type(v)  # asked for its class by `isinstance`, an object may run code of the program
         if issubclass(t, torch.Tensor):
-            if t is vm.traced_type:
+            if t is TracedTensor:
                 return v
             self.guard(source, "TYPE_MATCH", t)
             return self.adopt(v, source)
         if issubclass(t, (type, enum.Enum)) or t in IMMUTABLE:
             self.guard(source, "ID_MATCH", v)
+            if issubclass(t, enum.Enum) and id(v) not in self.outside:  # what hangs on a member may change
+                self.outside[id(v)] = v
+                self.sources[id(v)] = const(v)
             return v
         if issubclass(t, tuple):
             return self.locate_tuple_subclass(v, source)
@@ -207,7 +225,7 @@ class World:
             return h.copy
         if issubclass(t, (dict, list)) and shadowable_subclass(t):
             return self.shadow_subclass(v, source).copy
-        if t is vm.entry_point_type:
+        if t is EntryPoint:
             self.guard(source, "ID_MATCH", v)
             return self.adopt(v, source)
         self.guard(source, "TYPE_MATCH", t)
@@ -221,9 +239,9 @@ class World:
         self.guard(source, "ID_MATCH", v)
         return v
 
-    def integer(self, v: int, source: Source) -> Any:
+    def integer(self, v: int, source: Source, lo: int | None = None, hi: int | None = None) -> Any:
         """Arguments are symbolic at once (but 0 and 1), and so are lists that a data object holds; what else hangs on objects becomes so
-        after its first change."""
+        after its first change. `lo` and `hi`: what the source itself makes sure of."""
         if not INT_MIN <= v <= INT_MAX:
             return self.constant(v, source)
         h = self.history
@@ -243,7 +261,7 @@ class World:
             return seen
         name = self.new_symbol(source)
         self.guard(source, "INT")
-        r = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=v, source=source))
+        r = self.reads[(source, "int")] = to_sym(self.scope, self.scope.backed(name, hint=v, lo=lo, hi=hi, source=source))
         return r
 
     def kin_changed(self, source: Source, kin: set[Source]) -> bool:
@@ -297,17 +315,28 @@ class World:
         items = [self.locate(x, source.index(i)) for i, x in enumerate(v)]
         for a, b in zip(items, v, strict=True):
             if a is not b:
-                return tuple(items)
-        return v
+                return self.stands_for(tuple(items), v, source)
+        return self.stands_for(v, v, source) if v else v
+
+    def locate_slice(self, v: slice, source: Source) -> slice:
+        """By value; bounds that are objects are located like any others."""
+        if all([type(b) in CONSTANT_TYPES for b in (v.start, v.stop, v.step)]):
+            return self.constant(v, source)
+        self.guard(source, "TYPE_MATCH", slice)
+        return slice(*[self.locate(getattr(v, name), source.attr(name)) for name in ("start", "stop", "step")])
 
     def locate_size(self, v: Any, source: Source) -> Any:
         return torch.Size(self.locate_tuple(v, source))
 
     def locate_tuple_subclass(self, v: Any, source: Source) -> Any:
-        self.guard(source, "TYPE_MATCH", type(v))
+        t = type(v)
+        if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
+            return self.identity(v, source)
+        self.guard(source, "TYPE_MATCH", t)
         self.guard(source, "LENGTH", len(v))
         items = [self.locate(x, source.index(i)) for i, x in enumerate(v)]
-        t = type(v)
+        if hasattr(t, "n_sequence_fields") and all([x is y for x, y in zip(items, v, strict=True)]):
+            return v
         try:
             r = tuple.__new__(t, items)
         except TypeError:  # structseq: a C type that makes itself from a sequence
@@ -316,7 +345,7 @@ class World:
             d = source.dict()
             for k, x in v.__dict__.items():
                 r.__dict__[k] = self.locate(x, d.key(k))
-        return r
+        return self.stands_for(r, v, source)
 
     def locate_method(self, v: Any, source: Source) -> Any:
         self.guard(source, "TYPE_MATCH", MethodType)
@@ -333,7 +362,12 @@ class World:
             return self.adopt(v, source)
         self.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)
         o = self.locate(owner, source.attr("__self__"))
-        return getattr(o, v.__name__) if o is not owner else v
+        if o is owner:
+            return v
+        own = bound_descriptor(v)
+        if type(o) is Opaque:
+            return Opaque(v, source)
+        return getattr(o, v.__name__) if own is None else own.__get__(o)
 
     def locate_partial(self, v: Any, source: Source) -> Any:
         self.guard(source, "TYPE_MATCH", functools.partial)
@@ -341,7 +375,12 @@ class World:
         args = self.locate(v.args, source.attr("args"))
         kw = self.locate(v.keywords, source.attr("keywords"))
         self.all(kw)
-        return functools.partial(f, *args, **kw)
+        r = functools.partial(f, *args, **kw)
+        if v.__dict__:
+            d = source.dict()
+            self.guard(d, "DICT_KEYS", list(v.__dict__))
+            r.__dict__.update({k: self.locate(x, d.key(k)) for k, x in v.__dict__.items()})
+        return self.stands_for(r, v, source)
 
     def range_(self, v: range, source: Source) -> Any:
         """A constant; where loops over changing ranges have been seen, only its iteration is of interest."""
@@ -370,8 +409,14 @@ class World:
         self.sources[id(v)] = source
         if owner is None:
             self.guard(source, "TYPE_MATCH", type(v))
+            for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]
+                self.locate(getattr(v, name), source.attr(name))
             if type(v) is collections.OrderedDict:  # unlike the others, it takes attributes
                 self.attributes(h)
+            elif type(v) is collections.defaultdict:
+                copy.default_factory = self.locate(v.default_factory, source.attr("default_factory"))  # type: ignore[union-attr]
+            elif type(v) is collections.deque:
+                self.guard(source.attr("maxlen"), "EQ_MATCH", v.maxlen)
         return h
 
     def attributes(self, h: Shadow) -> None:
@@ -389,11 +434,13 @@ class World:
         base = dict if isinstance(v, dict) else list
         if issubclass(t, collections.OrderedDict):
             base = collections.OrderedDict
-        copy = t.__new__(t)
+        copy = t.__new__(t)  # type: ignore[call-overload]
+        if issubclass(t, collections.defaultdict):
+            copy.default_factory = self.locate(v.default_factory, source.attr("default_factory"))
         if base is list:
             list.extend(copy, list.__iter__(v))
         else:  # what is stored: `update` would ask the class's own `__getitem__` and `__iter__`
-            for k, x in base.items(v):
+            for k, x in base.items(v):  # type: ignore[union-attr]
                 base.__setitem__(copy, k, x)
         h = Shadow(v, copy, source, None)
         self.shadows[id(v)] = h
@@ -428,7 +475,7 @@ class World:
 
     def locate_frozenset(self, v: Any, source: Source) -> Any:
         self.guard(source, "SET_EQUALS", v)
-        return v
+        return self.stands_for(v, v, source)
 
     def instance_dict(self, obj: Any) -> Shadow | None:
         """The shadow of an outside instance's `__dict__` (None: it has none)."""
@@ -525,10 +572,10 @@ class World:
     def index(self, h: Shadow, i: int) -> Any:
         """Read one index of a list through its shadow."""
         v = list.__getitem__(h.copy, i)
-        n = len(h.orig)
+        n = list.__len__(h.orig)
         if i < 0:
             self.length(h)
-            i += len(h.copy)
+            i += list.__len__(h.copy)
         if i not in h.located and i < n and v is list.__getitem__(h.orig, i):
             w = h.located[i] = self.locate(v, h.source.index(i))
             if w is not v:
@@ -547,7 +594,7 @@ class World:
                         raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
                 self.guard(h.source, "DICT_KEYS", keys)
             elif not isinstance(h.orig, (set, frozenset)):
-                self.guard(h.source, "LENGTH", len(h.orig))
+                self.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
 
     def countable(self, h: Shadow) -> bool:
         """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
@@ -574,7 +621,7 @@ class World:
                 if dict.__contains__(c, k) and k not in h.located:
                     self.item(h, k)
         elif isinstance(c, list):
-            for i in range(min(len(h.orig), len(c))):
+            for i in range(min(list.__len__(h.orig), list.__len__(c))):
                 if i not in h.located:
                     self.index(h, i)
         elif isinstance(c, collections.deque):
@@ -613,6 +660,20 @@ class World:
             self.guard(source, "TYPE_MATCH", type(v))
             return self.adopt(v, source)
         return tensor_inputs.make_tensor(self, v, source)
+
+
+def bound_descriptor(m: Any) -> Any:
+    """The method of a C class that `m` is, bound to an object whose class has overridden it: asking that object gives another one."""
+    name, owner, overridden = m.__name__, m.__self__, False
+    for c in type(owner).__mro__:
+        found = c.__dict__.get(name, UNSET)
+        if type(found) in C_METHODS and found.__get__(owner) == m:
+            return found if overridden else None
+        overridden = overridden or found is not UNSET
+    return None
+
+
+C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
 
 
 def stored(d: dict) -> dict:
@@ -663,38 +724,7 @@ def shadowable_subclass(t: type) -> bool:
     return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
 
 
+C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
 DICTS = (dict, collections.OrderedDict)
 CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}
 CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(NotImplemented), int, float, torch.dtype, torch.device}
-
-LOCATORS: dict[type, Callable[[World, Any, Source], Any]] = {
-    int: World.integer,
-    float: World.floating,
-    **dict.fromkeys((str, bytes, bool, complex), World.constant),
-    **dict.fromkeys(
-        (
-            type(None), type(Ellipsis), type(NotImplemented), ModuleType, type, torch.dtype, torch.layout,
-            torch.memory_format, property, classmethod, staticmethod, types.CodeType,
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-            types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
-        ),
-        World.identity,
-    ),
-    torch.device: World.constant,
-    range: World.range_,
-    slice: World.constant,
-    FunctionType: World.locate_function,
-    types.BuiltinFunctionType: World.locate_builtin,
-    types.MethodWrapperType: World.locate_builtin,
-    MethodType: World.locate_method,
-    functools.partial: World.locate_partial,
-    tuple: World.locate_tuple,
-    torch.Size: World.locate_size,
-    frozenset: World.locate_frozenset,
-    set: World.locate_set,
-    **dict.fromkeys(
-        (list, dict, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter),
-        World.locate_container,
-    ),
-    **dict.fromkeys(TENSOR_TYPES, World.tensor),
-}  # fmt: skip

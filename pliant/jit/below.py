@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Callable
@@ -69,17 +70,23 @@ def judge_code(fn: FunctionType) -> bool:
 
 def worth_it(args: tuple) -> bool:
     """Is the frame given tensors: as arguments, one level down in containers and objects, or as a module?"""
-    return any(isinstance(a, (torch.Tensor, torch.nn.Module)) or any(isinstance(x, torch.Tensor) for x in parts(a)) for a in args)
+    kinds = (torch.Tensor, torch.nn.Module)
+    return any(issubclass(type(a), kinds) or any(issubclass(type(x), torch.Tensor) for x in parts(a)) for a in args)
 
 
 def parts(a: Any) -> Any:
-    if isinstance(a, (list, tuple)):
-        return a[:8]
-    if type(a) is dict:
+    """What an object holds, asked of no code of its class's own."""
+    t = type(a)
+    if issubclass(t, (list, tuple)):
+        return list(itertools.islice((list if issubclass(t, list) else tuple).__iter__(a), 8))
+    if t is dict:
         return a.values()
-    if isinstance(a, (str, bytes, int, float, type, types.ModuleType, FunctionType)) or a is None:
+    if issubclass(t, (str, bytes, int, float, type, types.ModuleType, FunctionType)) or a is None:
         return ()
-    return list(getattr(a, "__dict__", {}).values())
+    try:
+        return list(object.__getattribute__(a, "__dict__").values())
+    except (AttributeError, TypeError):
+        return ()
 
 
 _tries: WeakIdDict[int] = WeakIdDict()

@@ -13,14 +13,14 @@ import torch
 
 from pliant import events, native
 from pliant.codegen import backends
-from pliant.config import DEFAULT_BACKEND, Config, env_flag
+from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.guards import source
-from pliant.jit import dims, modes
+from pliant.jit import arguments, dims, modes
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
-STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries")
+STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable")
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -37,20 +37,26 @@ def compile(
     options: dict[str, Any] | None = None,
     disable: bool = False,
     strict: bool | None = None,
+    verify: float | None = None,
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
     The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
     by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
-    raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT). Without
-    `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend, PliantError for an
-    unknown mode or option, and TypeError for what cannot be compiled.
+    raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
+    `verify` is the share of calls that run in eager PyTorch too and are compared, 0 to 1 (default: PLIANT_VERIFY, else 0; docs/verify.md).
+    Without `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend or a share
+    that is none, PliantError for an unknown mode or option, and TypeError for what cannot be compiled and for an argument of another type.
     """
+    arguments.check(
+        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict
+    )  # fmt: skip
     config = Config(
         backend=backend,
         dynamic=dims.table(dynamic) if isinstance(dynamic, Mapping) else dynamic,
         fullgraph=fullgraph,
         strict=env_flag("PLIANT_STRICT") if strict is None else strict,
+        verify=env_share("PLIANT_VERIFY") if verify is None else as_share(verify, "verify"),
         **modes.settings(backend, mode, options),
     )
     backends.lookup(backend)  # an unknown name is an error now, not at the first call
@@ -138,7 +144,8 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), calls (entries run).
+    captured), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
+    judged).
     """
     counted = events.counters()
     found = {name: counted.get(name, 0) for name in STATISTICS}

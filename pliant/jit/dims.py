@@ -61,7 +61,9 @@ def mark_static(t: torch.Tensor, dim: Dims | None = None) -> None:
 def each(t: torch.Tensor, dim: Dims | None) -> Iterator[int]:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"a tensor is marked, not {type(t).__name__}")
-    for d in range(t.dim()) if dim is None else [dim] if isinstance(dim, int) else dim:
+    for d in range(t.dim()) if dim is None else [dim] if isinstance(dim, int) or not isinstance(dim, Iterable) else dim:
+        if type(d) is not int:
+            raise TypeError(f"a dim is a whole number (or several in a list), not {d!r} (a {type(d).__name__})")
         if not -t.dim() <= d < t.dim():
             raise IndexError(f"dim {d} of a tensor with {t.dim()} dims")
         yield d % t.dim()

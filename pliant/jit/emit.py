@@ -26,6 +26,8 @@ from typing import Any
 
 from pliant import native
 from pliant.codegen.failures import failed
+from pliant.graph.record import atoms
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
@@ -67,6 +69,7 @@ class Context:
     again: Callable[[BaseException, bool, CodeType | None], None]  # leaves if a frame whose graph has raised may run anew, in CPython
     below: Callable[[Any, tuple], tuple] | None = None  # asked about the Python frames below a break (`jit.below`)
     all_symbols: bool = False  # the backend wants every size as an input of its own
+    torch_level: bool = False  # it gets the calls that the program made, not the operations that they came to
 
 
 def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
@@ -178,15 +181,17 @@ class Emitter:
         wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
         live = liveness.live_ops(trace.ops, wanted, trace.inputs)
         vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
+        called = list(atoms([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
+        if self.context.torch_level:
+            vids.update(t.vid for t in called if type(t) is TracedTensor)
         tensors = [t for t in trace.inputs if t.vid in vids]
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
         made = [t.sizes for op in trace.ops for t in liveness.tensors(op.outs)]  # a backward part may need these
-        torch_level = [(op.args, op.kwargs) for op in trace.torch_ops] if self.context.all_symbols else []
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do
-        told = [e for value in liveness.leaves([wanted, made, torch_level, inputs]) if (e := liveness.number(value)) is not None]
+        told = [e for value in liveness.leaves([wanted, made, called, inputs]) if (e := liveness.number(value)) is not None]
         for e in (*told, *(e for op in live for e in liveness.op_numbers(op))):
             if e not in asked:
                 asked.add(e)
@@ -205,6 +210,8 @@ class Emitter:
                 node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
                 node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
         namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
+        if "__name__" in self.fn.__globals__:  # what looks at its caller's module
+            namespace["__name__"] = self.fn.__globals__["__name__"]
         exec(compile(tree, code.co_filename, "exec"), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
@@ -403,7 +410,8 @@ class BreakWriter:
 
     def hop(self, frame: FrameState) -> str:
         code, _ = resume.origin_of(frame.code)
-        return self.b.constant(support.hop(code, line_of(frame) or code.co_firstlineno), f"frame_{code.co_name}")
+        hop = support.hop(code, line_of(frame) or code.co_firstlineno, frame.globals.get("__name__"))
+        return self.b.constant(hop, f"frame_{code.co_name}")
 
     def loop(self, frame: FrameState, depth: int, header: int) -> str:
         within = (*self.emitter.own_loops(depth), header)
@@ -547,7 +555,7 @@ EFFECTS: dict[str, Callable[[Emitter, Effect], None]] = {
     "set_replace": helper(support.set_replace),
     "deque_replace": helper(support.deque_replace),
     "global_set": effect_call(lambda e, x: f"{effect_global(e, x)}[{e.builder.ref(x.args[0])}] = {e.builder.ref(x.args[1])}"),
-    "global_del": effect_call(lambda e, x: f"del {effect_global(e, x)}[{e.builder.ref(x.args[0])}]"),
+    "global_del": effect_call(lambda e, x: f"{effect_global(e, x)}.pop({e.builder.ref(x.args[0])}, None)"),  # perhaps it was set here, too
     "cell_set": effect_call(lambda e, x: f"{e.target(x.target)}.cell_contents = {e.builder.ref(x.args[0])}"),
     "cell_del": effect_call(lambda e, x: f"{e.builder.constant(support.cell_del)}({e.target(x.target)})"),
     "call": effect_real_call,

@@ -12,6 +12,7 @@ its guard fails, and the guard says what to do differently next time:
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
 | a relation over sizes, elsewhere           | after BACKOFF failures: the graph breaks there, both sides compiled   |
 | the length of something that a loop walks  | the same                                                              |
+| what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
 """
 
@@ -117,8 +118,8 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif not newest or (kind == "ID_MATCH" and issubclass(value, type) and not carried(source)):
             return  # a class that is made anew each time has no use as an unknown, unless an earlier part of the frame made it
-        elif kind in STRUCTURE:
-            if guard.site is None or not self.learn_site(guard.site):
+        elif kind in STRUCTURE or kind == "ANSWER":
+            if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS))

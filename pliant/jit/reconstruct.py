@@ -25,7 +25,11 @@ MAX_TEXT = 200  # longer literals are held as constants
 
 
 class CannotReconstruct(Exception):
-    """There is no way to make this value again outside of the capture."""
+    """There is no way to make this value again outside of the capture. `kind`: its type, if it is that of which nothing is known."""
+
+    def __init__(self, text: str, kind: type | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class Name:

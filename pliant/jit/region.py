@@ -22,9 +22,9 @@ from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.capture import Break, Capture
 from pliant.interpret.classes import REFUSED
-from pliant.interpret.state import vm
+from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume
+from pliant.jit import dims, modes, resume, tracers
 from pliant.jit.below import Below
 from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Context, Emitted, emit
@@ -32,6 +32,7 @@ from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
+from pliant.jit.verify.verifier import Verifier
 from pliant.symbolic.scope import UNFIT
 
 RETRY, EAGER = ("retry",), ("eager",)
@@ -85,11 +86,16 @@ class Region:
         # a backend that gets the program before autograd does not see what autograd did to it
         self.refused = frozenset(() if backends.OWN.get(config.backend) is not None else ("backward",))
         below = Below(self.miss) if config.below else None
-        self.context = Context(self.cache, self.miss, self.build, self.again, below, all_symbols=config.backend != "aten")
+        self.context = Context(
+            self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
+        )
+        self.verifier = Verifier(self, config.verify) if config.verify else None
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
-        return native.EntryPoint(fn, self.miss)
+        if self.verifier is None:
+            return native.EntryPoint(fn, self.miss)
+        return self.verifier.entry_point(fn)
 
     def record(self, code: CodeType) -> Record:
         found = self.records.get(code)
@@ -118,7 +124,7 @@ class Region:
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
         with _lock, collection_paused():
-            if vm.active:  # a call made by the program that is being captured
+            if vm.active or tracers.one_is_on():  # a call made by the program that is being captured, or by one that another tracer follows
                 return EAGER
             code = fn.__code__
             if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
@@ -129,37 +135,41 @@ class Region:
                 return EAGER
             if len(native.entries(code)) >= self.config.entry_limit:
                 return self.limit(code)
-            try:
-                vm.refused = record.refused | self.refused
-                return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
-            except Reconsider as e:
-                if e.what in record.refused:
-                    raise InternalError(f"{where(code)}: {e}") from e
-                record.refused.add(e.what)
+            with session(history=record.history, config=self.config, refused=record.refused | self.refused):
+                return self.serve(fn, args, record)
+
+    def serve(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
+        """An entry from the disk, or a capture, in a session of its own; what becomes of errors."""
+        code = fn.__code__
+        try:
+            return RETRY if self.take(fn, args, record) else self.compile(fn, args, record)
+        except Reconsider as e:
+            if e.what in record.refused:
+                raise InternalError(f"{where(code)}: {e}") from e
+            record.refused.add(e.what)
+            return RETRY
+        except UserError as e:
+            return "eager", self.judge(code, record, e.error)
+        except ConstraintViolation:
+            raise  # a promise of the user's own: never hidden
+        except (GraphBreakError, BackendError):
+            if self.config.strict or self.config.fullgraph:
+                raise
+            return self.fall_back(code, record)
+        except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
+            if isinstance(e, CannotReconstruct) and (more := too_much(e, record.refused)):
+                record.refused.add(more)
                 return RETRY
-            except UserError as e:
-                return "eager", self.judge(code, record, e.error)
-            except ConstraintViolation:
-                raise  # a promise of the user's own: never hidden
-            except (GraphBreakError, BackendError):
-                if self.config.strict or self.config.fullgraph:
-                    raise
-                return self.fall_back(code, record)
-            except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
-                if isinstance(e, CannotReconstruct) and vm.world.own_classes and REFUSED not in record.refused:
-                    record.refused.add(REFUSED)  # perhaps because of a class that the capture made
-                    return RETRY
-                if self.config.strict:
-                    raise InternalError(f"{where(code)}: {e}") from e
-                return self.fall_back(code, record, e)
-            except Exception as e:
-                if self.config.strict:
-                    raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
-                return self.fall_back(code, record, e)
-            finally:
-                if vm.world is not None:
-                    vm.world.release()
-                vm.world = vm.trace = vm.scope = vm.history = None  # they hold the user's tensors
+            if self.config.strict:
+                raise InternalError(f"{where(code)}: {e}") from e
+            return self.fall_back(code, record, e)
+        except Exception as e:
+            if self.config.strict:
+                raise InternalError(f"{where(code)}: {type(e).__name__}: {e}") from e
+            return self.fall_back(code, record, e)
+        finally:
+            if vm.world is not None:
+                vm.world.release()  # it holds the user's tensors
 
     def judge(self, code: CodeType, record: Record, expected: BaseException) -> Callable[[BaseException | None], None]:
         """What hears how the eager run went after a capture that ended with the exception `expected`.
@@ -262,6 +272,8 @@ class Region:
                 record.on_disk.add(name)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
+        if self.verifier is not None:
+            self.verifier.noticed()
         return entry
 
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
@@ -278,6 +290,8 @@ class Region:
         record.captures += 1
         events.count("entries")
         events.count("entries_from_disk")
+        if self.verifier is not None:
+            self.verifier.noticed()
         events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began)
         return True
 
@@ -328,6 +342,13 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> 
         events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
     emitted.outputs = []  # they hold the whole trace
     events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
+
+
+def too_much(e: CannotReconstruct, refused: set[str]) -> str:
+    """What the next capture of this code is to leave to CPython, so that the value comes from outside; empty if nothing is known."""
+    if e.kind is not None and kept_out(e.kind) not in refused:
+        return kept_out(e.kind)
+    return REFUSED if vm.world.own_classes and REFUSED not in refused else ""  # perhaps because of a class that the capture made
 
 
 def made_anew(a: type, b: type) -> bool:

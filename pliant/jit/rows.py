@@ -6,9 +6,11 @@ not an instance of a Python class cannot be reconstructed.
 
 from __future__ import annotations
 
+import array
 import collections
 import functools
 import itertools
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -19,15 +21,22 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime, tracebacks
+from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.texts import CONVERSIONS, LateText
-from pliant.interpret.world import NAMESPACES, Opaque
+from pliant.interpret.types.identities import OwnId
+from pliant.interpret.world import NAMESPACES, Opaque, bound_descriptor
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
+
+try:
+    from pliant.jit import array_rows
+except ImportError:  # without NumPy
+    array_rows = None  # type: ignore[assignment]
 
 HEAPTYPE = 1 << 9
 
@@ -56,8 +65,10 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     TracedTensor: traced,
     **dict.fromkeys((torch.SymInt, torch.SymFloat, torch.SymBool), Builder.number),
     Name: lambda b, v: v.text,
+    Callback: lambda b, v: b.ref(v.fn),
     Lazy: lambda b, v: b.outside(v.source),
     Opaque: lambda b, v: b.outside(v.source),
+    OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     type(UNSET): forbidden,
     type(NULL): forbidden,
 }
@@ -128,16 +139,16 @@ def function_literal(b: Builder, f: types.FunctionType) -> str:
 
 def function_after(b: Builder, f: types.FunctionType, name: str) -> None:
     if f.__qualname__ != f.__code__.co_qualname:
-        b.emit(f"{name}.__qualname__ = {b.ref(f.__qualname__)}")
+        b.emit(f"{name}.__qualname__ = {b.constant(f.__qualname__, 'qualname')}")
     if f.__module__ != f.__globals__.get("__name__"):
-        b.emit(f"{name}.__module__ = {b.ref(f.__module__)}")
+        b.emit(f"{name}.__module__ = {b.constant(f.__module__, 'module')}")
     if f.__kwdefaults__:
         b.emit(f"{name}.__kwdefaults__ = {{{b.pairs(f.__kwdefaults__)}}}")
     if f.__annotations__:
-        b.emit(f"{name}.__annotations__ = {{{b.pairs(f.__annotations__)}}}")
+        b.emit(f"{name}.__annotations__ = {b.ref(f.__annotations__)}")
     consts = f.__code__.co_consts
     if f.__doc__ is not (consts[0] if consts and isinstance(consts[0], str) else None):
-        b.emit(f"{name}.__doc__ = {b.ref(f.__doc__)}")
+        b.emit(f"{name}.__doc__ = {b.constant(f.__doc__, 'doc') if type(f.__doc__) is str else b.ref(f.__doc__)}")
     if f.__dict__:
         b.emit(f"{name}.__dict__.update({{{b.pairs(f.__dict__)}}})")
 
@@ -187,7 +198,10 @@ def bound_c_row(b: Builder, m: Any) -> Row:
     owner = m.__self__
     if owner is None or type(owner) in NAMESPACES or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
-    return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
+    own = bound_descriptor(m)
+    if own is None:
+        return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
+    return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)})")
 
 
 def super_literal(b: Builder, s: super) -> str:
@@ -351,6 +365,8 @@ ROWS: dict[type, Row] = {
     collections.deque: Row(
         None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
     ),
+    bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
+    array.array: Row(lambda b, v: f"{b.constant(array.array)}({v.typecode!r}, {b.simple(v.tobytes())})"),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
     types.TracebackType: Row(traceback_literal),
     types.MethodType: Row(method_literal),
@@ -360,11 +376,11 @@ ROWS: dict[type, Row] = {
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),
     property: call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)),
-    staticmethod: call_row("staticmethod", lambda v: (v.__func__,)),
+    staticmethod: Row(call_row("staticmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     functools.cached_property: Row(
         lambda b, p: f"{b.constant(functools.cached_property)}({b.ref(p.func)})", after=cached_property_after
     ),
-    classmethod: call_row("classmethod", lambda v: (v.__func__,)),
+    classmethod: Row(call_row("classmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     **dict.fromkeys(map(type, (_d.keys(), _d.values(), _d.items())), Row()),
     **dict.fromkeys(ITERATORS, Row(reduced)),
     **dict.fromkeys(DICT_VIEWS, Row(dict_iterator)),
@@ -428,18 +444,24 @@ def row_of(b: Builder, value: Any) -> Row:
     choose = BY_VALUE.get(t)
     if choose is not None:
         return choose(b, value)
-    if isinstance(value, type):
+    if issubclass(t, type):
         return OWN_CLASS if id(value) in b.world.own_functions else CONSTANT
-    if isinstance(value, Enum):
+    if issubclass(t, Enum):
         return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT
-    if isinstance(value, BaseException):
+    if issubclass(t, BaseException):
         return EXCEPTION
     for base, row in SUBCLASSES.items():
-        if isinstance(value, base):
+        if issubclass(t, base):
             return row
     if plain_new(t):
-        return INSTANCE
-    raise CannotReconstruct(f"a {t.__module__}.{t.__qualname__}")
+        return CONSTANT if is_sentinel(value) else INSTANCE
+    raise CannotReconstruct(f"a {t.__module__}.{t.__qualname__}", t)
+
+
+def is_sentinel(value: Any) -> bool:
+    """Whether an instance is a global of the module of its class (`dataclasses.MISSING`): code that CPython ran has handed it out."""
+    module = sys.modules.get(type(value).__module__)
+    return module is not None and any([v is value for v in vars(module).values()])
 
 
 def plain_new(t: type) -> bool:
@@ -517,7 +539,15 @@ def tuple_literal(b: Builder, v: tuple) -> str:
 
 
 def value_literal(base: type) -> Callable[[Builder, Any], str]:
-    return lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)}, {b.ref(base(v))})"
+    return lambda b, v: f"{b.constant(base.__new__, f'new_{base.__name__}')}({class_of(b, v)}, {b.ref(PLAIN_VALUE[base](v))})"
+
+
+#: What an instance of a subclass holds, whatever its class says about conversions.
+PLAIN_VALUE: dict[type, Callable[[Any], Any]] = {
+    **{t: t.__pos__ for t in (int, float, complex)},
+    **{t: functools.partial(lambda t, v: t.__getitem__(v, slice(None)), t) for t in (str, bytes)},
+    frozenset: lambda v: frozenset.__or__(frozenset(), v),
+}
 
 
 def deque_empty(b: Builder, v: Any) -> str:
@@ -553,6 +583,8 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
         b.emit(f"{name}.name, {name}.path = {b.tuple((e.name, e.path))}")
     if isinstance(e, (NameError, AttributeError)):
         b.emit(f"{name}.name = {b.ref(e.name)}")
+    if isinstance(e, AttributeError) and e.obj is not None:
+        b.emit(f"{name}.obj = {b.ref(e.obj)}")
     if e.__traceback__ is not None:
         b.emit(f"{name}.__traceback__ = {b.ref(e.__traceback__)}")
     if e.__cause__ is not None:
@@ -564,3 +596,7 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
 
 
 EXCEPTION = Row(None, exception_empty, exception_fill)
+
+if array_rows is not None:
+    special.update(array_rows.SPECIAL)
+    ROWS.update(array_rows.ROWS)

@@ -122,6 +122,12 @@ def exhausted(name: str) -> Any:
     return g
 
 
+def read_only(array: Any) -> Any:
+    """A view that must not be written to."""
+    array.flags.writeable = False
+    return array
+
+
 # -- writes -----------------------------------------------------------------------------------------------------------------
 
 
@@ -219,12 +225,12 @@ def _make_handling() -> FunctionType:
 
 
 handling = _make_handling()
-_hops: dict[tuple[str, str, str, int], Any] = {}
+_hops: dict[tuple, Any] = {}
 
 
-def hop(code: CodeType, line: int) -> Any:
-    """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code` at `line`."""
-    key = (code.co_filename, code.co_name, code.co_qualname, line)
+def hop(code: CodeType, line: int, module: str | None = None) -> Any:
+    """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code`, which is in `module`, at `line`."""
+    key = (code.co_filename, code.co_name, code.co_qualname, line, module)
     found = _hops.get(key)
     if found is None:
 
@@ -235,7 +241,7 @@ def hop(code: CodeType, line: int) -> Any:
             co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
             co_linetable=_one_line(call.__code__),
         )  # fmt: skip
-        found = _hops[key] = forgetting(FunctionType(made, globals(), code.co_name))
+        found = _hops[key] = forgetting(FunctionType(made, {"__name__": module} if module is not None else {}, code.co_name))
     return found
 
 

@@ -15,7 +15,8 @@ Names (all of `pliant.native._core`):
 - `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`interpret/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
-- `EntryPoint(fn, miss)`, `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`, `is_enabled()`, `counters()`, `reset_counters()`;
+- `EntryPoint(fn, miss, verify)`: `verify` gets a share of the calls; `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,
+  `is_enabled()`, `counters()`, `reset_counters()`;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
 """
@@ -26,6 +27,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from pliant.native import _core
@@ -58,11 +60,13 @@ from pliant.native._core import (
     decode_units,
     entries,
     gemm_function,
+    generic_attributes,
     get_flags,
     get_mode,
     global_state,
     hook_installed,
     is_enabled,
+    made_in_python,
     own_products,
     pop_disabled,
     push_disabled,
@@ -83,7 +87,8 @@ __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
     "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
-    "entries", "gemm_function", "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled", "own_products",
+    "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled",
+    "made_in_python", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
     "tensor_number",
@@ -131,6 +136,7 @@ def slow_state() -> tuple:
         torch._C._is_torch_function_all_disabled(),
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+        forward_ad._current_level >= 0,
         modes_key(),
     )
 
@@ -213,7 +219,7 @@ def empty_of(dtype: torch.dtype) -> Any:
 
 
 FAST_TENSORS: bool = install_layout()
-FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state)
+FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state, forward_ad.__dict__)
 FAST_EMPTY: bool = install_allocator()
 _core.set_spread(spread)
 _core.set_tensor_readers(match_slowly, tensor_number)

@@ -22,6 +22,7 @@ namespace {
 constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kNonsense = 1;
 constexpr int64_t kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kWeights = 64 << 10;   // of a block of features: what stays in the second cache while the pixels go by
+constexpr int64_t kSummed = 256;         // products that are summed one by one: sums of sums lose fewer digits
 constexpr int64_t kFewPixels = 6;        // of a vector: fewer are left to dot products
 constexpr int64_t kMostSources = kPanel + 1;
 constexpr int64_t kMostLaid = 16 << 20;  // floats of pictures that are laid out at once
@@ -72,15 +73,26 @@ template <int R, int W>
 WIDE void tile(const float *w, int64_t depth, const float *x, const int64_t *offsets, __mmask16 last, bool cold, const float *bias,
                float *out, int64_t plane, const Piece *piece) {
     Vector sums[R][W];
+    alignas(64) float totals[R * W * kLanes]; // of the blocks before, where there are several
     UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++) sums[i][j] = bias ? _mm512_set1_ps(bias[i]) : _mm512_setzero_ps();
-    for (int64_t k = 0; k < depth; k++) {
-        const float *p = x + offsets[k];
-        Vector v[W];
-        if (cold) UNROLLED for (int j = 0; j < W; j++) ahead(p + kLanes * (W + j));
-        UNROLLED for (int j = 0; j < W; j++) v[j] = j + 1 < W ? _mm512_loadu_ps(p + kLanes * j) : _mm512_maskz_loadu_ps(last, p + kLanes * j);
-        UNROLLED for (int i = 0; i < R; i++) {
-            const Vector a = _mm512_set1_ps(w[i * depth + k]);
-            UNROLLED for (int j = 0; j < W; j++) sums[i][j] = _mm512_fmadd_ps(a, v[j], sums[i][j]);
+    for (int64_t k = 0, blocks = 0;; blocks++) {
+        for (const int64_t end = std::min(k + kSummed, depth); k < end; k++) {
+            const float *p = x + offsets[k];
+            Vector v[W];
+            if (cold) UNROLLED for (int j = 0; j < W; j++) ahead(p + kLanes * (W + j));
+            UNROLLED for (int j = 0; j < W; j++) v[j] = j + 1 < W ? _mm512_loadu_ps(p + kLanes * j) : _mm512_maskz_loadu_ps(last, p + kLanes * j);
+            UNROLLED for (int i = 0; i < R; i++) {
+                const Vector a = _mm512_set1_ps(w[i * depth + k]);
+                UNROLLED for (int j = 0; j < W; j++) sums[i][j] = _mm512_fmadd_ps(a, v[j], sums[i][j]);
+            }
+        }
+        if (blocks > 0)
+            UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++)
+                sums[i][j] = _mm512_add_ps(sums[i][j], _mm512_load_ps(totals + (i * W + j) * kLanes));
+        if (k >= depth) break;
+        UNROLLED for (int i = 0; i < R; i++) UNROLLED for (int j = 0; j < W; j++) {
+            _mm512_store_ps(totals + (i * W + j) * kLanes, sums[i][j]);
+            sums[i][j] = _mm512_setzero_ps();
         }
     }
     UNROLLED for (int j = 0; j < W; j++) for (; piece->vector == j; piece++) {

@@ -8,7 +8,8 @@ namespace {
 struct EntryPointObject {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *fn, *miss, *dict, *weakrefs;
+    PyObject *fn, *miss, *verify, *dict, *weakrefs;
+    long long left; // calls to let pass before one goes to `verify`
 };
 PyTypeObject *entry_point_type = nullptr;
 constexpr int kRetries = 4; // a miss callback that keeps saying "retry" without an entry that holds ends in an eager call
@@ -182,6 +183,38 @@ PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nar
     return result;
 }
 
+// What an entry point with `verify` has in the place of `entry_point_call`, so that the others pay nothing: every so many calls go to
+// verify(entry_point, args, kwargs), with the frame hook off; it says in `_left` how many are to pass before the next.
+PyObject *watched_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    auto *self = reinterpret_cast<EntryPointObject *>(callable);
+    if (self->left > 0 || !pl_enabled() || pl_mode() == PL_CAPTURE || self->verify == Py_None) {
+        if (self->left > 0) self->left--;
+        return entry_point_call(callable, args, nargsf, kwnames);
+    }
+    PlCodeState *state = pl_state_of(reinterpret_cast<PyCodeObject *>(reinterpret_cast<PyFunctionObject *>(self->fn)->func_code));
+    if (state && pl_state_flags(state) & PL_SKIP) return entry_point_call(callable, args, nargsf, kwnames);
+    const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    PyObject *given = PyTuple_New(nargs), *named = PyDict_New(), *result = nullptr;
+    bool ok = given && named;
+    for (Py_ssize_t i = 0; ok && i < nargs; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    for (Py_ssize_t i = 0; ok && i < nkw; i++) ok = PyDict_SetItem(named, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) == 0;
+    if (ok) {
+        PyObject *verify = Py_NewRef(self->verify);
+        const int mode = pl_mode();
+        if (mode != PL_OFF) pl_enter(PL_OFF);
+        result = PyObject_CallFunctionObjArgs(verify, callable, given, named, nullptr);
+        if (mode != PL_OFF) pl_enter(mode);
+        Py_DECREF(verify);
+    }
+    Py_XDECREF(given);
+    Py_XDECREF(named);
+    return result;
+}
+
+PyObject *unwatched(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    return entry_point_call(self, args, static_cast<size_t>(nargs), kwnames);
+}
+
 // ---- the type -----------------------------------------------------------------------------------------------------
 
 bool copy_identity(EntryPointObject *self) {
@@ -207,14 +240,16 @@ bool copy_identity(EntryPointObject *self) {
 }
 
 PyObject *entry_point_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static const char *names[] = {"fn", "miss", nullptr};
-    PyObject *fn, *miss = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O", const_cast<char **>(names), &PyFunction_Type, &fn, &miss)) return nullptr;
+    static const char *names[] = {"fn", "miss", "verify", nullptr};
+    PyObject *fn, *miss = Py_None, *verify = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", const_cast<char **>(names), &PyFunction_Type, &fn, &miss, &verify))
+        return nullptr;
     auto *self = reinterpret_cast<EntryPointObject *>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
-    self->vectorcall = entry_point_call;
+    self->vectorcall = verify == Py_None ? entry_point_call : watched_call;
     self->fn = Py_NewRef(fn);
     self->miss = Py_NewRef(miss);
+    self->verify = Py_NewRef(verify);
     if (!copy_identity(self)) {
         Py_DECREF(self);
         return nullptr;
@@ -227,6 +262,7 @@ int entry_point_traverse(PyObject *o, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(o));
     Py_VISIT(self->fn);
     Py_VISIT(self->miss);
+    Py_VISIT(self->verify);
     Py_VISIT(self->dict);
     return 0;
 }
@@ -235,6 +271,7 @@ int entry_point_clear(PyObject *o) { // `fn` and `miss` stay: calls in progress 
     auto *self = reinterpret_cast<EntryPointObject *>(o);
     Py_CLEAR(self->dict);
     Py_XSETREF(self->miss, Py_NewRef(Py_None));
+    Py_XSETREF(self->verify, Py_NewRef(Py_None));
     return 0;
 }
 
@@ -244,6 +281,7 @@ void entry_point_dealloc(PyObject *o) {
     if (self->weakrefs) PyObject_ClearWeakRefs(o);
     Py_XDECREF(self->fn);
     Py_XDECREF(self->miss);
+    Py_XDECREF(self->verify);
     Py_XDECREF(self->dict);
     PyTypeObject *t = Py_TYPE(o);
     t->tp_free(o);
@@ -275,6 +313,7 @@ PyGetSetDef getset[] = {
 PyMemberDef members[] = {
     {"_fn", T_OBJECT, offsetof(EntryPointObject, fn), READONLY, "the function that it stands for"},
     {"_miss", T_OBJECT, offsetof(EntryPointObject, miss), 0, "called as miss(entry_point, fn, frame_args) when no entry holds"},
+    {"_left", T_LONGLONG, offsetof(EntryPointObject, left), 0, "calls to let pass before one goes to `verify`"},
     {"__dictoffset__", T_PYSSIZET, offsetof(EntryPointObject, dict), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(EntryPointObject, weakrefs), READONLY, nullptr},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(EntryPointObject, vectorcall), READONLY, nullptr},
@@ -282,6 +321,8 @@ PyMemberDef members[] = {
 };
 PyMethodDef methods[] = {
     {"__reduce__", entry_point_reduce, METH_NOARGS, nullptr},
+    {"_unwatched", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(unwatched)), METH_FASTCALL | METH_KEYWORDS,
+     "_unwatched(*args, **kwargs): a call that does not go to `verify`."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot slots[] = {

@@ -68,6 +68,11 @@ bool parse_attrs(PyObject *arg, Operand &x) {
     PyObject *k, *v;
     Py_ssize_t pos = 0;
     while (PyDict_Next(arg, &pos, &k, &v)) {
+        if (PyUnicode_CompareWithASCIIString(k, "<mro>") == 0) { // no name to look up: the order in which names are
+            if (!PyTuple_Check(PyTuple_GET_ITEM(v, 1))) return PyErr_SetString(PyExc_TypeError, "<mro> takes a tuple"), false;
+            if (!to_held(PyTuple_GET_ITEM(v, 1), x.attrs->mro)) return false;
+            continue;
+        }
         PyObject *name = Py_NewRef(k);
         PyUnicode_InternInPlace(&name);
         x.attrs->absent.push_back(static_cast<uint8_t>(PyLong_AsLong(PyTuple_GET_ITEM(v, 0))));
@@ -111,6 +116,7 @@ bool parse_operand(Op op, PyObject *arg, Operand &x) {
         }
         return true;
     }
+    case Op::APPLY: x.object = Py_NewRef(arg); return true;
     case Op::CONST:
     case Op::IS_TYPE:
     case Op::IS_OBJECT: x.held.~Held(); new (&x.held) Held(arg); return true;
@@ -165,7 +171,8 @@ bool parse_code(Program &p, PyObject *code) {
             if (i.op == Op::TENSOR) share_spec(specs, *i.operand);
         }
         if (i.op == Op::DICT) p.snapshots = true;
-        if (i.op == Op::ATTR || i.op == Op::INDEX) p.nowned++;
+        if (i.op == Op::ATTR || i.op == Op::INDEX || i.op == Op::APPLY) p.nowned++;
+        if (i.op == Op::APPLY) p.hold_all = true; // it runs Python
         const bool metadata = i.op == Op::SIZE || i.op == Op::STRIDE || i.op == Op::OFFSET;
         if (i.op == Op::TENSOR_SLOW || (metadata && i.number < 0)) p.hold_all = true;
         p.code.push_back(i);
@@ -514,7 +521,34 @@ bool guard_check(PyObject *guard, PyObject *const *args, Py_ssize_t nargs, PyObj
 extern "C" PyObject *pl_set_tensor_readers(PyObject *, PyObject *); // run.cpp
 extern "C" PyObject *pl_set_tensor_type(PyObject *, PyObject *);    // values.cpp
 
+static PyObject *generic_attributes(PyObject *, PyObject *o) {
+    return PyBool_FromLong(PyType_Check(o) && reinterpret_cast<PyTypeObject *>(o)->tp_getattro == PyObject_GenericGetAttr);
+}
+
+// Whether instances of a class hold, beside what its base holds, only a `__dict__`, weak references and `__slots__`: what a class
+// statement makes. Heap types of C look like classes, but have memory or a destructor of their own.
+static PyObject *pl_made_in_python(PyObject *, PyObject *cls) {
+    static destructor of_classes = nullptr;
+    if (!PyType_Check(cls)) return PyErr_Format(PyExc_TypeError, "made_in_python(class)");
+    if (!of_classes) {
+        PyObject *sample = PyObject_CallFunction(reinterpret_cast<PyObject *>(&PyType_Type), "s(){}", "sample");
+        if (!sample) return nullptr;
+        of_classes = reinterpret_cast<PyTypeObject *>(sample)->tp_dealloc;
+        Py_DECREF(sample);
+    }
+    auto *t = reinterpret_cast<PyTypeObject *>(cls);
+    const PyTypeObject *base = t->tp_base;
+    if (!(t->tp_flags & Py_TPFLAGS_HEAPTYPE) || !base || t->tp_dealloc != of_classes) Py_RETURN_FALSE;
+    PyObject *slots = reinterpret_cast<PyHeapTypeObject *>(cls)->ht_slots;
+    Py_ssize_t words = slots ? PyTuple_GET_SIZE(slots) : 0;
+    words += t->tp_weaklistoffset > 0 && base->tp_weaklistoffset == 0;
+    words += t->tp_dictoffset != 0 && base->tp_dictoffset == 0;
+    return PyBool_FromLong(t->tp_basicsize <= base->tp_basicsize + words * static_cast<Py_ssize_t>(sizeof(PyObject *)));
+}
+
 static PyMethodDef module_methods[] = {
+    {"made_in_python", pl_made_in_python, METH_O, "Whether a class statement made this class, as the layout of its instances tells."},
+    {"generic_attributes", generic_attributes, METH_O, "generic_attributes(type): are attributes found as object.__getattribute__ does?"},
     {"set_tensor_readers", pl_set_tensor_readers, METH_VARARGS, "set_tensor_readers(match, number): Python readers for the slow path."},
     {"set_tensor_type", pl_set_tensor_type, METH_VARARGS, "set_tensor_type(Tensor, raw __torch_function__ that are not user code)"},
     {nullptr, nullptr, 0, nullptr},

@@ -136,13 +136,18 @@ template <typename T> Dots<T> *const *const kDotTable[] = {nullptr, kDots<1, T>,
 template <typename T>
 void by_dots(const Matrix &a, const T *b, int64_t ldb, const Result &out, int64_t m, int64_t n, int64_t k) {
     constexpr int64_t kBlock = 64; // rows of a that stay in a cache while all of b goes by
+    constexpr int64_t kLong = kDepth * kLanes; // products of a sum; the others join it, as those of the panels do
     for (int64_t low = 0; low < m; low += kBlock) {
         const int64_t high = std::min(m, low + kBlock);
-        for (int64_t j = 0; j < n; j += kDotColumns) {
-            const int64_t columns = std::min<int64_t>(kDotColumns, n - j);
-            for (int64_t i = low; i < high; i += kDotRows) {
-                Dots<T> *f = kDotTable<T>[std::min<int64_t>(kDotRows, high - i)][columns];
-                f(a.data + i * a.row, a.row, b + j * ldb, ldb, k, i == low && j + kDotColumns < n, out.part(i, j));
+        for (int64_t d = 0; d < k; d += kLong) {
+            for (int64_t j = 0; j < n; j += kDotColumns) {
+                const int64_t columns = std::min<int64_t>(kDotColumns, n - j);
+                for (int64_t i = low; i < high; i += kDotRows) {
+                    Dots<T> *f = kDotTable<T>[std::min<int64_t>(kDotRows, high - i)][columns];
+                    Result to = out.part(i, j);
+                    if (d > 0) to.plus = to.c, to.plus_row = to.ldc;
+                    f(a.data + i * a.row + d, a.row, b + j * ldb + d, ldb, std::min(kLong, k - d), i == low && j + kDotColumns < n, to);
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ namespace pliant {
 // Name, used by program.py and in messages. Reads come first, then checks; the last group exists only in snapshots.
 #define PLIANT_OPS(X)                                                                                                          \
     /* R[dst] = a read of R[src] or of the frame */                                                                           \
-    X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(CELL) X(CONTENTS) X(TYPE)                           \
+    X(LOCAL) X(GLOBAL) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(CELL) X(CONTENTS) X(TYPE) X(APPLY)                  \
     /* V[dst] = an integer of R[src] */                                                                                        \
     X(SIZE) X(STRIDE) X(OFFSET) X(LEN) X(BIND_INT)                                                                             \
     /* checks of R[src] */                                                                                                     \
@@ -42,6 +42,7 @@ struct TensorSpec {
 struct TypeAttrs { // the class's version tag when all names were last looked up: unchanged, nothing below it changed
     std::vector<std::pair<PyObject *, Held>> names;
     std::vector<uint8_t> absent; // 0: that object; 1: nothing; 2: nothing or None
+    std::vector<Held> mro;       // if not empty: the classes of the MRO, the class itself aside
     PyTypeObject *seen = nullptr;
     unsigned version = 0;
     ~TypeAttrs() {

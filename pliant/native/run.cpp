@@ -44,6 +44,12 @@ bool type_attrs_match(PyObject *o, TypeAttrs &a) {
     if (!PyType_Check(o)) return false;
     auto *t = reinterpret_cast<PyTypeObject *>(o);
     if (a.seen == t && a.version && class_version(t) == a.version) return true;
+    if (!a.mro.empty()) {
+        PyObject *mro = t->tp_mro;
+        if (!mro || PyTuple_GET_SIZE(mro) != static_cast<Py_ssize_t>(a.mro.size() + 1)) return false;
+        for (size_t i = 0; i < a.mro.size(); i++)
+            if (!a.mro[i].is(PyTuple_GET_ITEM(mro, i + 1))) return false;
+    }
     for (size_t i = 0; i < a.names.size(); i++) {
         PyObject *v = _PyType_Lookup(t, a.names[i].first);
         const bool ok = a.absent[i] ? !v || (a.absent[i] == 2 && v == Py_None) : v && a.names[i].second.is(v);
@@ -186,6 +192,10 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             break;
         }
         case Op::CONTENTS: ok = PyCell_Check(R[I->src]) && (o = PyCell_GET(R[I->src])); break;
+        case Op::APPLY:
+            ok = owned = (o = PyObject_CallOneArg(I->operand->object, R[I->src]));
+            if (!ok) PyErr_Clear();
+            break;
         case Op::TYPE: o = reinterpret_cast<PyObject *>(Py_TYPE(R[I->src])); break;
 
         case Op::SIZE:

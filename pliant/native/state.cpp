@@ -28,6 +28,7 @@ constexpr int8_t kCpu = 0, kCuda = 1;
 thread_local const uint64_t *local_keys = nullptr;
 PyObject *modes_key = nullptr; // Python: () -> tuple describing the active modes
 PyObject *fallback = nullptr;  // Python: () -> tuple of everything
+PyObject *dual_levels = nullptr, *dual_name = nullptr; // where Python keeps the level of forward-mode differentiation, -1 if there is none
 
 struct StateObject {
     PyObject_HEAD
@@ -55,6 +56,8 @@ GlobalState now() {
     s.deterministic = sym.deterministic(context);
     s.warn_only = sym.warn_only(context);
     s.fill = sym.fill(context);
+    PyObject *level = dual_levels ? PyDict_GetItem(dual_levels, dual_name) : nullptr;
+    s.dual = level && PyLong_AsLong(level) >= 0;
     return s;
 }
 
@@ -120,13 +123,14 @@ PyObject *state_dict(PyObject *self, PyObject *) {
     auto *o = reinterpret_cast<StateObject *>(self);
     if (o->slow) return Py_BuildValue("{sO}", "slow", o->slow);
     auto &s = o->state;
-    return Py_BuildValue("{sNsNsisisisNsNsNsNsKsKsLsLsi}", "grad", PyBool_FromLong(s.grad), "inference", PyBool_FromLong(s.inference),
+    return Py_BuildValue("{sNsNsisisisNsNsNsNsKsKsLsLsisN}", "grad", PyBool_FromLong(s.grad), "inference", PyBool_FromLong(s.inference),
                          "default_dtype", s.dtype, "autocast_dtype_cpu", s.cast_cpu, "autocast_dtype_cuda", s.cast_cuda,
                          "autocast_cache", PyBool_FromLong(s.cast_cache), "deterministic", PyBool_FromLong(s.deterministic),
                          "deterministic_warn_only", PyBool_FromLong(s.warn_only), "fill_uninitialized", PyBool_FromLong(s.fill),
                          "included_keys", static_cast<unsigned long long>(s.included), "excluded_keys",
                          static_cast<unsigned long long>(s.excluded), "function_modes", static_cast<long long>(s.function_modes),
-                         "dispatch_modes", static_cast<long long>(s.dispatch_modes), "torch_function_disabled", s.function_disabled);
+                         "dispatch_modes", static_cast<long long>(s.dispatch_modes), "torch_function_disabled", s.function_disabled,
+                         "forward_mode", PyBool_FromLong(s.dual));
 }
 
 PyMethodDef state_methods[] = {
@@ -145,11 +149,14 @@ PyType_Slot state_slots[] = {
 PyType_Spec state_spec = {"pliant.native.GlobalState", sizeof(StateObject), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, state_slots};
 
-// set_state_source(libc10, libtorch_cpu, modes_key, fallback) -> bool: True when the fast symbols were found
+// set_state_source(libc10, libtorch_cpu, modes_key, fallback, namespace of forward-mode differentiation) -> bool: True when the fast
+// symbols were found
 PyObject *set_state_source(PyObject *, PyObject *args) {
     const char *c10, *cpu;
-    PyObject *modes, *slow;
-    if (!PyArg_ParseTuple(args, "zzOO", &c10, &cpu, &modes, &slow)) return nullptr;
+    PyObject *modes, *slow, *levels;
+    if (!PyArg_ParseTuple(args, "zzOOO!", &c10, &cpu, &modes, &slow, &PyDict_Type, &levels)) return nullptr;
+    if (!dual_name && !(dual_name = PyUnicode_InternFromString("_current_level"))) return nullptr;
+    Py_XSETREF(dual_levels, Py_NewRef(levels));
     Py_XSETREF(modes_key, Py_NewRef(modes));
     Py_XSETREF(fallback, Py_NewRef(slow));
     sym = Symbols{};
@@ -186,7 +193,7 @@ PyObject *set_state_source(PyObject *, PyObject *args) {
 
 PyMethodDef methods[] = {
     {"global_state", global_state, METH_NOARGS, "global_state() -> GlobalState: torch's state now, in this thread."},
-    {"set_state_source", set_state_source, METH_VARARGS, "set_state_source(libc10, libtorch_cpu, modes_key, fallback) -> bool"},
+    {"set_state_source", set_state_source, METH_VARARGS, "set_state_source(libc10, libtorch_cpu, modes_key, fallback, dual_levels) -> bool"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -59,6 +59,7 @@ VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "FUNCTION": lambda v: "the same code and defaults",
     "TYPE_ATTRS": lambda v: "the same attributes " + ", ".join(v),
     "GLOBAL_STATE": lambda v: "grad mode, autocast, default dtype and device, …",
+    "ANSWER": lambda v: v.told(),
     "PREDICATE": name_of,
 }
 

@@ -93,6 +93,11 @@ CHANNELS: dict[str, dict[str, Printer]] = {
     "schedule": {"kernel": lambda e: f"SCHEDULE of {schedule_text(e.fields['kernel'])}"},
     "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(e.fields['kernel'])}"},
     "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{assembly([e.fields['kernel']])}"},
+    "verify": {
+        "verified": line_of("name", "entries", "seconds"),
+        "mismatch": line_of("id", "name", "entries", "what", "file"),
+        "unverifiable": line_of("name", "reason"),
+    },
     "warnings": {"fallback": line_of("id", "name", "error"), "warning": line_of("id", "text")},
 }
 

@@ -38,6 +38,9 @@ class Dim:
     multiple_of: int = 1
 
     def __post_init__(self) -> None:
+        numbers = [self.min, self.multiple_of, *([self.max] if self.max is not None else [])]
+        if type(self.name) is not str or any(type(n) is not int for n in numbers):
+            raise TypeError(f"Dim(name, min=, max=, multiple_of=) is a text and whole numbers, not {self!r}")
         if not self.name.isidentifier():
             raise ValueError(f"a Dim's name is an identifier, not {self.name!r}")
         if self.min < 0 or (self.max is not None and self.max < self.min) or self.multiple_of < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,3 +69,12 @@ def test_parts_of_one_tensor(seed):
         for got, want in zip(compiled(h.clone(), g), fn(h.clone(), g), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
             assert got.stride() == want.stride()
+
+
+def test_empty_tensors_without_memory_that_do_not_move():
+    """A tensor over an empty array of NumPy has a stride of 0 and no memory: nothing of it is loaded before the loop that has no turn."""
+    compiled = pliant.compile(lambda a: (a.to(torch.int64).sum(), torch.any(a != 0), a.to(torch.int64).prod()), strict=True)
+    byte = torch.int8
+    for a in (torch.zeros(8, dtype=byte).as_strided((0,), (0,)), torch.from_numpy(np.zeros(0, np.int8)), torch.zeros(0, dtype=byte)):
+        total, found, product = compiled(a)
+        assert (total.item(), found.item(), product.item()) == (0, False, 1)

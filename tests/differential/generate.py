@@ -1,14 +1,16 @@
-"""From the grammar to programs: a typed walk over the tables that only hypothesis decides."""
+"""From the grammar to programs: a typed walk over the tables, decided by hypothesis or by a seed (`benchmarks.fuzz`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import linecache
+import random
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 
@@ -34,8 +36,34 @@ LEAVES = {
     "Q": "collections.deque([x])",
     "O": "Box(x, n)",
     "P": "(x, n)",
+    "V": "vec",
+    "W": "vec[0]",
+    "J": "k",
+    "X": "thing",
 }
 INITIAL = {"x": "T", "y": "T", "n": "I", "flag": "B", "items": "L", "table": "D", "BOX": "O"}  # arguments of `fn`, and one global
+FOREIGN = {"vec": "V", "k": "J", "thing": "X", "UNIT": "I"}  # the others, for the theme that has NumPy's values and objects of all kinds
+
+
+class Drawn:
+    """Decisions by hypothesis, which makes what fails small."""
+
+    def __init__(self, draw: Callable) -> None:
+        self.draw = draw
+
+    def number(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def one(self, values: list) -> Any:
+        return self.draw(st.sampled_from(values))
+
+
+class Diced:
+    """Decisions by a seed: a hundred times as fast."""
+
+    def __init__(self, seed: Any) -> None:
+        dice = random.Random(seed)
+        self.number, self.one = dice.randint, dice.choice
 
 
 @dataclasses.dataclass
@@ -46,22 +74,26 @@ class Variable:
 
 
 class Writer:
-    """Writes one program. `draw` decides; `budget` bounds the number of statements."""
+    """Writes one program. `pick` decides; `budget` bounds the number of statements."""
 
-    def __init__(self, draw: Callable, theme: str, size: int) -> None:
-        self.draw = draw
+    def __init__(self, pick: Drawn | Diced, theme: str, size: int) -> None:
+        self.pick = pick
         self.breaks = theme != "pure"
         self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme != "grad" else [])
         if theme == "breaks":
             self.statements = self.statements + STATEMENTS["break"] * 3
-        self.expressions = {k: [r.lstrip("#") for r in rows if self.breaks or r[0] != "#"] for k, rows in EXPRESSIONS.items()}
+        if theme == "foreign":
+            self.statements = self.statements + STATEMENTS["foreign"] * 2
+        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign")) if out}
+        self.expressions = {k: [r.lstrip("#@") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
         self.pending: list[tuple[str, Variable]] = []
         self.inner_result = "t"
         self.names = itertools.count()
-        self.scopes: list[list[Variable]] = [[Variable(n, k, 0) for n, k in INITIAL.items()]]
+        there = INITIAL | FOREIGN if theme == "foreign" else INITIAL
+        self.scopes: list[list[Variable]] = [[Variable(n, k, -1 if n.isupper() else 0) for n, k in there.items()]]
         self.ret = "(<T>, <P>, <O>)"
 
     # ------------------------------------------------------------------------------------------------ expressions
@@ -70,9 +102,9 @@ class Writer:
 
     def expression(self, kind: str, depth: int) -> str:
         known = self.variables(kind)
-        if depth <= 0 or (known and self.draw(st.integers(0, 2)) == 0):
-            return self.draw(st.sampled_from(known)) if known else LEAVES[kind]
-        row = self.draw(st.sampled_from(self.expressions[kind]))
+        if depth <= 0 or (known and self.pick.number(0, 2) == 0):
+            return self.pick.one(known) if known else LEAVES[kind]
+        row = self.pick.one(self.expressions[kind])
         if ":=" in row and self.comprehensions:  # not allowed in a comprehension's iterable
             row = f"<{kind}:var>"
         self.comprehensions += " for " in row
@@ -96,7 +128,7 @@ class Writer:
         if which:
             known = self.variables(kind, which == "own")
             if known:
-                return self.draw(st.sampled_from(known))
+                return self.pick.one(known)
             if which == "own":
                 raise LookupError(kind)
             return LEAVES[kind]
@@ -106,7 +138,7 @@ class Writer:
     def block(self, indent: str, loop: bool, at_least: int = 1) -> list[str]:
         self.scopes.append([])
         lines: list[str] = []
-        n = self.draw(st.integers(at_least, 3))
+        n = self.pick.number(at_least, 3)
         for _ in range(n):
             lines += self.statement(indent, loop)
         self.scopes.pop()
@@ -117,7 +149,7 @@ class Writer:
             return [indent + "pass"]
         self.budget -= 1
         rows = self.statements + (STATEMENTS["loop"] * 4 if loop else [])
-        row = self.draw(st.sampled_from(rows))
+        row = self.pick.one(rows)
         declared: list[Variable] = []
         self.scopes.append([])  # for the template's own locals
         lines: list[str] = []
@@ -164,15 +196,15 @@ class Writer:
         return lines
 
     def program(self) -> str:
-        lines = ["def fn(x, y, n, flag, items, table):"]
-        count = self.draw(st.integers(1, 8))
+        lines = ["def fn(x, y, n, flag, items, table, vec, k, thing):"]
+        count = self.pick.number(1, 8)
         for _ in range(count):
             self.scopes.append([])
             added = self.statement("    ", loop=False)
             extra = self.scopes.pop()
             self.scopes[0] += extra
             lines += added
-        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOP" and len(v.kind) == 1]
+        kinds = [v for v in self.scopes[0] if v.kind in "TRCAMIFBSLNDQOPVWJX" and len(v.kind) == 1]
         result = ", ".join(dict.fromkeys(v.name for v in kinds[-12:]))
         lines.append(f"    return {result}, {HOLE.sub(lambda m: self.hole(m, 2, []), '<T>')}")
         return "\n".join(lines) + "\n"
@@ -207,14 +239,21 @@ class Program:
         exec(PRELUDE_CODE, space)
         exec(compiled_source(self.source), space)
         space["BOX"] = space["Child"](torch.zeros(1), 0)
-        return space["fn"], Observed(lambda: [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX")] + [space["Box"].made], space)
+
+        def seen() -> list:
+            return [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX", "UNIT")] + [space["Box"].made]
+
+        return space["fn"], Observed(seen, space)
 
     def arguments(self) -> list[Call]:
         return [arguments(s, self.grad) for s in self.sizes]
 
     def before(self, i: int, world: Observed) -> None:
-        """The global object changes between calls."""
+        """Globals and a class change between calls."""
         s = self.sizes[i]
+        world.space["UNIT"] = s.n % 3
+        world.space["Thing"].unit = s.rows
+        world.space["Number"].__bool__ = (lambda self: True) if s.flag else (lambda self: False)
         world.space["BOX"].t = tensor(s, 20, self.grad)
         world.space["BOX"].k = s.n
 
@@ -243,14 +282,46 @@ def arguments(s: Sizes, grad: bool = False) -> Call:
     if s.alias == 1:
         items[0] = x
     table = {"a": tensor(s, 10, grad), "b": tensor(s, 11, grad)}
-    return Call((x, y, s.n, s.flag, items, table), {})
+    return Call((x, y, s.n, s.flag, items, table, vector(s), index(s), prelude.Thing(s.n)), {})
+
+
+def vector(s: Sizes) -> np.ndarray:
+    """A NumPy array of a type, a length and, now and then, strides of its own."""
+    dtype = (np.float64, np.int64, np.float32, np.int32, np.uint8, np.bool_)[(s.n + s.items) % 6]
+    values = (np.arange(s.rows * 2) * 7 + s.n) % 11
+    return values.astype(dtype)[:: 2 if s.flag else 1][: s.rows]
+
+
+def index(s: Sizes) -> Any:
+    """Something that can be an index: a number or an object."""
+    n = s.n % 3
+    kinds = (n, np.int64(n), prelude.Index(n), prelude.Level(n + 1), np.uint8(n), torch.tensor(n), bool(n % 2), np.int32(n))
+    return kinds[(s.rows + s.cols) % 8]
+
+
+SIZES = ([2, 3, 4, 5, 1], [3, 2, 4, 1])  # rows and columns: the usual ones first
 
 
 @st.composite
 def programs(draw: Callable, theme: str = "mixed") -> Program:
-    """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too."""
-    source = Writer(draw, theme, size=SIZE).program()
+    """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
+    `foreign` has NumPy's values, objects with protocols of their own, and a world that changes."""
+    source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme == "grad" else 3)
-    sizes = st.builds(Sizes, st.sampled_from([2, 3, 4, 5, 1]), st.sampled_from([3, 2, 4, 1]), st.integers(0, 7), st.booleans(),
-        st.integers(1, 3), alias)
+    rows, cols = map(st.sampled_from, SIZES)
+    sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
     return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), grad=theme == "grad")
+
+
+def seeded(theme: str, seed: int) -> Program:
+    """The program of that number."""
+    pick = Diced(f"{theme} {seed}")
+    source = Writer(pick, theme, size=SIZE).program()
+    last = 2 if theme == "grad" else 3
+
+
+    def one() -> Sizes:
+        rows, cols = map(pick.one, SIZES)
+        return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
+
+    return Program(source, [one() for _ in range(pick.number(3, 4))], grad=theme == "grad")

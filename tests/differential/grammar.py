@@ -7,7 +7,7 @@ its result.
 
 Kinds: T a float tensor shaped like x; R a row (as long as x's last dim); C a 0-d tensor; A a 1-d tensor of any length; M a mask like x;
 I int; F float; B bool; S string; Z a loop counter, private to its template; L list of T; N list of ints; D dict from strings to T; Q
-deque of T; O Box; P a pair (T, I) tuple.
+deque of T; O Box; P a pair (T, I) tuple; V a 1-d NumPy array; W a NumPy scalar; J what can be an index; X an object with protocols.
 
 Every program ends: what runs a block or calls a nested function goes through a bounded part of a list (`<L>[:4]`), which is a copy, as
 the block may extend the list; or it counts (`Z`).
@@ -26,7 +26,8 @@ def blocks(text: str) -> list[str]:
     return [block.strip("\n") for block in text.split("\n\n") if block.strip()]
 
 
-# Simplest first: hypothesis shrinks towards the front. `#` marks rows that break the graph (left out of the themes without breaks).
+# Simplest first: hypothesis shrinks towards the front. `#` marks rows that break the graph (left out of
+# the themes without breaks), `@` those of the theme `foreign`.
 EXPRESSIONS: dict[str, list[str]] = {
     "T": rows(r"""
 <T:var>
@@ -119,6 +120,33 @@ list(map(Box.half, <L>))[0]
 torch.stack(<L>).mean(0)
 <T>.expand(x.shape[0], x.shape[1]) + 0
 deep(<T>, <I> % 4, torch.relu)
+@<T> + <W>
+@<T> * float(<X>)
+@<T>[: <J> % 4 + 1][0] + <T>
+@<T> + torch.tensor(<V>).sum()
+@<T> + torch.from_numpy(np.array(<V>, dtype=np.float32)).mean()
+@<T> * torch.as_tensor(<W>)
+@(<T> if <W> > <I> else -<T>)
+@(<T> if <X> else <T> + 1)
+@<T> + len(<X>)
+@<X>(<T>)
+@<T> + sum(<X>)
+@<T>[np.array([0, -1])].sum(0) + <T>
+@<T> + float(Number(<I>))
+@<T> + UNIT
+@<T> + Thing.unit
+@<T>.reshape(<T:var>.shape[0], operator.index(<T:var>.shape[1]))
+@<L>[operator.index(<J>) % len(<L>)]
+@torch.full(x.shape, float(<W>))
+@<T> + torch.zeros(operator.index(<J>) + 1).sum()
+@<T> * float(fractions.Fraction(<I>, 3))
+@<T> + float(decimal.Decimal(<I>) / 4)
+@<T> + array.array('i', [<I>, 2])[0]
+@<T> + memoryview(BYTES)[<I> % 6]
+@<T> + torch.tensor(list(<V>[:2])).sum()
+@<T> + int(np.argmax(<V>))
+@<T> + Level(<I> % 3 + 1)
+@torch.stack(<L>)[operator.index(<J>) % len(<L>)]
 #opaque(<T>)
 #broken(<T>)
 #shouting(<T>)
@@ -164,6 +192,8 @@ torch.cat([<A>, <A>])
 torch.ones(<I> % 5)
 <A>.sort()[0]
 torch.linspace(0, 1, <I> % 4 + 1)
+@torch.as_tensor(<V>).float()
+@torch.ones(<J> % 4 + 1)
 #<T>[<M>]
 #<A>[<A> > 0]
 #<T>.nonzero()[:, 0].float()
@@ -225,6 +255,28 @@ x.shape.index(x.shape[1])
 round(<F>) % 9
 len(<Q>)
 sum(1 for v in <N> if v > <I>)
+@int(<W>)
+@operator.index(<J>)
+@int(<X>)
+@len(<X>)
+@<V>.shape[0]
+@len(<V>)
+@int(<V>.sum()) % 31
+@<X>[<I>]
+@sum(<X>)
+@UNIT
+@Thing.unit
+@int(Number(<F>)) % 17
+@[1, 2, 3, 4][<J>]
+@BYTES[<I> % 6]
+@len(BYTES[: <J> % 4 + 1])
+@Level(<I> % 3 + 1).value
+@hash(<X>)
+@int(np.int64(<I>) + np.int64(<I>)) % 50
+@round(float(<W>)) % 7
+@(<J> % 3)
+@int(fractions.Fraction(<I>, 2))
+@len(array.array('d', [0.5] * (<I> % 4)))
 #clock()
 #crc(<I>)
 #opaque(<I>)
@@ -243,6 +295,11 @@ math.sqrt(abs(<I>))
 -2.0
 <I> ** 0.5 if <I> > 0 else 0.0
 float(x.shape[0])
+@float(<W>)
+@float(<X>)
+@<W>.item() * 0.5
+@float(<V>.mean())
+@float(fractions.Fraction(1, <I> % 5 + 1))
 #<C>.item()
 #float(<C>)
 """),
@@ -274,6 +331,19 @@ all(t.dim() == 2 for t in <L>)
 <I> in <O>
 callable(<O>)
 issubclass(Child, Box)
+@bool(<X>)
+@<W> > <I>
+@bool(<W>)
+@<X> == <X>
+@<I> in <X>
+@<X> < <I>
+@bool((<V> > <I>).any())
+@not Number(<I>)
+@isinstance(<W>, np.floating)
+@<V>.dtype == np.float32
+@UNIT == 1
+@<X> in [<X>, <X>]
+@isinstance(<J>, int)
 #<C> > 0
 #bool((<M>).any())
 #torch.equal(<T>, <T>)
@@ -291,6 +361,11 @@ str(<I>)
 '{}'.format(<I>)
 repr(<N>)
 f'{flag!r:>6}'
+@str(<W>)
+@f'{float(<W>):.2f}'
+@str(<V>.tolist())
+@repr(Level(<I> % 3 + 1))
+@str(fractions.Fraction(<I>, 3))
 """),
     "L": rows(r"""
 [<T>, <T>]
@@ -338,6 +413,11 @@ list(dict.fromkeys(<N>))
 list(filter(None, <N>))
 [a % 7 for a, *_ in zip(<N>, <N>)]
 list(collections.Counter(<N>).values())
+@<V>.astype(int).tolist()
+@list(<X>)
+@[int(v) for v in <V>]
+@[i for i in np.argsort(<V>)]
+@list(range(<J> % 5))
 """),
     "D": rows(r"""
 {'a': <T>, 'b': <T>}
@@ -361,6 +441,57 @@ Child(<T>, <I>)
 <O> + <T>
 1 + Box(<T>, 2)
 Box.build(<T>)
+"""),
+    "V": rows(r"""
+vec
+<V:var>
+np.arange(<I> % 5 + 1)
+np.array([<I>, <I>, 2])
+np.array([<F>, 1.5], dtype=np.float32)
+<V> + <W>
+<V> * 2
+<V>[::-1]
+<V>[: <J> % 3 + 1]
+np.concatenate([<V>, <V>])[:6]
+np.sort(<V>)
+<V>.astype(np.float32)
+np.where(<V> > 1, <V>, 0)
+np.abs(<V> - 2.0)
+np.cumsum(<V>)
+np.clip(<V>, 0, 3)
+np.asarray(<N> or [1])
+<V>.copy()
+"""),
+    "W": rows(r"""
+vec[0]
+np.int64(<I>)
+np.float32(<F>)
+np.float64(<I>)
+np.uint8(<I> % 200)
+np.bool_(<B>)
+<V>[-1]
+<V>.sum()
+<V>.max()
+np.float16(0.5)
+np.int32(<I>) * 2
+<V>.mean()
+np.maximum(<W>, 1)
+"""),
+    "J": rows(r"""
+k
+<J:var>
+Index(<I> % 3)
+np.int64(<I> % 3)
+<I> % 3
+np.uint8(<I> % 3)
+Level(<I> % 2 + 1)
+True
+"""),
+    "X": rows(r"""
+thing
+<X:var>
+Thing(<I>)
+Thing(UNIT)
 """),
     "P": rows(r"""
 (<T>, <I>)
@@ -802,6 +933,56 @@ with Scope(SEEN, <I>):
     <block>
     if <B>:
         break
+"""),
+    "foreign": rows(r"""
+<new:V> = <V>
+<new:W> = <W>
+<new:J> = <J>
+<new:X> = <X>
+<V:var>[0] = 1
+<V:var>.sort()
+<X:var>.n = <I> % 9
+<new:V> = <V:var>
+SEEN.append(<W>)
+SEEN.append(<X>)
+<new:D> = {'a': <T>, 'b': <T>}
+""")
+    + blocks(r"""
+for <loc:I> in range(operator.index(<J>) % 4):
+    <loop>
+
+for <loc:I> in <X>:
+    <loop>
+
+for <loc:W> in <V>[:4]:
+    <loop>
+
+if <X>:
+    <block>
+else:
+    <block>
+
+if <W> > <I>:
+    <block>
+
+counts = {<X>: <I>, <X>: <I>}
+<new:I> = sum(counts.values()) % 50
+
+match <I>:
+    case Level.LOW:
+        <block>
+    case _:
+        <block>
+
+set_unit(<I> % 4)
+
+order = np.argsort(<V>)
+<new:L> = [(<L:var> or [x])[int(i) % max(len(<L:var>), 1)] for i in order] or [<T>]
+
+try:
+    <new:I> = [1, 2, 3][<W>]
+except (TypeError, IndexError) as err:
+    <=1> = len(err.args)
 """),
     "break": rows(r"""
 print('n', <I>)

@@ -4,15 +4,87 @@ It offers a little of everything that user code is made of: classes of each flav
 breaks.
 """
 
+import enum
+from typing import Any
+
+
+class Index:
+    """No number, but one where an index is wanted. (These classes are those of arguments: there is one of each.)"""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __index__(self) -> int:
+        return self.n
+
+    def __mod__(self, other: int) -> int:
+        return self.n % other
+
+    def __add__(self, other: int) -> int:
+        return self.n + other
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    MIDDLE = 2
+    HIGH = 3
+
+
+class Thing:
+    """Every protocol at once, each answer from its number and from a number of the class."""
+
+    unit = 1
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __int__(self) -> int:
+        return self.n + self.unit
+
+    def __float__(self) -> float:
+        return self.n / 2
+
+    def __bool__(self) -> bool:
+        return self.n > self.unit
+
+    def __len__(self) -> int:
+        return self.n % 4
+
+    def __iter__(self) -> Any:
+        return iter(range(self.n % 4))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing) and self.n % 2 == other.n % 2
+
+    def __hash__(self) -> int:
+        return self.n % 2
+
+    def __contains__(self, value: Any) -> bool:
+        return value == self.n
+
+    def __getitem__(self, i: Any) -> int:
+        return self.n * 2 + self.unit
+
+    def __call__(self, value: Any) -> Any:
+        return value + self.unit
+
+    def __lt__(self, other: Any) -> bool:
+        return self.n < int(other)
+
+
 PRELUDE = '''
-import collections, contextlib, dataclasses, functools, itertools, logging, math, operator, os, time, zlib
+import array, collections, contextlib, dataclasses, decimal, fractions, functools, itertools, logging, math, operator, os, time, zlib
+import numpy as np
 import torch
+from tests.differential.prelude import Index, Level, Thing
 from tests.helpers import pliant
 
 log = logging.getLogger("program")
 COUNT = 0
 SEEN = []
 TABLE = {"one": 1, "two": 2}
+UNIT = 1
+BYTES = b"abcdef"
 Pair = collections.namedtuple("Pair", "a b")
 
 
@@ -80,6 +152,22 @@ class Child(Box):
 
     def shift(self):
         return super().shift() + len(self.extra)
+
+
+class Number:
+    """Numbers by three protocols, truth by a method that changes between calls."""
+
+    def __init__(self, v):
+        self.v = v
+
+    def __int__(self):
+        return int(self.v)
+
+    def __float__(self):
+        return float(self.v)
+
+    def __bool__(self):
+        return True
 
 
 class Slotted:
@@ -237,6 +325,11 @@ def bump(k):
     global COUNT
     COUNT = (COUNT + k) % 1000
     return COUNT
+
+
+def set_unit(n):
+    global UNIT
+    UNIT = n
 
 
 @pliant.disable

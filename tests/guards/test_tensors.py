@@ -232,7 +232,8 @@ ALIKE = {frozenset(("device", "default device"))}  # the same context, entered i
 @pytest.mark.parametrize("source", ["symbols", "python"])
 def test_global_state(source):
     def connect(fast):
-        return _core.set_state_source(probe.LIBC10 if fast else None, probe.LIBTORCH, native.modes_key, native.slow_state)
+        levels = torch.autograd.forward_ad.__dict__
+        return _core.set_state_source(probe.LIBC10 if fast else None, probe.LIBTORCH, native.modes_key, native.slow_state, levels)
 
     assert connect(source == "symbols") == (source == "symbols")
     try:

@@ -395,6 +395,41 @@ def documented(x: int, y: str = "") -> bool:
 
 
 documented.note = "kept"
+def test_calls_that_are_to_be_verified():
+    """Every so many calls go to `verify`, with the frame hook off; `_unwatched` and what `SKIP` marks do not."""
+
+    def fn(a, *rest, k=0):
+        return (a, rest, k)
+
+    seen = []
+
+    def verify(entry_point, args, kwargs):
+        seen.append((entry_point, args, kwargs, native.get_mode()))
+        entry_point._left = 2
+        return "verified"
+
+    point = native.EntryPoint(fn, eagerly, verify)
+    assert [point(1, 2, k=3) for _ in range(4)] == ["verified", (1, (2,), 3), (1, (2,), 3), "verified"]
+    assert seen == [(point, (1, 2), {"k": 3}, native.OFF)] * 2
+    point._left = 0
+    assert point._unwatched(1, k=2) == (1, (), 2) and len(seen) == 2
+    native.push_disabled()
+    assert point(1) == (1, (), 0)
+    native.pop_disabled()
+    native.set_flags(fn.__code__, native.SKIP)
+    assert point(1) == (1, (), 0) and len(seen) == 2
+    native.set_flags(fn.__code__, 0)
+    assert native.call_in_mode(native.RUN, point, (1,)) == "verified"
+
+
+def test_verify_may_raise():
+    def verify(entry_point, args, kwargs):
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        native.EntryPoint(lambda: 1, eagerly, verify)()
+
+
 point_to_documented = native.EntryPoint(documented, eagerly)
 
 

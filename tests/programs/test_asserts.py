@@ -10,7 +10,7 @@ import torch
 
 import pliant
 from pliant.codegen import aten
-from tests.helpers import check, compiled
+from tests.helpers import check, compiled, own_backend
 
 
 @pytest.fixture
@@ -73,6 +73,7 @@ def test_an_assertion_stands_before_what_does_not_need_its_values(sources):
     assert text.index("u0 = ") < text.index("too small") < text.index("u1 = ") < text.index("too large") < text.index(" * ")
 
 
+@own_backend
 def test_implied_assertions_are_not_emitted(sources):
     def fn(x, sizes):
         n, m = sizes[0].item(), sizes[1].item()
@@ -96,6 +97,7 @@ def fill(x, lengths):
     return torch.cat([p * 2 for p in parts])
 
 
+@own_backend
 def test_an_error_without_words_names_the_line_and_the_values():
     f = compiled(fill)
     assert f(torch.ones(6), whole(1, 2, 3)).shape == (6,)

@@ -168,3 +168,15 @@ def test_what_is_unique_of_something_is_something() -> None:
     for k in (5, 3, 2):
         assert torch.equal(run(torch.arange(float(k))), fn(torch.arange(float(k))))
     assert pliant.stats()["captures"] == 1
+
+
+def test_parameters_of_activations_that_only_the_run_knows() -> None:
+    def fn(x: torch.Tensor, t: torch.Tensor) -> tuple:
+        v = t.item()
+        return torch.nn.functional.leaky_relu(x, v), torch.nn.functional.elu(x, v), torch.nn.functional.softplus(x, v)
+
+    run = compiled(fn)
+    for v in (0.5, 0.25, 2.0):
+        x, t = torch.arange(-2.0, 3.0), torch.tensor(v)
+        for got, want in zip(run(x, t), fn(x, t), strict=True):
+            torch.testing.assert_close(got, want)

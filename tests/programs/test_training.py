@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.helpers import compiled
+import pliant
+from tests.helpers import compiled, own_backend
 from tests.programs.registry import cases, each, program, t
 
 G = {"grad": True}
@@ -379,6 +380,7 @@ def test_inputs_that_depend_on_each_other_differentiated_twice():
     assert all(map(torch.allclose, second(program), second(compiled(program))))
 
 
+@own_backend
 def test_a_function_of_the_users_differentiated_twice_is_refused():
     x = t(4, grad=True)
     (g,) = torch.autograd.grad(compiled(lambda x: Square.apply(x, 3))(x).sum(), x, create_graph=True)
@@ -396,3 +398,16 @@ def test_saved_tensor_modified_in_place_is_noticed():
     y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+def test_an_lstm_is_trained():
+    """oneDNN's LSTM keeps what its backward needs only where gradients are on while it runs: it runs in eager PyTorch."""
+    want, got = torch.nn.LSTM(4, 3, batch_first=True), torch.nn.LSTM(4, 3, batch_first=True)
+    got.load_state_dict(want.state_dict())
+    compiled = pliant.compile(lambda x: got(x)[0].square(), strict=True)
+    for n in (5, 7, 6):
+        x = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(n))
+        for y in (want(x)[0].square(), compiled(x)):
+            y.sum().backward()
+    for a, b in zip(want.parameters(), got.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.helpers import Observed, check_world, compiled
+from tests.helpers import OWN_BACKEND, Observed, check_world, compiled
 from tests.programs.registry import cases, each, program, t
 
 ROWS = each(3, 5, 2, 3, tail=(4,))
@@ -102,7 +102,7 @@ def statistics_of_a_norm(x):
     return a, mean, rstd * 2, b, m + r
 
 
-@program(*GRADS, breaks=1)
+@program(*GRADS, breaks=1 if OWN_BACKEND else None)  # others meet the derivative when they differentiate
 def no_derivative(x):
     values, counts = (x * 2).unique(return_counts=True)
     return values, counts, x.sin()

@@ -139,6 +139,9 @@ def test_every_channel_prints_its_events():
         "warning": {"id": "w", "text": "told once"}, "graph": {"graph": torch.fx.Graph()}, "guards": {"guards": ()},
         "bytecode": {"original": toy_example.__code__, "modified": toy_example.__code__},
         "kernel": {"kernel": kernel, "checked": False},
+        "verified": {"name": "f", "entries": ["[0/0]"], "seconds": 0.5},
+        "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
+        "unverifiable": {"name": "f", "reason": "it reaches a generator"},
     }  # fmt: skip
     assert set(fields) == set(events.KINDS) == {kind for channel in logs.CHANNELS.values() for kind in channel}
     out = io.StringIO()

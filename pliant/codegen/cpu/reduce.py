@@ -91,6 +91,41 @@ class Accumulators:
                 at += 1
         return out
 
+    # -- sums of many parts: what each addition drops is added up apart (two-sum), and comes back at the end --
+
+    def sums(self) -> list[int]:
+        """Where in a set the sums of floats are."""
+        out, at = [], 0
+        for n, dtype in zip(self.reduces, self.dtypes):
+            if n.attrs[0] == "sum" and DTYPES[dtype].kind == "f":
+                out.append(at)
+            at += 1 + n.attrs[0].startswith("arg")
+        return out
+
+    def errors(self, sets: list[list[Value]]) -> list[Value]:
+        """What has been dropped of these sets: nothing yet."""
+        return [self.b.splat(const(0.0, one[at].ty), one[at].lanes) for one in sets for at in self.sums() if one]
+
+    def join(self, sets: list[list[Value]], errors: list[Value], parts: list[list[Value]]) -> tuple[list[list[Value]], list[Value]]:
+        """(`sets` with `parts` taken in, what has been dropped by then). Of an infinite sum nothing is."""
+        b, out, dropped = self.b, [], iter(errors)
+        merged, sums = [self.merge(one, two) for one, two in zip(sets, parts)], self.sums()
+        for one, two, new in zip(sets, parts, merged):
+            for at in sums if one else ():
+                x, y, total = one[at], two[at], new[at]
+                z = b.sub(total, x)
+                error = b.add(next(dropped), b.add(b.sub(x, b.sub(total, z)), b.sub(y, z)))
+                out.append(b.select(b.compare("ord", error, error), error, b.splat(const(0.0, x.ty), x.lanes)))
+        return merged, out
+
+    def settled(self, sets: list[list[Value]], errors: list[Value]) -> list[list[Value]]:
+        """The sums with what was dropped."""
+        dropped, out = iter(errors), [list(one) for one in sets]
+        for one in out:
+            for at in self.sums() if one else ():
+                one[at] = self.b.add(one[at], next(dropped))
+        return out
+
     def across(self, accs: list[Value]) -> list[Value]:
         """The lanes met pairwise: one lane."""
         b, out, at = self.b, [], 0

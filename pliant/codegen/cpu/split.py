@@ -106,14 +106,17 @@ class FinishBody(PartialBody):
         self.strips_of(frame)
 
     def strip(self, frames: list[Frame]) -> None:
+        accs, width = self.accumulators, self.accumulators.width()
         for frame in frames:
             lanes = frame.lanes if frame.vector is not None else 1
 
             def join(c: Value, carried: list[Value], frame: Frame = frame) -> list[Value]:
-                return self.accumulators.merge(carried, self.fetch(frame, c))
+                (total,), errors = accs.join([carried[:width]], carried[width:], [self.fetch(frame, c)])
+                return [*total, *errors]
 
             first = self.fetch(frame, ZERO)
-            total = self.b.loop(ONE, self.chunks, 1, first, join, "join")
+            parts = self.b.loop(ONE, self.chunks, 1, [*first, *accs.errors([first])], join, "join")
+            (total,) = accs.settled([parts[:width]], parts[width:])
             assert all(v.lanes == lanes for v in total)
             for n, v in zip(self.accumulators.every, self.accumulators.results(total)):
                 frame.values[id(n)] = v

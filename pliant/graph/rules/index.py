@@ -230,6 +230,8 @@ def cat(trace: Any, tensors: list, dim: int = 0) -> Any:
     left to PyTorch.
     """
     parts = tensors
+    if not parts:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     x = parts[0]
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes or not all([t.dense and t.dtype is x.dtype and len(t.sizes) == len(x.sizes) for t in parts]):
@@ -243,6 +245,8 @@ def cat(trace: Any, tensors: list, dim: int = 0) -> Any:
 
 @rule("stack")
 def stack(trace: Any, tensors: list, dim: int = 0) -> Any:
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
     x = tensors[0]
     d = wrap(dim, len(x.sizes) + 1)
     if d is None or not all([t.dtype is x.dtype and t.dense and len(t.sizes) == len(x.sizes) for t in tensors]):

@@ -75,12 +75,20 @@ def truth(trace: Any, x: TracedTensor, dim: Any = None, keepdim: bool = False) -
     return new(trace, sizes, dtype, x.device) if sizes is not None else NotImplemented
 
 
-@rule("argmax", "argmin")
-def arg(trace: Any, x: TracedTensor, dim: Any = None, keepdim: bool = False) -> Any:
-    sizes = reduced(x, dim, keepdim)
-    if sizes is None or is_empty(x) or category(x.dtype) not in (1, 2):
-        return NotImplemented
-    return new(trace, sizes, torch.int64, x.device)
+def position(name: str) -> Any:
+    def rule(trace: Any, x: TracedTensor, dim: Any = None, keepdim: bool = False) -> Any:
+        sizes = reduced(x, dim, keepdim)
+        if dim is None and is_empty(x):  # PyTorch's meta kernel raises another exception than the kernels do
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
+        if sizes is None or is_empty(x) or category(x.dtype) not in (1, 2):
+            return NotImplemented
+        return new(trace, sizes, torch.int64, x.device)
+
+    return rule
+
+
+add(position("argmax"), "argmax")
+add(position("argmin"), "argmin")
 
 
 @rule("max.dim", "min.dim", "median.dim", "mode")

@@ -272,7 +272,7 @@ def is_packed(x: TracedTensor, channels_last: bool = False) -> bool:
     if x.dense and not channels_last:
         return True
     n = len(x.sizes)
-    order = CHANNELS_LAST_ORDER.get(n) if channels_last else range(n - 1, -1, -1)
+    order = CHANNELS_LAST_ORDER.get(n) if channels_last else tuple(range(n - 1, -1, -1))
     sizes, strides = list(map(key, x.sizes)), list(map(key, x.strides))
     return order is not None and packed(x.trace.scope, sizes, strides, order, symnode.site_hook())
 
@@ -324,12 +324,12 @@ def permuted_strides(trace: Any, shape: tuple, operands: list[tuple[tuple, tuple
                 break
     if perm == list(range(n - 1, -1, -1)):
         return row_major(trace, shape)
-    strides: list[Any] = [0] * n
+    found: list[Any] = [0] * n
     step: Any = 1
     for d in perm:
-        strides[d] = step
+        found[d] = step
         step = step * shape[d]
-    return tuple(strides)
+    return tuple(found)
 
 
 def preserved_strides(trace: Any, x: TracedTensor) -> tuple:

@@ -57,7 +57,7 @@ def transpose(trace: Any, x: TracedTensor, dim0: int, dim1: int) -> Any:
 @rule("permute")
 def permute(trace: Any, x: TracedTensor, dims: list[int]) -> Any:
     n = len(x.sizes)
-    order = [wrap(d, n) for d in dims]
+    order: list[Any] = [wrap(d, n) for d in dims]
     if len(order) != n or None in order or len(set(order)) != n:
         return NotImplemented
     return view_of(x, tuple([x.sizes[d] for d in order]), tuple([x.strides[d] for d in order]), x.offset)
@@ -312,7 +312,7 @@ def unbind(trace: Any, x: TracedTensor, dim: int = 0) -> Any:
     d = wrap(dim, len(x.sizes))
     if d is None or not x.sizes:
         return NotImplemented
-    n = symnode.concrete(x.sizes[d])  # the number of results is Python's: the size is pinned
+    n = int(symnode.concrete(x.sizes[d]))  # the number of results is Python's: the size is pinned
     return [without(x, d, i) for i in range(n)]
 
 
@@ -335,7 +335,7 @@ def split(trace: Any, x: TracedTensor, split_size: Any, dim: int = 0) -> Any:
         return NotImplemented
     if equal(trace, split_size, 0):
         return pieces(x, d, [size]) if equal(trace, size, 0) else NotImplemented
-    count = symnode.concrete((size + (split_size - 1)) // split_size)  # only the number of pieces is pinned
+    count: Any = symnode.concrete((size + (split_size - 1)) // split_size)  # only the number of pieces is pinned
     count = max(count, 1)
     last = size - split_size * (count - 1)
     return pieces(x, d, [split_size] * (count - 1) + [last])
@@ -351,7 +351,13 @@ def split_with_sizes(trace: Any, x: TracedTensor, sizes: list, dim: int = 0) -> 
     for s in sizes:
         if type(s) is not int and not scope.assume(ops.ge(key(s), 0), site):
             return NotImplemented
-    return pieces(x, d, list(sizes)) if require_equal(trace, total, x.sizes[d]) else NotImplemented
+    if require_equal(trace, total, x.sizes[d]):
+        return pieces(x, d, list(sizes))
+    shown = [symnode.concrete(s) for s in sizes]
+    raise RuntimeError(
+        f"split_with_sizes expects split_sizes to sum exactly to {symnode.concrete(x.sizes[d])} (input tensor's size at dimension {d}),"
+        f" but got split_sizes={shown}"
+    )
 
 
 @rule("diagonal")

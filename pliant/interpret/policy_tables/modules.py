@@ -10,6 +10,8 @@ from __future__ import annotations
 from pliant.interpret.policy_tables.row import Policy
 
 INLINE, NATIVE, GRAPH = Policy("inline"), Policy("native_python"), Policy("graph")
+INSTALLED = Policy("native_python", reads="process")  # asks which libraries are there, and in which versions
+ASKED = Policy("native_python", reads="itself")  # answers settings of its own
 
 
 def skip(code: str, why: str) -> Policy:
@@ -40,15 +42,17 @@ STDLIB: dict[str, Policy] = {
     **of(
         INLINE,
         "functools contextlib collections _collections_abc dataclasses copy itertools operator heapq bisect statistics graphlib "
-        "os fractions string pprint warnings reprlib __future__ typing_extensions",
+        "os fractions string pprint warnings reprlib __future__ typing_extensions posixpath ntpath calendar locale gettext codecs "
+        "encodings linecache _pydecimal _weakrefset copyreg numbers enum abc _py_abc",
     ),
     **of(FRAMES, "bdb pdb cProfile profile trace tracemalloc dis gc unittest"),
     **of(
         NATIVE,
-        "enum typing abc _py_abc re sre_compile sre_parse inspect types numbers textwrap keyword posixpath ntpath importlib "
-        "_weakrefset _pydecimal decimal calendar datetime _pydatetime json base64 hashlib hmac struct colorsys html difflib shlex "
-        "fnmatch urllib.parse token opcode stringprep unicodedata ipaddress copyreg linecache codecs encodings ast gettext locale",
+        "typing re sre_compile sre_parse inspect types textwrap keyword decimal datetime _pydatetime json base64 hashlib hmac struct "
+        "colorsys html difflib shlex fnmatch urllib.parse token opcode stringprep unicodedata ipaddress ast",
     ),
+    **of(INSTALLED, "importlib.metadata importlib.resources"),
+    **of(skip("PL0032", "an import may run any code"), "importlib importlib._bootstrap importlib._bootstrap_external pkgutil runpy"),
     **of(RANDOM, "random secrets uuid"),
     **of(
         FILES,
@@ -137,7 +141,9 @@ OTHERS: dict[str, Policy] = {
         "PIL transformers.utils.hub transformers.dynamic_module_utils huggingface_hub requests httpx urllib3 aiohttp tensorboard "
         "wandb tokenizers sentencepiece datasets safetensors yaml",
     ),
-    **of(NATIVE, "packaging regex sympy transformers.utils.logging transformers.utils.import_utils transformers.utils.versions"),
+    **of(NATIVE, "packaging regex sympy"),
+    **of(INSTALLED, "transformers.utils.import_utils transformers.utils.versions"),
+    **of(ASKED, "transformers.utils.logging"),
     **of(INLINE, "optree einops six attr attrs transformers transformers.utils.deprecation huggingface_hub.dataclasses"),
     **of(THREADS, "filelock joblib ray dask"),
     **of(OUTPUT, "tqdm rich loguru absl.logging matplotlib"),

@@ -23,11 +23,13 @@ MUTATORS: dict[str, str] = {
     " __setitem__ __delitem__ __iadd__ __imul__",
 }
 
+CHANGING = frozenset(name for names in MUTATORS.values() for name in names.split())
+
 FUNCTIONS: list[Row] = [
     # They call operators and hold results, so a symbolic int passes through.
-    Row("builtins", "symint", "abs all any divmod max min pow round sum sorted len iter next aiter anext"),
-    Row("builtins", "native", "ascii bin chr format hash hex oct ord repr id isinstance issubclass callable"),
-    Row("builtins", "symint", "getattr setattr hasattr delattr print __build_class__"),
+    Row("builtins", "symint", "abs all any divmod max min pow round sum sorted len iter next aiter anext", reads="arguments"),
+    Row("builtins", "native", "ascii bin chr format hash hex oct ord repr id isinstance issubclass callable", reads="arguments"),
+    Row("builtins", "symint", "getattr setattr hasattr delattr print __build_class__", reads="arguments"),
     *skips(
         "PL0014",
         "it reads or makes whole namespaces or code, which cannot be guarded name by name",
@@ -44,12 +46,13 @@ TYPES: list[Row] = [
         "builtins",
         "symint",
         "list tuple dict set frozenset enumerate zip map filter reversed slice object property staticmethod classmethod",
+        reads="arguments",
     ),
-    Row("builtins", "symint", "int float bool complex super type"),
-    Row("builtins", "native", "str bytes bytearray range"),
+    Row("builtins", "symint", "int float bool complex super type", reads="arguments"),
+    Row("builtins", "native", "str bytes bytearray range", reads="arguments"),
     *skips("PL0004", "a memoryview shares memory with what it views", {"builtins": "memoryview"}),
-    Row("types", "symint", "SimpleNamespace MappingProxyType MethodType CellType GenericAlias"),
-    Row("types", "native", "FunctionType CodeType ModuleType UnionType"),
+    Row("types", "symint", "SimpleNamespace MappingProxyType MethodType CellType GenericAlias", reads="arguments"),
+    Row("types", "native", "FunctionType CodeType ModuleType UnionType", reads="arguments"),
 ]
 
 # Every method of these types is a function of the object and the arguments (mutators act on objects the program made, or on shadows).
@@ -72,22 +75,28 @@ ITERATOR_TYPES = (
 )
 
 METHODS: list[Row] = [
-    *rows("symint", {space: "*" for space in (CONTAINER_TYPES + " " + ITERATOR_TYPES).split()}),
-    *rows("native", {space: "*" for space in VALUE_TYPES.split()}),
-    Row("builtins.BaseException", "symint", "*"),
+    *rows("symint", {space: "*" for space in (CONTAINER_TYPES + " " + ITERATOR_TYPES).split()}, reads="arguments"),
+    *rows("native", {space: "*" for space in VALUE_TYPES.split()}, reads="arguments"),
+    Row("builtins.BaseException", "symint", "*", reads="arguments"),
     Row(
         "builtins.object",
         "native",
         "__new__ __init__ __init_subclass__ __subclasshook__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__",
+        reads="arguments",
     ),
-    Row("builtins.object", "native", "__repr__ __str__ __format__ __getattribute__ __setattr__ __delattr__"),
+    Row("builtins.object", "native", "__repr__ __str__ __format__ __getattribute__ __setattr__ __delattr__", reads="arguments"),
     *skips(
         "PL0007",
         "it reads the whole object at once",
         {"builtins.object": "__reduce__ __reduce_ex__ __getstate__ __sizeof__ __dir__"},
     ),
-    Row("builtins.type", "native", "__new__ __init__ __call__ __prepare__ mro __instancecheck__ __subclasscheck__ __repr__ __or__ __ror__"),
-    Row("builtins.type", "native", "__getattribute__ __setattr__ __delattr__"),
+    Row(
+        "builtins.type",
+        "native",
+        "__new__ __init__ __call__ __prepare__ mro __instancecheck__ __subclasscheck__ __repr__ __or__ __ror__",
+        reads="arguments",
+    ),
+    Row("builtins.type", "native", "__getattribute__ __setattr__ __delattr__", reads="arguments"),
     *skips("PL0007", "it reads the live class graph", {"builtins.type": "__subclasses__ __dir__ __sizeof__"}),
 ]
 

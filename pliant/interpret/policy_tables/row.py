@@ -22,6 +22,25 @@ KINDS = {
 }
 
 
+RUN = {"native", "symint", "native_python", "constant"}
+"""Kinds that are run while capturing, outside of the graph: what they read of the world would be baked in, unless somebody guards it."""
+
+READS = {
+    "arguments": "nothing but what it is given, and that has been through the gate (`interpret/gate.py`)",
+    "process": "what stays as it is while the process runs: versions, what is built in or installed, the machine",
+    "capture": "whether the program is being compiled, traced, scripted or exported: capturing is the answer",
+    "torch": "PyTorch's state that every graph's guards compare (GLOBAL_STATE)",
+    "autocast": "autocast's state: of the CPU and of CUDA in GLOBAL_STATE, of other devices asked again",
+    "itself": "the very setting that it answers: each call's guards ask it again (ANSWER)",
+    "decimal": "the decimal context of the thread, which is asked again",
+    "kernels": "which kernels of attention, convolution and normalization are allowed: their switches are asked again",
+    "device": "the current device, which is asked again",
+    "caches": "a cache or registry of its own that only saves time, or in which asking makes what is not there",
+    "writes": "nothing: it sets state, which is put back at the end of a capture and set again by emitted code",
+}
+"""What functions read beyond their arguments. `interpret/asking.py` says how each is guarded."""
+
+
 class Row(NamedTuple):
     """`names` is a list of names separated by blanks; `*` stands for every callable of the space that no other row names."""
 
@@ -31,6 +50,7 @@ class Row(NamedTuple):
     code: str = ""  # graph-break code of a skip
     why: str = ""  # what the break says; empty: the title of its code
     returns: str = "new"  # "new", or "outside": the result belongs to the world before the capture and is looked up there
+    reads: str = ""  # a row of `READS`: what it looks at beyond its arguments; of what runs outside of the graph, each row says so
 
 
 class Policy(NamedTuple):
@@ -41,6 +61,7 @@ class Policy(NamedTuple):
     code: str = ""
     why: str = ""
     explicit: bool = True
+    reads: str = "arguments"
 
 
 def member(space: Any, name: str) -> Any:
@@ -66,7 +87,7 @@ def find_space(path: str) -> Any:
 
 def policy_of(row: Row) -> Policy:
     """The policy that a row gives to its names."""
-    return Policy(row.kind, row.returns, row.code, row.why)
+    return Policy(row.kind, row.returns, row.code, row.why, reads=row.reads)
 
 
 def skips(code: str, why: str, rows: dict[str, str]) -> list[Row]:
@@ -74,6 +95,6 @@ def skips(code: str, why: str, rows: dict[str, str]) -> list[Row]:
     return [Row(space, "skip", names, code, why) for space, names in rows.items()]
 
 
-def rows(kind: str, table: dict[str, str], returns: str = "new") -> list[Row]:
+def rows(kind: str, table: dict[str, str], returns: str = "new", reads: str = "") -> list[Row]:
     """Rows `{space: names}` of one kind."""
-    return [Row(space, kind, names, returns=returns) for space, names in table.items()]
+    return [Row(space, kind, names, returns=returns, reads=reads) for space, names in table.items()]

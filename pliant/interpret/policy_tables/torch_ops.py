@@ -56,8 +56,8 @@ FUNCTIONALIZE = (
 )
 
 FUNCTIONS: list[Row] = [
-    Row("torch._C._VariableFunctions", "symint", METADATA_FUNCTIONS),
-    Row("torch", "symint", "_is_functional_tensor _is_functional_tensor_base"),
+    Row("torch._C._VariableFunctions", "symint", METADATA_FUNCTIONS, reads="arguments"),
+    Row("torch", "symint", "_is_functional_tensor _is_functional_tensor_base", reads="arguments"),
     *skips(
         "PL0026",
         "its result shares memory with something that is not a tensor",
@@ -107,7 +107,7 @@ AUTOGRAD_METHODS = (
 )
 
 TENSOR_C: list[Row] = [
-    Row("torch._C.TensorBase", "symint", METADATA_METHODS),
+    Row("torch._C.TensorBase", "symint", METADATA_METHODS, reads="arguments"),
     *skips("PL0039", "it changes or shows which memory a tensor uses", {"torch._C.TensorBase": MEMORY_METHODS + " detach_"}),
     *skips(
         "PL0034", "sparse, nested and quantized tensors are not captured", {"torch._C.TensorBase": f"{SPARSE_METHODS} {NESTED_METHODS}"}
@@ -131,7 +131,7 @@ TENSOR_PYTHON: list[Row] = [
         "norm solve lstsq eig symeig lu stft istft split unique unique_consecutive __rsub__ __rdiv__ __rtruediv__ __pow__ __ipow__ __rmod__"
         " __rpow__ __floordiv__ __rfloordiv__ __rlshift__ __rrshift__ __rmatmul__ __iter__ __reversed__ __contains__ unflatten",
     ),
-    Row("torch.Tensor", "symint", "__len__ __hash__ is_shared dim_order"),
+    Row("torch.Tensor", "symint", "__len__ __hash__ is_shared dim_order", reads="arguments"),
     *skips("PL0020", "it starts the autograd engine", {"torch.Tensor": "backward reinforce"}),
     *skips("PL0027", "a hook runs whenever the gradient is computed", {"torch.Tensor": "register_hook register_post_accumulate_grad_hook"}),
     *skips("PL0026", "the tensor is handed to another library", {"torch.Tensor": "__array__ __array_wrap__ __dlpack__ __dlpack_device__"}),
@@ -151,11 +151,14 @@ TENSOR_PYTHON: list[Row] = [
 ]
 
 SMALL_TYPES: list[Row] = [
-    Row("torch", "symint", "Size"),
-    Row("torch", "native", "device finfo iinfo dtype layout memory_format qscheme"),
-    *rows("native", {f"torch.{t}": "*" for t in ("device", "dtype", "finfo", "iinfo", "layout", "memory_format", "qscheme")}),
-    *rows("symint", {f"torch.{t}": "*" for t in ("Size", "SymInt", "SymFloat", "SymBool")}),
-    Row("torch", "symint", "SymInt SymFloat SymBool"),
+    Row("torch", "symint", "Size", reads="arguments"),
+    Row("torch", "native", "device finfo iinfo dtype layout memory_format qscheme", reads="arguments"),
+    *rows(
+        "native", {f"torch.{t}": "*" for t in ("device", "dtype", "finfo", "iinfo", "layout", "memory_format", "qscheme")},
+        reads="arguments",
+    ),
+    *rows("symint", {f"torch.{t}": "*" for t in ("Size", "SymInt", "SymFloat", "SymBool")}, reads="arguments"),
+    Row("torch", "symint", "SymInt SymFloat SymBool", reads="arguments"),
     *skips("PL0024", "a generator's state is outside the graph", {"torch": "Generator", "torch.Generator": "*"}),
     *skips("PL0029", "streams and events order work on a device", {"torch": "Stream Event", "torch.Stream": "*", "torch.Event": "*"}),
     *skips("PL0029", "streams and events order work on a device", {"torch.cuda": "Stream ExternalStream Event CUDAGraph graph MemPool"}),

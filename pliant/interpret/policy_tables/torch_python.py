@@ -16,7 +16,7 @@ DISPATCHED: list[Row] = [
     Row("torch.functional", "graph", "unique unique_consecutive lu"),
     # it calls a function of the user
     Row("torch.nn.functional", "inline", "triplet_margin_with_distance_loss"),
-    Row("torch.nn.functional", "native_python", "_is_integer _pair _single _triple _list_with_default"),
+    Row("torch.nn.functional", "native_python", "_is_integer _pair _single _triple _list_with_default", reads="arguments"),
 ]
 
 TORCH: list[Row] = [
@@ -24,18 +24,26 @@ TORCH: list[Row] = [
         "torch",
         "symint",
         "sym_not sym_float sym_int sym_max sym_min sym_sum sym_sqrt sym_ite _sym_sqrt _sym_cos _sym_cosh _sym_sin _sym_sinh",
+        reads="arguments",
     ),
-    Row("torch", "symint", "_sym_tan _sym_tanh _sym_asin _sym_acos _sym_atan _sym_log2 _constrain_as_size"),
-    Row("torch", "symint", "_check _check_index _check_value _check_type _check_not_implemented _check_with _check_is_size"),
+    Row("torch", "symint", "_sym_tan _sym_tanh _sym_asin _sym_acos _sym_atan _sym_log2 _constrain_as_size", reads="arguments"),
+    Row(
+        "torch",
+        "symint",
+        "_check _check_index _check_value _check_type _check_not_implemented _check_with _check_is_size",
+        reads="arguments",
+    ),
     Row("torch", "graph", "_assert _check_tensor_all _check_tensor_all_with _as_tensor_fullprec"),
-    Row("torch", "native_python", "typename is_tensor is_storage _get_origin _overload classproperty _import_dotted_name get_file_path"),
+    Row("torch", "native_python", "typename is_tensor is_storage _get_origin _overload classproperty get_file_path", reads="arguments"),
     Row(
         "torch",
         "constant",
-        "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode",
+        "are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode"
+        " get_default_device",
+        reads="torch",
     ),
-    Row("torch", "constant", "get_float32_matmul_precision is_warn_always_enabled get_default_device compiled_with_cxx11_abi"),
-    Row("torch", "constant", "_running_with_deploy _is_device_backend_autoload_enabled"),
+    Row("torch", "constant", "get_float32_matmul_precision is_warn_always_enabled _is_device_backend_autoload_enabled", reads="itself"),
+    Row("torch", "constant", "_running_with_deploy compiled_with_cxx11_abi", reads="process"),
     Row("torch", "inline", "use_deterministic_algorithms"),
     Row("torch", "graph", "broadcast_shapes pca_lowrank svd_lowrank lobpcg"),
     *skips(
@@ -68,44 +76,60 @@ TORCH: list[Row] = [
 ]
 
 CONSTANTS: list[Row] = [
-    Row("torch.jit", "constant", "is_scripting is_tracing onednn_fusion_enabled"),
-    Row("torch._jit_internal", "constant", "is_scripting"),
-    Row("torch.jit", "native_python", "annotate isinstance export ignore unused script_if_tracing"),
-    Row("torch.compiler", "constant", "is_compiling is_dynamo_compiling is_exporting _is_non_strict_tracing"),
-    Row("torch._dynamo.external_utils", "constant", "is_compiling"),
-    Row("torch._utils", "constant", "is_compiling"),
-    Row("torch.onnx", "constant", "is_in_onnx_export"),
-    Row("torch.fx._symbolic_trace", "constant", "is_fx_tracing is_fx_symbolic_tracing"),
+    Row("torch.jit", "constant", "is_scripting is_tracing", reads="capture"),
+    Row("torch.jit", "constant", "onednn_fusion_enabled", reads="itself"),
+    Row("torch._jit_internal", "constant", "is_scripting", reads="capture"),
+    Row("torch.jit", "native_python", "annotate isinstance export ignore unused script_if_tracing", reads="arguments"),
+    Row("torch.compiler", "constant", "is_compiling is_dynamo_compiling is_exporting _is_non_strict_tracing", reads="capture"),
+    Row("torch._dynamo.external_utils", "constant", "is_compiling", reads="capture"),
+    Row("torch._utils", "constant", "is_compiling", reads="capture"),
+    Row("torch.onnx", "constant", "is_in_onnx_export", reads="itself"),
+    Row("torch.fx._symbolic_trace", "constant", "is_fx_tracing is_fx_symbolic_tracing", reads="capture"),
     Row(
-        "torch.distributed", "constant", "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_ucc_available"
+        "torch.distributed",
+        "constant",
+        "is_available is_nccl_available is_gloo_available is_mpi_available is_ucc_available is_xccl_available",
+        reads="process",
     ),
-    Row("torch.distributed", "constant", "is_xccl_available is_torchelastic_launched get_rank get_world_size get_backend"),
+    Row("torch.distributed", "constant", "is_torchelastic_launched get_rank get_world_size get_backend is_initialized", reads="itself"),
     Row(
         "torch.cuda",
         "constant",
-        "is_available device_count is_bf16_supported is_initialized get_arch_list get_device_capability get_device_name",
+        "is_available device_count is_bf16_supported is_initialized get_device_capability get_device_name current_device",
+        reads="itself",
     ),
+    Row("torch.cuda", "constant", "get_arch_list get_gencode_flags _is_compiled", reads="process"),
+    Row("torch.cuda", "constant", "get_device_properties is_tf32_supported _get_device_index", reads="device"),
+    Row("torch.cuda._utils", "constant", "_get_device_index", reads="device"),
     Row(
-        "torch.cuda", "constant", "get_device_properties current_device is_tf32_supported get_gencode_flags _is_compiled _get_device_index"
+        "torch.cpu",
+        "constant",
+        "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported",
+        reads="process",
     ),
-    Row("torch.cuda._utils", "constant", "_get_device_index"),
-    Row("torch.cpu", "constant", "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported"),
-    Row("torch.xpu", "constant", "is_available device_count is_initialized is_bf16_supported"),
-    Row("torch.mps", "constant", "is_available device_count"),
-    Row("torch.backends.mps", "constant", "is_available is_built is_macos_or_newer"),
-    Row("torch.mtia", "constant", "is_available device_count is_initialized is_bf16_supported"),
-    Row("torch.accelerator", "constant", "is_available current_accelerator device_count current_device_index"),
-    Row("torch.backends.cuda", "constant", "is_built flash_sdp_enabled mem_efficient_sdp_enabled math_sdp_enabled cudnn_sdp_enabled"),
-    Row("torch.backends.cuda", "constant", "fp16_bf16_reduction_math_sdp_allowed is_flash_attention_available is_ck_sdpa_available"),
-    Row("torch.backends.cuda", "symint", "can_use_flash_attention can_use_efficient_attention can_use_cudnn_attention"),
-    Row("torch.backends.mkldnn", "constant", "is_available"),
-    Row("torch.backends.mkl", "constant", "is_available"),
-    Row("torch.backends.openmp", "constant", "is_available"),
-    Row("torch.backends.cudnn", "constant", "is_available version is_acceptable"),
-    Row("torch.utils.data", "constant", "get_worker_info"),
-    Row("torch._higher_order_ops.utils", "constant", "_in_hop_compile"),
-    Row("torch.autograd.profiler", "constant", "_is_profiler_enabled"),
-    Row("torch.overrides", "symint", "is_tensor_like has_torch_function handle_torch_function"),
+    Row("torch.xpu", "constant", "is_available device_count is_initialized is_bf16_supported", reads="itself"),
+    Row("torch.mps", "constant", "is_available device_count", reads="itself"),
+    Row("torch.backends.mps", "constant", "is_available is_built is_macos_or_newer", reads="process"),
+    Row("torch.mtia", "constant", "is_available device_count is_initialized is_bf16_supported", reads="itself"),
+    Row("torch.accelerator", "constant", "is_available current_accelerator device_count current_device_index", reads="itself"),
+    Row(
+        "torch.backends.cuda",
+        "constant",
+        "flash_sdp_enabled mem_efficient_sdp_enabled math_sdp_enabled cudnn_sdp_enabled",
+        reads="itself",
+    ),
+    Row("torch.backends.cuda", "constant", "fp16_bf16_reduction_math_sdp_allowed", reads="itself"),
+    Row("torch.backends.cuda", "constant", "is_built is_flash_attention_available is_ck_sdpa_available", reads="process"),
+    Row("torch.backends.cuda", "symint", "can_use_flash_attention can_use_efficient_attention can_use_cudnn_attention", reads="kernels"),
+    Row("torch.backends.mkldnn", "constant", "is_available", reads="process"),
+    Row("torch.backends.mkl", "constant", "is_available", reads="process"),
+    Row("torch.backends.openmp", "constant", "is_available", reads="process"),
+    Row("torch.backends.cudnn", "constant", "is_available version", reads="process"),
+    Row("torch.backends.cudnn", "constant", "is_acceptable", reads="kernels"),
+    Row("torch.utils.data", "constant", "get_worker_info", reads="itself"),
+    Row("torch._higher_order_ops.utils", "constant", "_in_hop_compile", reads="capture"),
+    Row("torch.autograd.profiler", "constant", "_is_profiler_enabled", reads="itself"),
+    Row("torch.overrides", "symint", "is_tensor_like has_torch_function handle_torch_function", reads="arguments"),
 ]
 
 MODULES: list[Row] = [
@@ -134,37 +158,63 @@ MODULES: list[Row] = [
     Row("torch.autograd.profiler.record_function", "inline", "__call__ _recreate_cm"),
     *skips("PL0037", "tensors made in inference mode are of another kind", {"torch._C": "_InferenceMode"}),
     Row("torch.autograd", "graph", "grad"),
-    Row("torch._C._FunctionBase", "symint", "apply mark_dirty mark_non_differentiable save_for_backward set_materialize_grads"),
-    Row("torch.nn.parameter", "native_python", "is_lazy"),
-    Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers"),
-    Row("torch.utils.checkpoint", "native_python", "get_device_states set_device_states check_backward_validity noop_context_fn"),
+    Row(
+        "torch._C._FunctionBase",
+        "symint",
+        "apply mark_dirty mark_non_differentiable save_for_backward set_materialize_grads",
+        reads="arguments",
+    ),
+    Row("torch.nn.parameter", "native_python", "is_lazy", reads="arguments"),
+    Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers", reads="arguments"),
+    Row(
+        "torch.utils.checkpoint",
+        "native_python",
+        "get_device_states set_device_states check_backward_validity noop_context_fn",
+        reads="arguments",
+    ),
     *skips("PL0019", "you asked for it", {"torch._dynamo": "graph_break", "torch._dynamo.decorators": "graph_break"}),
     *skips("PL0030", "another compiler's notes about modules", {"torch._dynamo.mutation_guard.GenerationTracker": "tag"}),
     *skips("PL0021", "you excluded it from compilation", {"torch._dynamo": "disable", "torch.compiler": "disable"}),
 ]
 
 # torch._C beside the operators ------------------------------------------------------------------------------------------------
-STATE_READERS = (
-    "is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype is_autocast_cache_enabled"
-    " is_autocast_cpu_enabled get_autocast_cpu_dtype get_autocast_gpu_dtype is_autocast_xla_enabled get_autocast_xla_dtype"
-    " is_autocast_ipu_enabled get_autocast_ipu_dtype _is_any_autocast_enabled _is_autocast_available is_anomaly_enabled"
-    " is_anomaly_check_nan_enabled get_num_threads get_num_interop_threads _get_default_device _get_deterministic_algorithms"
-    " _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_float32_matmul_precision _get_cudnn_enabled"
-    " _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32 _get_mkldnn_enabled _get_mkldnn_deterministic _get_nnpack_enabled"
-    " _get_onednn_allow_tf32 _get_flash_sdp_enabled _get_fa3_sdp_enabled _get_mem_efficient_sdp_enabled _get_math_sdp_enabled"
-    " _get_overrideable_sdp_enabled _get_cudnn_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction _get_sdp_priority_order"
-    " _get_cublas_allow_tf32 _get_cublas_allow_fp16_reduced_precision_reduction _get_cublas_allow_bf16_reduced_precision_reduction"
-    " _get_cublas_allow_fp16_accumulation _get_cpu_allow_fp16_reduced_precision_reduction _get_cudnn_depthwise_kernel _get_miopen_immediate"
-    " _is_fwd_grad_enabled _is_multithreading_enabled _is_view_replay_enabled _is_grad_layout_enforcement_enabled"
-    " _is_torch_function_enabled"
+# compared by every graph's guards
+OF_GRAPHS = (
+    "is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_cache_enabled is_autocast_cpu_enabled"
+    " get_autocast_cpu_dtype get_autocast_gpu_dtype _is_any_autocast_enabled _get_default_device _get_deterministic_algorithms"
+    " _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _is_torch_function_enabled"
     " _is_torch_function_all_disabled _is_torch_function_mode_enabled _len_torch_function_stack _len_torch_dispatch_stack"
-    " _are_functorch_transforms_active _get_warnAlways _get_qengine _supported_qengines _is_xnnpack_enabled _check_sparse_tensor_invariants"
-    " _get_privateuse1_backend_name _get_tracing_state _is_tracing _get_torch_function_state _only_lift_cpu_tensors _get_all_dtypes"
-    " _is_flash_attention_available _get_linalg_preferred_backend _get_blas_preferred_backend _get_blas_default_backend"
-    " _get_rocm_fa_preferred_backend _is_ck_sdpa_available _get_sm_carveout_experimental _get_fp32_precision_getter _get_accelerator"
-    " _has_distributed _show_config _parallel_info _get_cpu_capability _cxx_flags _jit_get_profiling_mode _current_graph_task_id"
-    " _get_autograd_fallback_mode _autocast_supported_devices _get_backcompat_broadcast_warn _get_backcompat_keepdim_warn"
-    " _meta_in_tls_dispatch_include _current_autograd_node _accelerator_getAccelerator _accelerator_hooks_device_count"
+    " _are_functorch_transforms_active _get_torch_function_state _meta_in_tls_dispatch_include"
+)
+# likewise, for the CPU and CUDA
+OF_AUTOCAST = (
+    "is_autocast_enabled get_autocast_dtype"
+)
+# as it is while capturing
+OF_CAPTURING = (
+    "_get_tracing_state _is_tracing _current_graph_task_id _current_autograd_node"
+)
+# how PyTorch was built, and the machine
+OF_THE_PROCESS = (
+    "_is_autocast_available _supported_qengines _is_xnnpack_enabled _get_all_dtypes _is_flash_attention_available"
+    " _get_blas_default_backend _is_ck_sdpa_available _has_distributed _show_config _get_cpu_capability _cxx_flags"
+    " _autocast_supported_devices"
+)
+# settings, which may change: asked again by the guards of each call
+STATE_READERS = (
+    "is_autocast_xla_enabled get_autocast_xla_dtype is_autocast_ipu_enabled get_autocast_ipu_dtype is_anomaly_enabled"
+    " is_anomaly_check_nan_enabled get_num_threads get_num_interop_threads _get_float32_matmul_precision _get_cudnn_enabled"
+    " _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_allow_tf32 _get_mkldnn_enabled _get_mkldnn_deterministic"
+    " _get_nnpack_enabled _get_onednn_allow_tf32 _get_flash_sdp_enabled _get_fa3_sdp_enabled _get_mem_efficient_sdp_enabled"
+    " _get_math_sdp_enabled _get_overrideable_sdp_enabled _get_cudnn_sdp_enabled _get_math_sdp_allow_fp16_bf16_reduction"
+    " _get_sdp_priority_order _get_cublas_allow_tf32 _get_cublas_allow_fp16_reduced_precision_reduction"
+    " _get_cublas_allow_bf16_reduced_precision_reduction _get_cublas_allow_fp16_accumulation"
+    " _get_cpu_allow_fp16_reduced_precision_reduction _get_cudnn_depthwise_kernel _get_miopen_immediate _is_fwd_grad_enabled"
+    " _is_multithreading_enabled _is_view_replay_enabled _is_grad_layout_enforcement_enabled _get_warnAlways _get_qengine"
+    " _check_sparse_tensor_invariants _get_privateuse1_backend_name _only_lift_cpu_tensors _get_linalg_preferred_backend"
+    " _get_blas_preferred_backend _get_rocm_fa_preferred_backend _get_sm_carveout_experimental _get_fp32_precision_getter"
+    " _get_accelerator _parallel_info _jit_get_profiling_mode _get_autograd_fallback_mode _get_backcompat_broadcast_warn"
+    " _get_backcompat_keepdim_warn _accelerator_getAccelerator _accelerator_hooks_device_count"
 )
 # They run during the capture; `globalstate` restores what they set and the emitted code sets it again.
 STATE_WRITERS = (
@@ -172,24 +222,35 @@ STATE_WRITERS = (
     " set_autocast_gpu_dtype set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache"
     " _set_deterministic_algorithms _log_api_usage_once _log_api_usage_metadata"
 )
+# which kernels PyTorch would choose
+CHOICES = (
+    "_select_conv_backend _can_use_flash_attention _can_use_mem_efficient_attention _can_use_cudnn_attention"
+    " _select_batch_norm_backend _get_cudnn_batch_norm_reserve_space_size _conv_determine_backend_memory_format"
+)
 PREDICATES = (
     "_has_torch_function _has_torch_function_unary _has_torch_function_variadic _has_storage _is_alias_of _overlaps _infer_size"
     " _any_requires_grad _any_output_is_alias_to_input_or_output _will_engine_execute_node _dispatch_keys _dispatch_key_for_device"
-    " _dispatch_isTensorSubclassLike _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _select_conv_backend"
-    " _conv_determine_backend_memory_format _should_allow_numbers_as_tensors _get_schema _get_operation_overload _jit_get_operation"
-    " _can_use_flash_attention _can_use_mem_efficient_attention _can_use_cudnn_attention _select_batch_norm_backend _demangle"
-    " _get_cudnn_batch_norm_reserve_space_size _disabled_torch_function_impl _add_docstr _jit_is_script_object _is_key_in_tls"
+    " _dispatch_isTensorSubclassLike"
+    " _should_allow_numbers_as_tensors _get_schema _get_operation_overload _jit_get_operation"
+    " _demangle"
+    " _disabled_torch_function_impl _add_docstr _jit_is_script_object _is_key_in_tls"
     " _is_cached_tensor _get_nested_int _non_sym_sizes _get_constant_bool_symnode"
 )
 
 TORCH_C: list[Row] = [
-    Row("torch._C", "constant", STATE_READERS),
-    Row("torch._C", "native", STATE_WRITERS),
-    Row("torch._C", "symint", PREDICATES),
-    Row("torch", "constant", "init_num_threads"),
+    Row("torch._C", "constant", OF_GRAPHS, reads="torch"),
+    Row("torch._C", "constant", OF_AUTOCAST, reads="autocast"),
+    Row("torch._C", "constant", OF_CAPTURING, reads="capture"),
+    Row("torch._C", "constant", OF_THE_PROCESS, reads="process"),
+    Row("torch._C", "constant", STATE_READERS, reads="itself"),
+    Row("torch._C", "native", STATE_WRITERS, reads="writes"),
+    Row("torch._C", "symint", CHOICES, reads="kernels"),
+    Row("torch._C", "constant", "_dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key", reads="itself"),
+    Row("torch._C", "symint", PREDICATES, reads="arguments"),
+    *skips("PL0037", "it sets how many threads PyTorch uses", {"torch": "init_num_threads"}),
     *skips("PL0004", "an internal function of torch that nobody has vouched for", {"torch._C": "*"}),
     *skips("PL0030", "a function transform captures by itself", {"torch._C._functorch": "*"}),
-    Row("torch._C._autograd", "constant", "_profiler_enabled _profiler_type"),
+    Row("torch._C._autograd", "constant", "_profiler_enabled _profiler_type", reads="itself"),
     *skips("PL0033", "a profiler or a part of the autograd engine", {"torch._C._autograd": "*", "torch._C._profiler": "*"}),
     *skips("PL0020", "it runs the autograd engine", {"torch._C._ImperativeEngine": "*"}),
     *skips("PL0028", "a collective", {"torch._C._distributed_c10d": "*"}),

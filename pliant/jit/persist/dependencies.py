@@ -3,7 +3,7 @@
 - Source files: of every function that was interpreted and of every class that was looked at, by content. A file that was written
   after the process began may not be what runs, neither here nor there.
 - Bytecode: of every function that was interpreted (rows of the table, see `names.py`).
-- Answers: of functions that are asked once and taken to stay (`policy_tables`: "constant", plumbing, caches by hand). They are asked again.
+- Answers: of functions that are asked once and taken to stay (rows that read "process"; plumbing). They are asked again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ from pliant.jit.persist.values import NotPortable, decode, encode
 STDLIB = os.path.dirname(os.__file__) + os.sep
 PACKAGES = os.path.join(STDLIB, "site-packages") + os.sep
 OWN = (environment.TORCH, str(environment.HOME) + os.sep)
-GUARDED = frozenset(
-    "is_grad_enabled is_inference_mode_enabled get_default_dtype is_autocast_enabled get_autocast_dtype is_autocast_cache_enabled"
-    " _get_deterministic_algorithms _get_deterministic_algorithms_warn_only are_deterministic_algorithms_enabled"
-    " is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode _is_torch_function_enabled"
-    " is_autocast_cpu_enabled get_autocast_cpu_dtype get_autocast_gpu_dtype _get_torch_function_state _len_torch_function_stack"
-    " _len_torch_dispatch_stack _is_torch_function_mode_enabled _is_torch_function_all_disabled _get_default_device get_default_device"
-    " is_any_autocast_enabled _is_autocast_available is_scripting is_tracing is_compiling is_dynamo_compiling"
-    " is_exporting _get_tracing_state".split()
-)
-"""Questions about what `native.global_state` compares, or that capturing itself answers."""
 
 
 def versioned(path: str) -> bool:
@@ -111,7 +101,7 @@ def answers(asked: list[tuple], table: Writer) -> list[tuple]:
     rows: dict[str, tuple] = {}
     for fn, args, kwargs, answer in asked:
         name = getattr(fn, "__name__", "")
-        if (name in GUARDED and (getattr(fn, "__module__", None) or "torch").startswith("torch")) or (args and is_plumbing(fn)):
+        if args and is_plumbing(fn):
             continue
         args, kwargs = tuple(map(plain_tensor, args)), {k: plain_tensor(v) for k, v in kwargs.items()}
         row = (("@", table.refer(fn)), encode(args, table.refer), encode(kwargs, table.refer), encode(answer, table.refer))

@@ -22,6 +22,7 @@ from typing import Any
 
 from pliant import events, native
 from pliant.codegen.cpu import cache
+from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
@@ -42,12 +43,8 @@ Frame = tuple[Any, tuple]
 """The compiled function and the arguments of its frame."""
 
 
-def flag(name: str, default: str) -> bool:
-    return os.environ.get(name, default) not in ("", "0")
-
-
-enabled = flag("PLIANT_ENTRIES", "1")
-testing = flag("PLIANT_TEST_ENTRIES", "0")
+enabled = env_flag("PLIANT_ENTRIES", "1")
+testing = env_flag("PLIANT_TEST_ENTRIES")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ def refuse_unless_plain(found: Capture) -> None:
     if world.own_classes:
         raise NotPortable("it makes classes")
     for op in found.trace.ops:
-        if not op.target._schema.name.startswith(("aten::", "prims::")):
+        if not op.target._schema.name.startswith(("aten::", "prims::", "pliant_numpy::")):
             raise NotPortable(f"the operator {op.target._schema.name}")
     for call in found.trace.torch_ops:
         if type(call.fn) is types.FunctionType and not dependencies.versioned(call.fn.__code__.co_filename):
@@ -124,6 +121,9 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
     """Where objects were seen, for those that have no name of their own. Returns code objects: id -> (function, way to it)."""
     codes: dict[int, tuple[Any, tuple]] = {}
     own = found.world.own_functions
+    for fn, *_ in found.world.asked:
+        if isinstance(fn, functools._lru_cache_wrapper):
+            table.hint(fn.__wrapped__, "func", fn, "__wrapped__")
     for fn in found.world.interpreted.values():
         if id(fn) in own:
             continue
@@ -277,6 +277,13 @@ def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None
             known.add(name)
             return taken
     return None
+
+
+def forget(names: set[str]) -> None:
+    """Take these entries off the disk."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            (cache.directory() / name[:2] / name).unlink()
 
 
 def exchanged(made: Made, again: Any) -> Taken | None:

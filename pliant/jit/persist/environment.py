@@ -29,6 +29,11 @@ from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
 from pliant.symbolic import event
 
+try:
+    from numpy import __version__ as NUMPY  # what runs in the graph is what this version does
+except ImportError:
+    NUMPY = ""
+
 FORMAT = 1
 HOME = pathlib.Path(__file__).parents[2]
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -102,7 +107,7 @@ def fixed() -> tuple | None:
     if files is None:
         return None
     machine = target.current()
-    versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, kernels.VERSIONS)
+    versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, kernels.VERSIONS, NUMPY)
     return files, versions, (machine.name, machine.triple, machine.cpu, machine.features), runtime.own_products(), segment.poison
 
 

@@ -18,13 +18,17 @@ from pliant import native
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site, TensorSpec
 from pliant.guards.program import OP, Compiler, Describe, others, shares_as_told
+from pliant.guards.question import Cached, Question, Raised, Subclasses, is_value
 from pliant.guards.source import Source
+from pliant.guards.views import NAMES as NAMES_OF_VIEWS
+from pliant.guards.views import VIEWS
 from pliant.interpret.capture import UNSET
 from pliant.interpret.contextvars_ import Holds
 from pliant.jit.persist.names import Writer, inner_code
 from pliant.jit.persist.tensors import decode_example, encode_example
 from pliant.jit.persist.values import NotPortable, decode, encode, encode_held
 
+PREDICATES = (Holds, Question, Cached, Subclasses)
 NAMES = {number: name for name, number in OP.items()}
 PLAIN = frozenset("LOCAL GLOBAL ATTR KEY CONTAINS IS_TYPE IS_OBJECT EQ KEYS LACKS CONST SET_EQ DISTINCT OVERLAP".split())
 """Instructions whose operand is encoded as the value that it is."""
@@ -37,6 +41,8 @@ def encode_operand(op: str, arg: Any, guard: Guard | None, table: Writer) -> Any
         return encode_held(arg, table.refer)
     if op in PLAIN:
         return encode(arg, table.refer)
+    if op == "APPLY":
+        return NAMES_OF_VIEWS[arg]
     if op == "TENSOR":
         t, pytype, *rest = arg
         return (encode_example(t), table.refer(pytype), *(encode(x, table.refer) for x in rest))
@@ -55,6 +61,8 @@ def decode_operand(op: str, arg: Any, objects: Any) -> Any:
     seen = objects.__getitem__
     if op in PLAIN:
         return decode(arg, seen)
+    if op == "APPLY":
+        return VIEWS[arg]
     if op == "TENSOR":
         row, pytype, *rest = arg
         return (decode_example(row), objects[pytype], *(decode(x, seen) for x in rest))
@@ -100,6 +108,13 @@ def decode_program(data: tuple, objects: list[Any], describe: Callable) -> nativ
 def encode_predicate(fn: Any, why: int | None, c: Compiler, table: Writer) -> tuple:
     if type(fn) is Holds:
         return ("holds",) if fn.value is UNSET else ("holds", encode(fn.value, table.refer))
+    if isinstance(fn, Question):
+        if type(fn.answer) is Raised or not is_value(fn.answer):
+            raise NotPortable("an answer that is an object")
+        parts = [encode(x, table.refer) for x in (fn.args, fn.kwargs, fn.answer)]
+        return "cached" if type(fn) is Cached else "question", table.refer(fn.fn), *parts
+    if type(fn) is Subclasses:
+        return ("subclasses", [(table.refer(t()), table.refer(cls()), answer) for t, cls, answer in fn.answers])
     if why is not None and why < 0:
         r = -1 - why
         return ("relation", f"lambda {', '.join(c.relation_vars[r])}: {c.relations[r].python()}")
@@ -112,6 +127,11 @@ def decode_predicate(data: tuple, objects: Any) -> Any:
     kind, *rest = data
     if kind == "holds":
         return Holds(decode(rest[0], objects.__getitem__) if rest else UNSET)
+    if kind in ("question", "cached"):
+        fn, *rest = rest
+        return (Cached if kind == "cached" else Question)(objects[fn], *(decode(x, objects.__getitem__) for x in rest))
+    if kind == "subclasses":
+        return Subclasses.of([(objects[t], objects[cls], answer) for t, cls, answer in rest[0]])
     if kind == "relation":
         return eval(rest[0], {"math": math})  # printed by us, as trusted as the machine code beside it
     return shares_as_told(rest[0])
@@ -175,8 +195,8 @@ def guard_value(g: Guard, paths: Paths) -> Any:
         return tuple(map(paths.source, v[0])), tuple(bool(f) for f in v[1])
     if g.kind == "GLOBAL_STATE":
         return None
-    if g.kind == "PREDICATE":
-        return encode_predicate(v, None, None, paths.table) if type(v) is Holds else ()  # type: ignore[arg-type]
+    if g.kind in ("PREDICATE", "ANSWER"):
+        return encode_predicate(v, None, None, paths.table) if type(v) in PREDICATES else ()  # type: ignore[arg-type]
     if g.kind == "FUNCTION":
         return (refer(g.source.arg.obj),) if g.source.op == "const" else refer(v[0])
     if g.kind == "TYPE_ATTRS":
@@ -252,7 +272,7 @@ class Explained:
             return tuple([paths[i] for i in v])
         if kind == "STORAGE_OVERLAP":
             return tuple([paths[i] for i in v[0]]), v[1]
-        if kind == "PREDICATE":
+        if kind in ("PREDICATE", "ANSWER"):
             return decode_predicate(v, self.objects) if v else None
         if kind == "FUNCTION":
             fn = self.objects[v[0]] if type(v) is tuple else None

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pliant.jit.persist.prints import STAND_IN, links_of, print_of, wrapped
+from pliant.jit.persist.prints import OF_NUMPY, STAND_IN, links_of, print_of, wrapped
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 ABSENT = object()
@@ -141,6 +141,11 @@ def from_frame(frame: tuple[Any, tuple], kind: str, arg: Any) -> Any:
     return fn if kind == "func" else fn.__globals__.get(arg, ABSENT)
 
 
+def dtype_of(spelled: str) -> Any:
+    """A dtype of NumPy, of which there is one."""
+    return OF_NUMPY[-1](spelled)
+
+
 PLACES: dict[str, Callable[..., Any]] = {
     "mod": lambda name: sys.modules.get(name, ABSENT),
     "dict": lambda module: vars(module),
@@ -152,6 +157,7 @@ PLACES: dict[str, Callable[..., Any]] = {
     "op": operator_of,
     "raw op": lambda overload: overload._op,
     "logger": logger_of,
+    "dtype": dtype_of,
     "walk": walk,
     "frame": lambda frame, kind, arg, steps: walk(from_frame(frame, kind, arg), steps),
     "contents": content_of,
@@ -204,6 +210,8 @@ class Writer:
                     raise
                 handed.append(value)
                 row, links = ("handed", (len(handed) - 1,), None), ()
+            if (i := self.known.get(id(value))) is not None:  # handed over by now: what leads to it has met it itself
+                return i
             i = self.known[id(value)] = len(self.rows)
             self.rows.append((*row, links))
             self.keep.append(value)  # its index is the row's
@@ -286,6 +294,8 @@ class Writer:
             return ("logger", (value.name,)) if logger_of(value.name) is value else None
         if isinstance(value, enum.Enum):
             return "attr", (("@", self.refer(t)), value._name_)
+        if isinstance(value, OF_NUMPY) and not hasattr(value, "__name__"):
+            return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
         if value is STAND_IN:
             return "path", ("pliant.jit.persist.prints", "STAND_IN")
         if t in DESCRIPTORS:
@@ -309,6 +319,14 @@ def place_value(place: str, arguments: tuple, frame: tuple[Any, tuple], objects:
     return PLACES[place](frame, *found) if place == "frame" else PLACES[place](*found)
 
 
+def still(value: Any, seen: Any) -> bool:
+    """Whether an object is what was there when the entry was made; of a kind that no entry knows, it is another."""
+    try:
+        return print_of(value) == seen
+    except NotPortable:
+        return False
+
+
 def resolve(rows: list[tuple], frame: tuple[Any, tuple]) -> list[Any]:
     """The objects of a table in this process, for a frame: (compiled function, arguments).
 
@@ -319,7 +337,7 @@ def resolve(rows: list[tuple], frame: tuple[Any, tuple]) -> list[Any]:
         value = place_value(place, arguments, frame, out)
         if value is ABSENT:
             raise Missing(f"nothing at {place} {arguments}")
-        if place != "handed" and print_of(value) != seen:
+        if place != "handed" and not still(value, seen):
             raise Missing(f"{place} {arguments} is not what it was")
         linked = () if place == "handed" else links_of(value)
         if len(linked) != len(links) or any(x is not out[i] for x, i in zip(linked, links, strict=True)):

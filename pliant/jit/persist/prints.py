@@ -94,6 +94,15 @@ OWN_NAMES: dict[type, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+try:
+    import numpy
+except ImportError:
+    numpy = None  # type: ignore[assignment]
+
+OF_NUMPY: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.sum), numpy.dtype)
+"""Functions and dtypes of NumPy, whose version is part of every entry's name."""
+
+
 def print_of(value: Any) -> Any:
     """What the capture may have known of `value` besides its identity. Raises NotPortable."""
     t = type(value)
@@ -107,6 +116,8 @@ def print_of(value: Any) -> Any:
         return (t.__module__, t.__qualname__, value._name_, repr(plain(value._value_)))
     if t is re.Pattern:
         return ("re", value.pattern, value.flags)
+    if numpy is not None and isinstance(value, OF_NUMPY):
+        return ("numpy", getattr(value, "__name__", None) or str(value))
     if t in (torch.finfo, torch.iinfo):
         return (t.__name__, str(value.dtype))
     if t is functools._lru_cache_wrapper and type(value.__wrapped__) is FunctionType:

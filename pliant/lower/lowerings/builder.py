@@ -13,6 +13,7 @@ from pliant.lower import liveness
 from pliant.lower.loops import SCALARS, Node, operands_first
 from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
 from pliant.lower.nest import Facts, Nest, Put, Size
+from pliant.symbolic import DataDependent
 from pliant.symbolic.expr import Expr
 
 
@@ -87,7 +88,8 @@ class Space(Numbers):
                 continue
             if not facts.surely_equal(n, self.sizes[axis]):
                 raise Refuse
-            out[self.position[axis]] = facts.size(stride)
+            # what does not move along a loop is loaded outside of it, also where the loop has no turn and the tensor no memory
+            out[self.position[axis]] = 1 if type(n) is int and n == 0 else facts.size(stride)
         return tuple(out)
 
     def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
@@ -192,7 +194,7 @@ class Window(Numbers):
             return None
         try:
             TABLE[maker.target](Through(b, maker, self), maker)
-        except Refuse:
+        except (Refuse, DataDependent):  # a parameter that only the run knows
             return None
         return self.result
 
@@ -245,7 +247,7 @@ class Builder:
         self.spaces, self.op = [], op
         try:
             rule(self, op)
-        except Refuse:
+        except (Refuse, DataDependent):  # a parameter that only the run knows
             return None
         nests = [s.nest for s in self.spaces if s.nest.puts]
         put = {p.tensor.vid for n in nests for p in n.puts}

@@ -1,0 +1,431 @@
+"""One program under perturbation: a change, an eager call, a compiled call, the change undone, a compiled call again.
+
+What differs from eager is looked at again before it counts: eager must say the same twice, a difference of floats must be worse than
+eager's own against float64, and a compiler that has forgotten everything shows whether a guard was missing (*stale*) or the translation
+of this very program is wrong (*translation*).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import io
+import logging
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import pliant
+from benchmarks.perturb import changes, settings
+from benchmarks.perturb.changes import Change
+from benchmarks.perturb.description import ADDRESS, Description, difference, message
+from benchmarks.perturb.places import Place, Walk
+from benchmarks.perturb.state import World, plain
+from benchmarks.perturb.subjects import Call, Subject
+from benchmarks.perturb.values import SKIP
+from pliant.errors import PliantError
+
+EAGER_S = 1.0  # a changed program may never end
+COMPILED_S = 20.0
+ENTRIES = 12  # after so many entries the compiler forgets, lest the program ends up in eager at its limit
+
+
+class TimeUp(BaseException):
+    """The call took too long."""
+
+
+class Unsteady(Exception):
+    """Eager does not answer the same twice, so nothing can be compared with it."""
+
+
+def alarm(*_: Any) -> None:
+    raise TimeUp
+
+
+@contextlib.contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+HANDLER = logging.StreamHandler()
+HANDLER.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+LOGGER = logging.getLogger("program")
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[io.StringIO]:
+    """What is printed and logged."""
+    out = io.StringIO()
+    if HANDLER not in LOGGER.handlers:  # (once: each change of a logger empties the caches of all)
+        LOGGER.addHandler(HANDLER)
+        LOGGER.setLevel(logging.DEBUG)
+    HANDLER.stream = out
+    with contextlib.redirect_stdout(out):
+        yield out
+
+
+def process_state() -> tuple:
+    """Settings that a call may have written."""
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
+        bytes(torch.get_rng_state().numpy()), random.getstate(), np.random.get_state()[1].tobytes())
+
+
+def seed() -> None:
+    torch.default_generator.manual_seed(11)  # (`torch.manual_seed` goes through much Python)
+    random.seed(11)
+    np.random.seed(11)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a call did: a description, and whether it raised."""
+
+    rows: list
+    error: BaseException | None
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass
+class Found:
+    """A difference from eager."""
+
+    program: str
+    kind: str
+    name: str
+    path: str
+    old: str
+    new: str
+    what: str
+    verdict: str  # stale, translation, error, back, base
+    index: int
+
+
+class Trial:
+    """A program, its world, and what eager says of the unchanged one."""
+
+    def __init__(self, subject: Subject, backend: str = "aten", rng: random.Random | None = None) -> None:
+        self.subject, self.backend = subject, backend
+        self.rng = rng or random.Random(0)
+        self.fn, self.calls = subject.make()
+        self.call = self.calls[0]
+        self.copied = self.can_copy()
+        self.places = Walk().go([*(Place(f"args[{i}]", v, self.put_argument(i)) for i, v in enumerate(self.call.args)),
+            *(Place(f"kwargs[{k!r}]", v, self.put_keyword(k)) for k, v in self.call.kwargs.items()), Place("fn", self.fn, None)])
+        self.world = World(self.places)
+        self.counts: collections.Counter = collections.Counter()
+        self.compiled: Callable = self.fn
+        self.base = self.eager(self.call)
+        again = self.eager(self.call)
+        if isinstance(self.base.error, TimeUp) or difference(self.base.rows, again.rows) is not None:
+            raise Unsteady(difference(self.base.rows, again.rows) or "slow")
+
+    def can_copy(self) -> bool:
+        try:
+            for c in self.calls:
+                copy.deepcopy((c.args, c.kwargs))
+        except Exception:  # generators, tensors with a history: they are used as they are
+            return False
+        return True
+
+    def put_argument(self, i: int) -> Callable[[Any], Callable[[], None]]:
+        def put(new: Any) -> Callable[[], None]:
+            old = self.call.args[i]
+            self.call.args[i] = new
+            return lambda: self.call.args.__setitem__(i, old)
+
+        return put
+
+    def put_keyword(self, k: str) -> Callable[[Any], Callable[[], None]]:
+        def put(new: Any) -> Callable[[], None]:
+            old = self.call.kwargs[k]
+            self.call.kwargs[k] = new
+            return lambda: self.call.kwargs.__setitem__(k, old)
+
+        return put
+
+    # ------------------------------------------------------------------------------------------------------------------- calls
+    def perform(self, fn: Callable, call: Call, extra: list[World], tight: Change | None, seconds: float, double: bool = False) -> Outcome:
+        """One call on fresh copies of the arguments, described; the world is put back."""
+        args, kwargs = copy.deepcopy((call.args, call.kwargs)) if self.copied else (list(call.args), dict(call.kwargs))
+        own = World(Walk().go([*(Place(f"args[{i}]", v, None) for i, v in enumerate(args)),
+            *(Place(f"kwargs[{k!r}]", v, None) for k, v in kwargs.items())])) if self.copied else None
+        worlds = [self.world, *extra, *([own] if own else [])]
+        undo_double = self.as_double(worlds) if double else None
+        value, error, state = None, None, ()
+        seed()
+        undo: Any = None
+        start = time.perf_counter()
+        with recorded() as printed:
+            try:
+                undo = tight.apply() if tight is not None else None
+                with limit(seconds), torch.set_grad_enabled(not self.subject.no_grad and torch.is_grad_enabled()) if tight is None \
+                        or tight.name != "inference mode" else contextlib.nullcontext():
+                    value = fn(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as e:  # programs may raise anything
+                error = e
+            state = process_state()
+            if undo is not None and undo is not SKIP:
+                undo()
+        took = time.perf_counter() - start
+        while torch._C._len_torch_function_stack():
+            torch._C._pop_torch_function_stack()
+        description = Description(worlds)
+        with warnings_ignored():
+            if self.subject.grad and error is None and torch.is_grad_enabled():
+                description.add("backward", type(self.backward(value)).__name__)
+            if self.copied:
+                for i, v in enumerate(args):
+                    description.root(f"args[{i}]", v)
+                for k, v in kwargs.items():
+                    description.root(f"kwargs[{k!r}]", v)
+            if error is None:
+                description.walk("result", value)
+            else:
+                description.add("exception", (type(error).__qualname__, told(error)))
+            description.add("printed", ADDRESS.sub("0x", printed.getvalue()))
+            description.add("process", state)
+            for world in worlds:
+                if world is not own:
+                    for path, contents in world.changes():
+                        description.root(path, contents)
+        if undo_double is not None:
+            undo_double()
+        for world in worlds:
+            if world is not own:
+                world.restore()
+        random.seed(11)
+        return Outcome(description.rows, error, took)
+
+    @staticmethod
+    def backward(value: Any) -> BaseException | None:
+        """A fixed, non-uniform loss of every differentiable output, differentiated once."""
+        outs = [t for t in tensors_in(value) if t.requires_grad and t.is_floating_point() and t.grad_fn is not None]
+        try:
+            if outs:
+                sum((t * torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype).reshape(t.shape)).sum() for t in outs).backward()
+        except Exception as e:  # hooks may raise anything
+            return e
+        return None
+
+    @staticmethod
+    def as_double(worlds: list[World]) -> Callable[[], None]:
+        """Every float32 tensor of these worlds in float64, for as long as it takes to ask eager what is right."""
+        old = []
+        for w in worlds:
+            for obj in w.alive:
+                if isinstance(obj, torch.Tensor) and obj.dtype is torch.float32 and obj.is_leaf and plain(obj):
+                    old.append((obj, obj.data))
+                    obj.data = obj.data.double()
+        dtype = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+
+        def undo() -> None:
+            torch.set_default_dtype(dtype)
+            for t, data in old:
+                t.data = data
+
+        return undo
+
+    def eager(self, call: Call, extra: list[World] = [], tight: Change | None = None, double: bool = False) -> Outcome:  # noqa: B006
+        return self.perform(self.fn, call, extra, tight, EAGER_S, double)
+
+    def ours(self, call: Call, extra: list[World] = [], tight: Change | None = None) -> Outcome:  # noqa: B006
+        return self.perform(self.compiled, call, extra, tight, COMPILED_S)
+
+    # -------------------------------------------------------------------------------------------------------------- forgetting
+    def fresh(self) -> None:
+        """A compiler that knows nothing of the program."""
+        self.account()
+        pliant.reset()
+        self.compiled = pliant.compile(self.fn, backend=self.backend, strict=True)
+        self.seen = dict(pliant.stats())
+
+    def account(self) -> None:
+        if hasattr(self, "seen"):
+            now = pliant.stats()
+            for k in ("captures", "recompiles", "graph_breaks", "fallbacks", "calls"):
+                self.counts[k] += now[k] - self.seen[k]
+            self.seen = dict(now)
+
+    # -------------------------------------------------------------------------------------------------------------- the trials
+    def candidates(self, most: int) -> list[Change]:
+        """Changes, an equal share of each kind, in an order that the seed decides."""
+        groups: dict[str, list[Change]] = collections.defaultdict(list)
+        for change in (*changes.changes(self.places), *settings.of_settings(), *settings.of_names(self.places)):
+            groups[f"{change.kind}: {change.name.split(' args')[0]}" if change.kind != "setting" else "setting"].append(change)
+        for group in groups.values():
+            self.rng.shuffle(group)
+        kinds = sorted(groups)
+        self.rng.shuffle(kinds)
+        out: list[Change] = []
+        while kinds and len(out) < most:
+            kinds = [k for k in kinds if groups[k]]
+            out += [groups[k].pop() for k in kinds]
+        return out[:most]
+
+    def begin(self) -> Found | None:
+        """A new compiler, and whether it is right about the unchanged program (and other calls of it)."""
+        self.fresh()
+        for call in [self.call, *self.calls[1 : 1 + self.rng.randrange(len(self.calls))], self.call]:
+            want = self.base if call is self.call else self.eager(call)
+            found = self.judge(Change("base", "nothing changed", "", lambda: None), call, want, self.ours(call), [], "base", -1)
+            if found is not None:
+                return found
+        return None
+
+    def one(self, change: Change, index: int) -> Found | None | str:
+        """Try one change: what was found, None if all is well, or why it does not count."""
+        undo: Any = None
+        if not change.tight:
+            try:
+                with warnings_ignored():
+                    undo = change.apply()
+            except Exception:  # what cannot be set (a read-only attribute, a class that refuses)
+                return "not possible"
+            if undo is SKIP:
+                return "nothing to do"
+        forget = self.world.adopt() if undo is not None else None
+        try:
+            extra = [World(Walk().go([Place(f"new {change.path}", change.new, None)]))] if change.new is not None else []
+            want = self.eager(self.call, extra, change if change.tight else None)
+            if isinstance(want.error, TimeUp | MemoryError):
+                return "eager does not end"
+            got = self.ours(self.call, extra, change if change.tight else None)
+            found = self.judge(change, self.call, want, got, extra, "", index)
+        except Exception as e:  # what cannot be copied, described or put back
+            self.counts[f"not comparable: {type(e).__name__} {str(e)[:60]}"] += 1
+            return "not comparable"
+        finally:
+            if undo is not None:
+                with warnings_ignored():
+                    undo()
+            if forget is not None:
+                forget()
+                self.world.restore()
+        if found is None:
+            found = self.judge(change, self.call, self.base, self.ours(self.call), [], "back", index)
+        return found
+
+    def judge(self, change: Change, call: Call, want: Outcome, got: Outcome, extra: list[World], when: str, index: int) -> Found | None:
+        """None if both calls did the same; else what was different, after a second look."""
+        apart = difference(want.rows, got.rows)
+        if apart is None:
+            return None
+        tight = change if change.tight and when == "" else None
+        again = self.eager(call, extra, tight)
+        unsteady = difference(want.rows, again.rows)
+        if unsteady is not None:
+            self.counts["unsteady"] += 1
+            return None
+        sentence, far = apart
+        if far != float("inf"):
+            exact = self.eager(call, extra, tight, double=True)
+            if within_rounding(want, got, exact):
+                self.counts["rounding"] += 1
+                return None
+        verdict = when or self.verdict(call, want, extra, tight)
+        if isinstance(got.error, PliantError) and not isinstance(want.error, PliantError):
+            verdict = "error"
+        if isinstance(got.error, TimeUp):
+            verdict = "slow"
+        held = short(change.old), short(change.new)
+        return Found(self.subject.name, change.kind, change.name, change.path, *held, sentence, verdict, index)
+
+    def verdict(self, call: Call, want: Outcome, extra: list[World], tight: Change | None) -> str:
+        """Does a compiler that knows nothing yet come to the right answer?"""
+        self.fresh()
+        return "stale" if difference(want.rows, self.ours(call, extra, tight).rows) is None else "translation"
+
+    def run(self, most: int, seconds: float, skip: int = 0, report: Callable[[int, Change], None] = lambda i, c: None,
+            ) -> Iterator[Found]:
+        """Try changes until there are `most`, or time is up. Yields what differs from eager."""
+        found = self.begin()
+        if found is not None:
+            yield found
+            return
+        end = time.monotonic() + seconds
+        bad = 0
+        for i, change in enumerate(self.candidates(most * 2)):
+            if time.monotonic() > end or self.counts["perturbations"] >= most or bad > 25:
+                break
+            if i < skip:
+                continue
+            report(i, change)
+            result = self.one(change, i)
+            if isinstance(result, str):
+                self.counts[result] += 1
+                continue
+            self.counts["perturbations"] += 1
+            self.counts[f"kind: {change.kind}"] += 1
+            if isinstance(result, Found):
+                bad += result.verdict != "error"
+                yield result
+            if result is not None or pliant.stats()["entries"] > ENTRIES or self.rng.random() < 0.03:
+                base = self.eager(self.call)
+                leak = difference(self.base.rows, base.rows)
+                if leak is not None:
+                    self.counts["leaks"] += 1
+                    raise Unsteady(f"after {change.kind}, {change.name} at {change.path}: {leak[0]}")
+                found = self.begin()
+                if found is not None:
+                    yield found
+                    return
+        self.account()
+        pliant.reset()
+
+
+def within_rounding(want: Outcome, got: Outcome, exact: Outcome) -> bool:
+    """Whether the compiled answer is as near to float64's as eager's is (within four times)."""
+    rows = {(p, i): d for i, (p, _, d) in enumerate(exact.rows) if isinstance(d, torch.Tensor)}
+    for i, ((path, _, a), (_, _, b)) in enumerate(zip(want.rows, got.rows, strict=False)):
+        right = rows.get((path, i))
+        if not isinstance(a, torch.Tensor) or not (a.is_floating_point() or a.is_complex()) or torch.equal(a, b):
+            continue
+        if right is None or right.shape != a.shape:
+            return False
+        scale = float(right.abs().nan_to_num(0).max()) * 1e-6 if right.numel() else 0.0
+        theirs, mine = (float((x.to(right.dtype) - right).abs().nan_to_num(0).max()) for x in (a, b))
+        if mine > 4 * theirs + scale:
+            return False
+    return True
+
+
+def told(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return ""
+    return ADDRESS.sub("0x", " ".join(message(error).split()))
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    return [obj for _, obj in Walk().go([Place("", value, None)]).objects if isinstance(obj, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def warnings_ignored() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def short(value: Any) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = type(value).__name__
+    return text if len(text) < 120 else text[:117] + "..."

@@ -1,0 +1,170 @@
+"""What stands around a graph that somebody else compiled: the program of a few lines that emitted code calls.
+
+It checks what can be checked before the graph runs (assertions over inputs), runs it, gives failed assertions the exception that they are
+meant to raise, and puts back what did not go through the graph: constants and inputs among the outputs. Its lines are known to
+`codegen/failures.py`, so a graph that failed before it did anything that shows makes CPython run the frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pliant.codegen.aten import Executable, compile_text, source_line, tuple_text
+from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
+from pliant.codegen.handed import Handed
+from pliant.codegen.variants import Variants
+from pliant.codegen.variants import given as arguments
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import globalstate
+from pliant.lower import liveness
+
+CLEAN, UNCLEAN = -1, -2
+"""In the place of an assertion's number: another exception, with everything as it was before the graph, or perhaps not."""
+MOST_COPIED = 1 << 24
+"""Bytes of written inputs that are copied because an operation of the graph may raise. (Because of an assertion, all are.)"""
+
+
+def around(
+    graph: Handed, variants: Variants | None, inputs: list[Any], outputs: list[Any], given: dict[Any, int], name: str
+) -> Executable:
+    """The executable of `graph`. Without `variants` the module itself runs. `given`: the slot of each input, by `key_of`."""
+    params = [f"p{i}" if isinstance(v, TracedTensor) else v.name for i, v in enumerate(inputs)]
+    checks = [check for check, _ in graph.checks]
+    number = {check.text: i for i, check in reversed(list(enumerate(checks)))}
+    within = [check for check in checks if not all(s.name in params for s in check.expr.symbols())]
+    run = runner(graph, variants, number, bool(within))
+    names: dict[str, Any] = {"_run": run, "math": math}
+    lines: list[str] = []
+    places: dict[int, Place] = {}
+    known: dict[int, Place] = {}
+
+    def put(line: str, site: Any = None, place: Place | None = None) -> None:
+        lines.append(line)
+        place = place or place_of(site, known)
+        if place is not None:
+            places[len(lines) + 1] = place
+
+    def fail(check: Any, values: bool) -> str:
+        names[check.error.__name__] = check.error
+        symbols = [s.name for s in check.expr.symbols()][:8] if values and not check.message else []
+        shown = f" + f' ({', '.join(f'{s} = {{{s}}}' for s in symbols)})'" if symbols else ""
+        return f"raise {check.error.__name__}({check.text!r}{shown}{'' if check.message else f' + {source_line(check.site)!r}'})"
+
+    for check in checks:
+        if check not in within:
+            put(f"if not ({check.expr.python()}): {fail(check, True)}", check.site)
+    put(f"_out, _error, _failed = _run({tuple_text(params)})")
+    put_back = variants is not None and not graph.foreign
+    clean = [(check, put_back or at < graph.effects_from, i) for i, (check, at) in enumerate(graph.checks)]
+    for check, is_clean, i in clean:
+        if is_clean:
+            put(f"if _failed == {i}: {fail(check, False)} from None", check.site)
+    somewhere = Place((), any(place is not None and place.handled for place in (place_of(site, known) for site in graph.sites)))
+    put(f"if _failed == {CLEAN}: raise _error", place=somewhere if variants is not None else None)  # else the graph's own lines tell
+    effects_from = len(lines) + 2
+    for check, is_clean, i in clean:
+        if not is_clean:
+            put(f"if _failed == {i}: {fail(check, False)} from None", check.site)
+    put(f"if _failed == {UNCLEAN}: raise _error")
+    put(f"return {returned(outputs, given, params, names)}")
+    source = f"def {name}({', '.join(params)}):\n" + "".join(f"    {line}\n" for line in lines)
+    fn = compile_text(source, name, names)
+    remember(fn, Places(places, effects_from))
+    n_ops = sum(n.op.startswith("call") for n in graph.module.graph.nodes)
+    return Executable(fn, source + graph.module.code, n_ops, {}, variants)
+
+
+def returned(outputs: list[Any], given: dict[Any, int], params: list[str], names: dict[str, Any]) -> str:
+    """The outputs as text: results of the graph, inputs, constants."""
+    items, places = [], {}
+    for i, v in enumerate(outputs):
+        key = key_of(v)
+        if key in given:
+            items.append(params[given[key]])
+        elif isinstance(v, TracedTensor) or (key is not None and key.const is None):
+            items.append(f"_out[{places.setdefault(key, len(places))}]")
+        else:
+            names[f"c{i}"] = v if key is None else key.const
+            items.append(f"c{i}")
+    return tuple_text(items)
+
+
+def key_of(value: Any) -> Any:
+    """What two values that are one have in common: the number of a tensor, the expression of a number; None for a constant."""
+    return value.vid if isinstance(value, TracedTensor) else liveness.number(value)
+
+
+def runner(graph: Handed, variants: Variants | None, number: dict[str, int], asserting: bool) -> Callable[[tuple], tuple]:
+    """`run(slots) -> (outputs, exception, number of the assertion that it is)`.
+
+    What others compiled writes inputs when it likes, before an assertion that comes first in the program or behind one that comes last.
+    So inputs that it writes are copied where it may raise, and put back where it does.
+    """
+    restore = graph.switches
+    written: list[int] = []
+    call: Callable[[tuple], Any]
+    if variants is not None:
+        call = variants
+        written = variants.written
+    else:
+        call = plain_call(graph)
+    may_raise = asserting or graph.raises
+
+    def run(slots: tuple) -> tuple:
+        state = globalstate.save() if restore else None
+        copied = may_raise and written and (asserting or sum(slots[i].nbytes for i in written) <= MOST_COPIED)
+        copies = [slots[i].detach().clone() for i in written] if copied else None
+        try:
+            return call(slots), None, None
+        except Exception as e:
+            if state is not None:
+                globalstate.restore(state)
+            if copies is not None:
+                for i, copy in zip(written, copies, strict=True):
+                    slots[i].data.copy_(copy)
+            failed = assertion(e, number)
+            spoilt = variants is not None and (graph.foreign or (written and copies is None))
+            return None, e, UNCLEAN if failed == CLEAN and spoilt else failed
+
+    return run
+
+
+def plain_call(graph: Handed) -> Callable[[tuple], Any]:
+    """The graph module as it is."""
+    at = [(i, getattr(spec, "kind", None) is float) for i, spec in zip(graph.at, graph.inputs, strict=True)]
+    known_lines(graph)
+    forward = graph.module.forward
+    return lambda slots: forward(*arguments(slots, at))
+
+
+def assertion(e: Exception, number: dict[str, int]) -> int:
+    """Which assertion failed, if it was one. Interpreters add lines of their own to a message."""
+    text = str(e)
+    if type(e) is not RuntimeError or text in number:
+        return number.get(text, CLEAN)
+    return next((i for own, i in number.items() if text.startswith(own + "\n")), CLEAN)
+
+
+def known_lines(graph: Handed) -> None:
+    """Tell `failures` which line of the module's own code is which line of the user's."""
+    code = graph.module.graph.python_code("self")
+    nodes = graph.sites
+    known: dict[int, Place] = {}
+    lines: dict[int, Place] = {}
+    effects_from = NEVER
+    start = code._prologue_start
+    for line, i in (code._lineno_map or {}).items():
+        if i is None:
+            continue
+        place = place_of(nodes[i], known)
+        if place is not None:
+            lines[line + start] = place
+        if i >= graph.effects_from:
+            effects_from = min(effects_from, line + start)
+    forward = graph.module.forward
+    remember(getattr(forward, "__func__", forward), Places(lines, effects_from))
+
+
+__all__ = ["around", "key_of"]

@@ -1,0 +1,109 @@
+"""Views: what a guard may make of an object before it looks at it, one function a row.
+
+An array of NumPy enters the graph as a tensor over the same memory, a scalar of NumPy as the number that it is. The guard program makes
+them (instruction APPLY), checks them like any other tensor or number, and hands them to the graph. A view reads its object alone, has no
+effects, and raises what it likes where there is none: then the guard does not hold.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+VIEWS: dict[str, Callable[[Any], Any]] = {}
+NAMES: dict[Callable[[Any], Any], str] = {}
+
+
+def view(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Enter a function under its own name."""
+    VIEWS[fn.__name__] = fn
+    NAMES[fn] = fn.__name__
+    return fn
+
+
+try:
+    import numpy
+except ImportError:  # torch works without it
+    numpy = None  # type: ignore[assignment]
+
+SMALL = 1 << 31  # sums and products of two such ints are no news to 64 bits
+
+
+class Interface:
+    """Gives the memory of an array to who asks for it, as if it could be written to. It keeps the array alive."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+
+
+if numpy is not None:
+    import torch
+
+    NAMES_OF_KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+    KINDS = {id(numpy.dtype(name)): getattr(torch, name) for name in NAMES_OF_KINDS}
+
+    ALIGNED, WRITEABLE = 0x100, 0x400  # in `flags.num`: NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE
+    READY = ALIGNED | WRITEABLE
+
+    @view
+    def array_tensor(a: Any) -> Any:
+        """A tensor over the memory of an array that may be written to. Raises where torch has no such tensor."""
+        if a.flags.num & READY != READY or id(a.dtype) not in KINDS:
+            raise ValueError("an array that torch does not know")
+        return torch.from_numpy(a) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+
+    @view
+    def frozen_array_tensor(a: Any) -> Any:
+        """A tensor over the memory of an array that may only be read: the graph does not write to it."""
+        if a.flags.num & READY != ALIGNED or id(a.dtype) not in KINDS:
+            raise ValueError("an array that torch does not know")
+        return torch.from_numpy(numpy.asarray(Interface(a))) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+
+    @view
+    def scalar_number(s: Any) -> Any:
+        """The Python number that a scalar is."""
+        return s.item()
+
+    @view
+    def small_scalar_number(s: Any) -> Any:
+        """The Python int that a scalar is, if 31 bits hold it."""
+        n = s.item()
+        if not -SMALL <= n < SMALL:
+            raise OverflowError
+        return n
+
+    @view
+    def scalar_text(s: Any) -> Any:
+        """The text that a `str_` or `bytes_` is."""
+        return s.item()
+
+    try:
+        from numpy._core.umath import _extobj_contextvar as ERRORS  # what `np.errstate` sets
+    except ImportError:
+        ERRORS = contextvars.ContextVar("none", default=None)  # type: ignore[arg-type, misc]
+    PLAIN_ERRORS = ERRORS.get() if set(numpy.geterr().values()) <= {"warn", "ignore"} else None
+
+    @view
+    def lenient_errors(module: Any) -> bool:
+        """Whether floating-point errors raise nothing and call nobody: `np.errstate`, `np.seterr`."""
+        now = ERRORS.get()
+        return (now is not None and now is PLAIN_ERRORS) or set(numpy.geterr().values()) <= {"warn", "ignore"}
+
+
+NAME, QUALNAME = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
+
+
+@view
+def class__name(cls: Any) -> Any:
+    """The name of a class whose metaclass has ways to attributes of its own."""
+    return NAME(cls)
+
+
+@view
+def class__qualname(cls: Any) -> Any:
+    """Its qualified name."""
+    return QUALNAME(cls)

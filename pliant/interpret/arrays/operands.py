@@ -1,0 +1,195 @@
+"""What NumPy makes of what it is given: arrays of nested lists, and the operands of a loop, Python's numbers being weak (NEP 50)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
+from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, whole_array
+from pliant.interpret.arrays.table import constant
+from pliant.interpret.calls import graph_call
+from pliant.interpret.slots import unpack
+from pliant.interpret.state import vm
+
+WEAK = {int: int, torch.SymInt: int, float: float, torch.SymFloat: float, complex: complex}
+MOST_CONSTANTS = 1 << 16
+FEW = 64  # symbolic numbers in a sequence, before it is cheaper to pin them
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
+
+
+# -- tensors ------------------------------------------------------------------------------------------------------------
+def to(t: Any, dt: np.dtype) -> Any:
+    """A tensor in another dtype."""
+    want = torch_dtype(dt)
+    if t.dtype is want:
+        return t
+    if t.dtype.is_complex and dt.kind not in "cb":
+        raise Unsure("the imaginary part is discarded")
+    if t.dtype.is_floating_point and dt.kind in "iu" and dt.itemsize < 8 or (t.dtype.is_floating_point and dt.kind == "u"):
+        t = graph_call(torch.Tensor.to, (t, torch.int64), {})  # C converts so, and what does not fit wraps around
+    return graph_call(torch.Tensor.to, (t, want), {})
+
+
+def full(shape: tuple, v: Any, dt: np.dtype) -> Any:
+    return graph_call(torch.full, (shape, v), {"dtype": torch_dtype(dt)})
+
+
+def fresh(t: Any, *given: Any) -> Any:
+    """`t` in memory of its own, whatever the operators made of it."""
+    return graph_call(torch.clone, (t,), {}) if any([t.storage_id == g.storage_id for g in given if type(g) is TracedTensor]) else t
+
+
+def constant_tensor(a: np.ndarray) -> Any:
+    """A tensor of what NumPy made of constants."""
+    dt = torch_dtype(a.dtype)
+    if a.size > MOST_CONSTANTS:
+        raise Unsure("a large array of constants")
+    if not a.size:
+        return graph_call(torch.zeros, (a.shape,), {"dtype": dt})
+    return graph_call(torch.tensor, (a.tolist(),), {"dtype": dt})
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------------------
+def lent(t: Any) -> TracedArray:
+    """`t.numpy()`: over the memory of a tensor."""
+    if t.requires_grad or t.device.type != "cpu" or t.is_conj() or t.is_neg() or t.pytype is not torch.Tensor:
+        raise Unsure("a tensor that NumPy cannot read")
+    if t.dtype not in NUMPY:
+        raise Unsure(f"dtype {t.dtype}")
+    return TracedArray(graph_call(torch.Tensor.detach, (t,), {}), NUMPY[t.dtype], None, True, True)
+
+
+def asarray(x: Any, dtype: Any = None) -> TracedArray:
+    """`np.asarray(x, dtype)`."""
+    dt = None if dtype is None else dtype_of(dtype)
+    t = type(x)
+    if t is TracedArray:
+        return x if dt is None or dt is x.dtype else whole_array(to(x.tensor, dt))
+    if t is TracedScalar:
+        found = to(x.tensor, dt or x.dtype)
+        return whole_array(fresh(found, x.tensor))
+    if t is TracedTensor:
+        a = lent(x)
+        return a if dt is None or dt is a.dtype else whole_array(to(a.tensor, dt))
+    if constant(x):
+        return whole_array(constant_tensor(np.array(x, dt)))
+    if t in WEAK:
+        dt = dt or np.dtype("int64" if t is torch.SymInt else "float64")
+        return whole_array(full((), number_in(x, dt), dt))
+    if t is list or t is tuple:
+        dt = dt or dtype_of(np.array(sample(x)).dtype)
+        return whole_array(nested(x, dt))
+    raise Unsure(f"an array made of a {t.__name__}")
+
+
+def sample(x: Any, depth: int = 0) -> Any:
+    """Something with the types of a nested sequence, for NumPy to tell the dtype of its array."""
+    t = type(x)
+    if t is list or t is tuple:
+        if depth > 8:
+            raise Unsure("nested deeply")
+        return [sample(v, depth + 1) for v in unpack(x)]
+    if t is TracedArray:
+        return np.zeros((1,) * x.ndim, x.dtype)
+    if t is TracedScalar:
+        return x.dtype.type(1)
+    if t is TracedTensor:
+        return np.zeros((1,) * x.dim(), lent(x).dtype)
+    if t in WEAK and t in SYMBOLIC:
+        return WEAK[t](1)
+    if t in WEAK or t is bool or t in SCALARS:
+        return x
+    raise Unsure(f"an array made of a {t.__name__}")
+
+
+def nested(x: Any, dt: np.dtype) -> Any:
+    """The tensor of a nested sequence."""
+    if type(x) is list or type(x) is tuple:
+        items = unpack(x)
+        if not items:
+            return graph_call(torch.zeros, ((0,),), {"dtype": torch_dtype(dt)})
+        if all([type(v) in WEAK or type(v) is bool for v in items]) and (len(items) > FEW or not any([type(v) in SYMBOLIC for v in items])):
+            return graph_call(torch.tensor, ([number_in(v, dt) for v in items],), {"dtype": torch_dtype(dt)})
+        parts = [nested(v, dt) for v in items]
+        if len({p.dim() for p in parts}) != 1:
+            raise Unsure("a ragged sequence")
+        return graph_call(torch.stack, (parts,), {})
+    if type(x) in (TracedArray, TracedScalar):
+        return to(x.tensor, dt)
+    if type(x) is TracedTensor:
+        return to(lent(x).tensor, dt)
+    return full((), number_in(x, dt), dt)
+
+
+# -- operands of loops ------------------------------------------------------------------------------------------------------
+def operand(x: Any) -> tuple[Any, Any]:
+    """(its dtype, or the Python type of a weak number; what stands for it)."""
+    t = type(x)
+    if t is TracedArray or t is TracedScalar:
+        return x.dtype, x
+    if t in SCALARS:
+        return SCALARS[t], x
+    if t is bool:
+        return BOOL, x
+    weak = WEAK.get(t)
+    if weak is not None:
+        return weak, x
+    if t is list or t is tuple:
+        a = asarray(x)
+        return a.dtype, a
+    raise Unsure(f"an operand of type {t.__name__}")
+
+
+def number_in(v: Any, dt: np.dtype) -> Any:
+    """A number, perhaps symbolic, as a Python number of dtype `dt`."""
+    t = type(v)
+    kind = dt.kind
+    if t in SYMBOLIC:
+        if kind == "f":
+            return torch.sym_float(v)
+        if kind in "iu" and t is torch.SymInt and fits(v, dt):
+            return v
+        raise Unsure(f"a symbolic number as {dt}")
+    if kind in "iu" and type(v) is int and not fits(v, dt):
+        raise Unsure(f"{v} is no {dt}")
+    if kind in "iu" and not isinstance(v, (bool, int, np.integer, np.bool_)):
+        raise Unsure(f"a {t.__name__} as {dt}")
+    with np.errstate(all="ignore"):
+        n = dt.type(v).item()
+    if type(n) is float and math.isinf(n) and not math.isinf(v):
+        raise Unsure(f"{v} is no {dt}")
+    return n
+
+
+def in_loop(x: Any, dt: np.dtype) -> Any:
+    """An operand as a tensor, or a Python number, of the dtype of a loop."""
+    t = type(x)
+    if t is TracedArray:
+        return to(x.tensor, dt)
+    if t is TracedScalar:
+        return number_in(x.number, dt) if type(x.number) in SYMBOLIC and dt.kind in "iuf" else to(x.tensor, dt)
+    return number_in(x, dt)
+
+
+def tensor_in(x: Any, dt: np.dtype) -> Any:
+    """An operand as a tensor."""
+    v = in_loop(x, dt)
+    return v if type(v) is TracedTensor else full((), v, dt)
+
+
+def scalar_operand(x: Any) -> bool:
+    """Whether an operand has no dims: of such NumPy makes scalars."""
+    return type(x) is not TracedArray or not x.ndim
+
+
+def is_stand_in(x: Any) -> bool:
+    return type(x) is TracedArray or type(x) is TracedScalar
+
+
+_ = vm, TORCH
+__all__ = ["asarray", "constant_tensor", "fresh", "full", "in_loop", "is_stand_in", "lent", "number_in", "operand", "tensor_in", "to"]

@@ -1,0 +1,181 @@
+"""What torch's functions make of arrays and scalars of NumPy.
+
+Constant scalars are handed over as they are: torch's C code looks at them as it does in eager. A symbolic one is a number. An array is
+read by the functions here, and as a subscript; any other function that is given one breaks the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.arrays.dtypes import SCALARS, Unsure
+from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
+from pliant.interpret.arrays.operators import torch_number
+from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
+from pliant.interpret.arrays.table import CODE, compute
+from pliant.interpret.arrays.ufuncs import t
+from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
+from pliant.interpret.gate import name_of
+from pliant.interpret.slots import unpack
+from pliant.interpret.state import Break, vm
+
+SUBSCRIPTS = (operator.getitem, operator.setitem)
+
+
+def array_for(fn: Any, a: TracedArray) -> Any:
+    """What a torch function is given for an array."""
+    if fn in SUBSCRIPTS and a.ndim and a.dtype.name in ("bool", "int64", "int32"):
+        return a.tensor
+    raise Break(CODE, f"{name_of(fn)} would read an array", clean=True)
+
+
+def scalar_for(fn: Any, s: TracedScalar) -> Any:
+    return torch_number(s)
+
+
+def holds_numpy(x: Any, depth: int = 4) -> bool:
+    c = type(x)
+    if c is TracedArray or c is TracedScalar or c in SCALARS:
+        return True
+    return (c is list or c is tuple) and depth > 0 and any([holds_numpy(v, depth - 1) for v in unpack(x)])
+
+
+def plain_device(device: Any) -> bool:
+    if device is None:
+        return torch.get_default_device().type == "cpu"
+    return torch.device(device).type == "cpu"
+
+
+def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, copies: bool) -> Any:
+    """A tensor of an array, a scalar, or a sequence with some in it."""
+    if not plain_device(device) or type(requires_grad) is not bool:
+        raise Unsure("a device")
+    if dtype is not None and type(dtype) is not torch.dtype:
+        raise Unsure("a dtype")
+    c = type(data)
+    if c is TracedArray:
+        if data.remake is not None:
+            raise Unsure("negative strides")
+        x = data.found
+        shared = t(torch.Tensor.detach, x)
+        r = shared if dtype is None or dtype is x.dtype else t(torch.Tensor.to, x, dtype)
+        if copies and r.storage_id == x.storage_id:
+            r = t(torch.clone, x, memory_format=torch.contiguous_format)
+    elif c is TracedScalar or c in SCALARS:
+        a = asarray(data)
+        r = t(torch.Tensor.to, a.tensor, dtype) if dtype is not None else a.tensor
+    else:
+        r = sequence(data, dtype)
+    return t(torch.Tensor.requires_grad_, r, True) if requires_grad else r
+
+
+def sequence(data: Any, dtype: Any) -> Any:
+    """Real torch says of what dtype a sequence with values of these types is."""
+    if dtype is None:
+        with vm.trace.paused():
+            dtype = torch.tensor(probe(data)).dtype
+    return stacked(data, dtype)
+
+
+def probe(x: Any) -> Any:
+    c = type(x)
+    if c is list or c is tuple:
+        return [probe(v) for v in unpack(x)]
+    if c is TracedArray:
+        return np.ones([1] * x.ndim, x.dtype)
+    if c is TracedScalar:
+        return x.dtype.type(1)
+    if c in SCALARS or c in (bool, int, float, complex):
+        return c(1)
+    if c in WEAK:
+        return WEAK[c](1)
+    raise Unsure(f"a tensor made of a {c.__name__}")
+
+
+def stacked(x: Any, dtype: torch.dtype) -> Any:
+    c = type(x)
+    if c is list or c is tuple:
+        items = unpack(x)
+        if not items:
+            raise Unsure("an empty sequence")
+        return t(torch.stack, [stacked(v, dtype) for v in items])
+    if c is TracedArray or c is TracedScalar:
+        return t(torch.Tensor.to, x.tensor, dtype)
+    if c in SCALARS:
+        x = x.item()
+    return t(torch.full, (), x, dtype=dtype)
+
+
+def maker(fn: Any, impl: Any, first: str = "data") -> None:
+    """A torch function that makes a tensor: of what is NumPy's by `impl`, of anything else by torch."""
+    before = LOOKASIDES.get(fn)
+
+    def look(args: tuple, kw: dict) -> Any:
+        data = args[0] if args else kw.get(first)
+        if type(data) in (TracedArray, TracedScalar) or holds_numpy(data):
+            return compute(name_of(fn), impl, args, kw)
+        return before(args, kw) if before is not None else graph_call(fn, args, kw)
+
+    LOOKASIDES[fn] = look
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    return made_of(torch.tensor, data, dtype, device, requires_grad, True)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    return made_of(torch.as_tensor, data, dtype, device, False, False)
+
+
+def torch_asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Any:
+    if copy is False or type(obj) is not TracedArray:
+        raise Unsure("copy=")
+    return made_of(torch.asarray, obj, dtype, device, requires_grad, copy is True)
+
+
+def from_numpy(ndarray: Any) -> Any:
+    if type(ndarray) is not TracedArray or not ndarray.writeable:
+        raise Unsure("an array that may only be read: PyTorch warns")
+    return made_of(torch.from_numpy, ndarray, None, None, False, False)
+
+
+maker(torch.tensor, tensor)
+maker(torch.as_tensor, as_tensor)
+maker(torch.asarray, torch_asarray, "obj")
+maker(torch.from_numpy, from_numpy, "ndarray")
+
+
+# -- methods of tensors -----------------------------------------------------------------------------------------------------
+def numpy(x: Any, args: tuple, kw: dict) -> Any:
+    return compute("Tensor.numpy", tensor_numpy, (x, *args), kw)
+
+
+def tensor_numpy(x: Any, *, force: bool = False) -> Any:
+    """The array over the memory of a tensor."""
+    if force is not False:
+        raise Unsure("force=")
+    return lent(x)
+
+
+def array_protocol(x: Any, args: tuple, kw: dict) -> Any:
+    return compute("Tensor.__array__", lambda *a: asarray(x, *a), args, kw)
+
+
+def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
+    data = args[0] if args else kw.get("data")
+    if not holds_numpy(data):
+        return graph_call(torch.Tensor.new_tensor, (x, *args), kw, "new_tensor")
+    if type(data) is not TracedArray or len(args) != 1 or kw or x.device.type != "cpu":
+        raise Break(CODE, "new_tensor of scalars of NumPy", clean=True)
+    return compute("Tensor.new_tensor", made_of, (torch.tensor, data, x.dtype, None, False, True), {})
+
+
+METHOD_LOOKASIDES[(torch.Tensor, "numpy")] = numpy
+METHOD_LOOKASIDES[(torch.Tensor, "__array__")] = array_protocol
+METHOD_LOOKASIDES[(torch.Tensor, "new_tensor")] = new_tensor
+_ = TracedTensor, fresh

@@ -1,0 +1,89 @@
+"""Functions with a `functools.lru_cache`: what is in the cache is read, and guarded; what is not is CPython's to find out.
+
+A call that misses runs the function once, which may read and change anything: neither a capture nor a guard may do that, unless the
+function, interpreted, turns out to do nothing but answer a value. Else the graph breaks there, and the next call finds the answer. Guards
+see that the key is there, and ask the function, which then hits; an object is read in the cache itself, where that is a plain dict (it has
+no bound). How many hits `cache_info` counts is not kept up.
+Functions of libraries whose answer depends on their arguments alone, or on what is installed, are called at once.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from pliant.guards import source as S
+from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
+from pliant.interpret import policy
+from pliant.interpret.state import Break, vm
+from pliant.interpret.world import WRITTEN
+
+KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
+
+
+def is_key(a: Any) -> bool:
+    """Whether a cache may be looked up for this argument: nothing of the program's own is run for it."""
+    return (type(a) in KEYS or type(a) is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
+
+
+def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
+    if not all(map(is_key, (*args, *kwargs.values()))):
+        raise unknown(fn, "with objects as keys")
+    world = vm.world
+    wrapped = fn.__wrapped__
+    known = policy.python_policy(wrapped) if type(wrapped) is FunctionType else None
+    if known is not None and known.kind in ("native_python", "constant") and known.reads in ("arguments", "process"):
+        answer = fn(*args, **kwargs)
+        world.asked.append((fn, args, kwargs, answer))
+        if type(answer) in KEYS or type(answer) is tuple and all(map(is_key, answer)):
+            return answer
+    if has_written():
+        raise unknown(fn, "after the program has changed something")
+    found = cache_of(fn)
+    if found is None:
+        raise unknown(fn, "of another make")
+    cache, bounded = found
+    key = key_of(fn, args, kwargs)
+    if key not in cache and not fills(fn, args, kwargs):
+        world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)
+        raise unknown(fn, "which has no answer yet")
+    if not bounded and not is_value(cache[key]):
+        return world.locate(cache[key], S.const(cache).key(key))
+    with torch._C._DisableTorchDispatch():
+        answer = fn(*args, **kwargs)
+    world.guard(S.const(fn), "ANSWER", Cached(fn, args, dict(kwargs), answer), repr((args, kwargs)))
+    if not is_value(answer):
+        return world.locate(answer, S.const(answer))
+    world.asked.append((fn, args, kwargs, answer))
+    return answer
+
+
+def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
+    """Fill the cache, if the function does nothing but answer a value: then it makes no difference that it runs now."""
+    wrapped, trace = fn.__wrapped__, vm.trace
+    if type(wrapped) is not FunctionType or fn.cache_parameters()["maxsize"] == 0:
+        return False
+    n = len(trace.ops)
+    answer = vm.interp(wrapped, args, kwargs)
+    if has_written() or len(trace.ops) != n or not is_value(answer):
+        raise Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and does more than answer")
+    with torch._C._DisableTorchDispatch():
+        return alike(fn(*args, **kwargs), answer)
+
+
+def unknown(fn: Any, why: str) -> Break:
+    return Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache, {why}", clean=True)
+
+
+def has_written() -> bool:
+    """Whether the program has changed what the function may read: that is not done before the capture ends."""
+    world = vm.world
+    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
+        return True
+    return any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()])
+
+
+__all__ = ["cached"]

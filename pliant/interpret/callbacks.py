@@ -1,0 +1,205 @@
+"""C code that calls functions for the program: `map`, `filter`, `sorted(key=…)`, `functools.reduce`, the iterators of `itertools`.
+
+A Python function that C code calls comes back to the interpreter (the frame hook). A C function would not: `map(len, lists)` reads lists,
+`sorted(objects, key=attrgetter("rank"))` attributes, that nobody has guarded. So C code is given a `Callback` in its place, whose call is
+a call of the interpreter's; and what C code itself asks of items (their truth, their order, their sum) is asked by one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import itertools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+from pliant.interpret.attributes import lookup
+from pliant.interpret.calls import LOOKASIDES, call, native
+from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import SYM_TYPES, through_c, to_c
+from pliant.interpret.lookasides import iterable, lookaside
+from pliant.interpret.slots import binary, get_iter, get_next, unpack
+from pliant.interpret.state import Break, Restart, vm
+
+FunctionType, MethodType = types.FunctionType, types.MethodType
+
+
+class Callback:
+    """A function as C code is given it: called, it is called by the interpreter. `read`: C code looks at what it returns."""
+
+    __slots__ = ("fn", "read")
+
+    def __init__(self, fn: Any, read: bool = False) -> None:
+        self.fn = fn
+        self.read = read
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            r = call(self.fn, args, {})
+            if self.read:
+                r = to_c(self.fn, r)
+        except (Break, Restart) as e:
+            through_c(e)
+            raise
+        return r
+
+
+def callback(fn: Any) -> Any:
+    """What C code is given for `fn`, whose result it hands on."""
+    t = type(fn)
+    if t is FunctionType or t is Callback or (t is MethodType and type(fn.__func__) is FunctionType):
+        return fn
+    return Callback(fn)
+
+
+def key(fn: Any) -> Any:
+    """What C code is given for `fn`, whose results it compares."""
+    return fn if fn is None else Callback(fn, read=True)
+
+
+# -- builtins ----------------------------------------------------------------------------------------------------
+def over(fn: Any, args: tuple, kw: dict) -> Any:
+    """`map(function, *iterables)` and `itertools.starmap`: lazily, item by item."""
+    if len(args) < 2 or kw:
+        return native(fn, args, kw)
+    return native(fn, (callback(args[0]), *[iterable(a) for a in args[1:]]), kw)
+
+
+LOOKASIDES[map] = functools.partial(over, map)
+
+
+def chosen(fn: Any, args: tuple, kw: dict) -> Any:
+    """`filter` and its like: by a predicate, of which None stands for the items' own truth."""
+    if len(args) != 2 or kw:
+        return native(fn, args, kw)
+    return native(fn, (callback(bool if args[0] is None else args[0]), iterable(args[1])), {})
+
+
+for _fn in (filter, itertools.filterfalse):
+    LOOKASIDES[_fn] = functools.partial(chosen, _fn)
+
+
+@lookaside(sorted)
+def l_sorted(args: tuple, kw: dict) -> Any:
+    return native(sorted, (unpack(args[0]),) if len(args) == 1 else args, kw)
+
+
+def keyed(fn: Any, plain: Callable) -> Callable:
+    """`max` and `min` with a key: item by item, as CPython asks for items and keys."""
+
+    def pick(args: tuple, kw: dict) -> Any:
+        if kw.get("key") is None:
+            return plain(args, kw)
+        return native(fn, (iterable(args[0]),) if len(args) == 1 else args, kw)
+
+    return pick
+
+
+for _fn in (builtins.max, builtins.min):  # type: ignore[assignment]
+    LOOKASIDES[_fn] = keyed(_fn, LOOKASIDES[_fn])
+
+
+@lookaside(sum)
+def l_sum(args: tuple, kw: dict) -> Any:
+    if not 1 <= len(args) <= 2 or (kw and (len(args) == 2 or kw.keys() != {"start"})):
+        return native(sum, args, kw)
+    start = args[1] if len(args) == 2 else kw.get("start", 0)
+    if isinstance(start, (str, bytes, bytearray)):
+        return native(sum, args, kw)
+    items = unpack(args[0])
+    if all([type(x) in NUMBERS for x in items]) and type(start) in NUMBERS:
+        return native(sum, (items, start), {})
+    for x in items:
+        start = binary(operator.add, start, x)
+    return start
+
+
+NUMBERS = {int, float, bool, complex, *SYM_TYPES}
+
+
+@lookaside(functools.reduce)
+def l_reduce(args: tuple, kw: dict) -> Any:
+    if not 2 <= len(args) <= 3 or kw:
+        return native(functools.reduce, args, kw)
+    if lookup(type(args[1]), "__iter__") is UNSET and lookup(type(args[1]), "__getitem__") is UNSET:
+        return native(functools.reduce, args, kw)  # which says what is wrong
+    it = get_iter(args[1])
+    if len(args) == 3:
+        acc = args[2]
+    else:
+        try:
+            acc = get_next(it)
+        except StopIteration:
+            raise TypeError("reduce() of empty iterable with no initial value") from None
+    while True:
+        try:
+            x = get_next(it)
+        except StopIteration:
+            return acc
+        acc = call(args[0], (acc, x), {})
+
+
+# -- itertools ---------------------------------------------------------------------------------------------------
+for _fn in (itertools.starmap, itertools.takewhile, itertools.dropwhile):  # type: ignore[assignment]
+    LOOKASIDES[_fn] = functools.partial(over, _fn)
+
+
+@lookaside(itertools.accumulate)
+def l_accumulate(args: tuple, kw: dict) -> Any:
+    given = dict(zip(("iterable", "func"), args, strict=False))
+    if len(args) > 2 or given.keys() & kw.keys() or not kw.keys() <= {"iterable", "func", "initial"} or not (args or "iterable" in kw):
+        return native(itertools.accumulate, args, kw)
+    given |= kw
+    fn = given.get("func")
+    kw = {"initial": given["initial"]} if "initial" in given else {}
+    return native(itertools.accumulate, (iterable(given["iterable"]), callback(operator.add if fn is None else fn)), kw)
+
+
+@lookaside(itertools.groupby)
+def l_groupby(args: tuple, kw: dict) -> Any:
+    given = dict(zip(("iterable", "key"), args, strict=False))
+    if len(args) > 2 or given.keys() & kw.keys() or not kw.keys() <= {"iterable", "key"} or not (args or "iterable" in kw):
+        return native(itertools.groupby, args, kw)
+    given |= kw
+    fn = given.get("key")
+    return native(itertools.groupby, (iterable(given["iterable"]), Callback(itself if fn is None else fn, read=True)), {})
+
+
+def itself(x: Any) -> Any:
+    """The key of `groupby` without one."""
+    return x
+
+
+LOOKASIDES[itself] = lambda args, kw: args[0]
+
+
+def l_chain_from_iterable(args: tuple, kw: dict) -> Any:
+    """`chain.from_iterable(xs)`: what it walks is asked for its iterator by the interpreter."""
+    if len(args) != 1 or kw:
+        return native(itertools.chain.from_iterable, args, kw)
+    return native(itertools.chain.from_iterable, (native(map, (Callback(iter), iterable(args[0])), {}),), {})
+
+
+LOOKASIDES[itertools.chain, "from_iterable"] = l_chain_from_iterable
+
+
+@lookaside(itertools.compress)
+def l_compress(args: tuple, kw: dict) -> Any:
+    if len(args) != 2 or kw:
+        return native(itertools.compress, args, kw)
+    return native(itertools.compress, (iterable(args[0]), native(map, (Callback(bool), iterable(args[1])), {})), {})
+
+
+@lookaside(iter)
+def l_iter(args: tuple, kw: dict) -> Any:
+    if len(args) == 1 and not kw:
+        return get_iter(args[0])
+    return native(iter, (key(args[0]), args[1]) if len(args) == 2 and callable(args[0]) else args, kw)
+
+
+vm.callback_key = key
+__all__ = ["Callback", "callback", "key"]
+
+

@@ -1,0 +1,246 @@
+"""The gate: what code that is not interpreted is given to read.
+
+C code, torch functions and Python code that CPython runs see real objects. Whatever they read of an object from before the capture must
+have been *guarded by value*, *lifted* (a symbol or an input of the graph), or be *interpreted* when they ask for it; everything else
+*breaks* the graph. All that leaves the interpreter passes here:
+
+| who reads                              | through     | what it may be given                                                          |
+|----------------------------------------|-------------|-------------------------------------------------------------------------------|
+| a C function or method                 | `to_c`      | what is plain, containers with all that is in them, objects it will only hold |
+| CPython's own subscript, slice, range  | `position`  | ints, perhaps symbolic; `__index__` is interpreted                            |
+| a torch function                       | `to_graph`  | tensors, numbers, settings, and containers of these; nothing else             |
+| Python code that CPython runs          | `readable`  | what is plain through and through; else the function is interpreted           |
+
+Python methods that C code calls on what it is given come back to the interpreter (`captured`). A type that no row of the table of types
+(`types/`) knows is opaque: it is known by identity, and whoever would read it breaks the graph.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant import native as engine
+from pliant.graph.symnode import concrete
+from pliant.interpret.attributes import lookup, not_yet
+from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.state import Break, vm
+from pliant.interpret.types.row import ROWS
+from pliant.interpret.world import CONTAINERS
+
+FunctionType = types.FunctionType
+SYM_TYPES = {torch.SymInt, torch.SymBool, torch.SymFloat}
+HEAPTYPE = 1 << 9
+VALUES = {int, float, complex, str, bytes, bool, object}
+"""Bases of C whose part of an instance never changes: an instance from outside is guarded by identity (`World.locate_other`)."""
+
+# -- what C code may be given -------------------------------------------------------------------------------------
+ORDERLESS = frozenset(
+    "add contains __contains__ discard remove update difference_update intersection_update symmetric_difference_update issubset issuperset"
+    " isdisjoint union intersection difference symmetric_difference copy or_ and_ sub xor ior iand isub ixor eq ne le lt ge gt not_ truth"
+    " len isinstance frozenset set bool append".split()
+)
+"""Functions of C to which the order of a set is nothing."""
+# container methods that keep an object without looking into it
+STORES = {
+    "append", "appendleft", "insert", "add", "setdefault", "get", "pop", "__setitem__", "discard", "remove", "index", "count",
+    "__contains__",
+}  # fmt: skip
+
+
+def to_c(fn: Any, a: Any) -> Any:
+    """What C code `fn` is given for `a`. Raises Break where it would read what nobody guarded."""
+    t = type(a)
+    row = ROWS.get(t)
+    if row is not None:
+        return a if row.plain else row.to_c(fn, a) if row.to_c is not None else a
+    world = vm.world
+    if t in CONTAINERS or id(a) in world.by_copy:
+        world.deep(a)
+        if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
+            ordered(a)
+    elif id(a) in world.outside and has_c_state(t) and name_of(fn) not in STORES:  # type: ignore[arg-type]
+        raise unreadable(fn, a)
+    return a
+
+
+def unreadable(fn: Any, a: Any) -> Break:
+    return Break("PL0007", f"{name_of(fn)} would read a {type(a).__module__}.{type(a).__qualname__}", clean=True)
+
+
+def name_of(fn: Any) -> str:
+    return str(getattr(fn, "__name__", None) or type(fn).__name__)
+
+
+def ordered(s: set | frozenset) -> None:
+    """The program may see in which order a set is walked: that of another process is another, unless hashes are values."""
+    if len(s) > 1 and not all([type(x) is int for x in s]):
+        vm.world.bound_here = "the order of a set"
+
+
+@functools.cache
+def has_c_state(t: Any) -> bool:
+    """Whether instances hold state that only C code sees (iterators, generators, arrays, files…)."""
+    if t in IMMUTABLE or issubclass(t, (enum.Enum, types.CellType)) or t is engine.EntryPoint:
+        return False
+    return any([b not in VALUES and not engine.made_in_python(b) for b in t.__mro__])
+
+
+def opaque(v: Any) -> bool:
+    """Whether `v` comes from outside and holds state that only C code sees: nobody has guarded it."""
+    world = vm.world
+    return id(v) in world.outside and id(v) not in world.by_copy and has_c_state(type(v))  # type: ignore[arg-type]
+
+
+def captured(fn: Callable, *args: Any) -> Any:
+    """Run C code that may call methods of Python, which are interpreted, on what is fit to be read."""
+    r = engine.call_captured(fn, args, {})
+    if vm.pending is not None:
+        e, vm.pending = vm.pending, None
+        raise e
+    return r
+
+
+def through_c(e: BaseException) -> None:
+    """A break is on its way out through C code. What that has done by now is done (an iterator has moved): the break is before the call."""
+    vm.pending = e
+    if type(e) is Break and not e.frames:
+        e.clean = False
+
+
+# -- positions: indices, bounds of slices and ranges --------------------------------------------------------------
+def index(v: Any) -> Any:
+    """`operator.index(v)`: an int, perhaps symbolic. TypeError, in CPython's words, for what has no index."""
+    t = type(v)
+    if t is int or t is torch.SymInt or t is bool:
+        return v
+    row = ROWS.get(t)
+    if row is not None and row.index is not None:
+        return row.index(v)
+    if issubclass(t, int):  # as CPython does: a subclass's own `__index__` is not asked
+        return int.__add__(v, 0)
+    m = lookup(t, "__index__")
+    if type(m) is FunctionType:
+        not_yet()
+        r = vm.interp(m, (v,), {})
+        return r if type(r) in (int, torch.SymInt) else captured(operator.index, v)  # CPython says what is wrong with others
+    if opaque(v):
+        raise unreadable(operator.index, v)
+    return captured(operator.index, v)
+
+
+def has_index(v: Any) -> bool:
+    row = ROWS.get(type(v))
+    return row.index is not None if row is not None else lookup(type(v), "__index__") is not UNSET
+
+
+PLAIN_BOUNDS = (int, type(None))
+
+
+def position(k: Any) -> Any:
+    """What CPython's own sequences are given as a subscript: an int, a slice of ints; `__index__` is interpreted, symbols are pinned."""
+    t = type(k)
+    if t is int:
+        return k
+    if t is slice:
+        if type(k.start) in PLAIN_BOUNDS and type(k.stop) in PLAIN_BOUNDS and type(k.step) in PLAIN_BOUNDS:
+            return k
+        return slice(*[b if b is None or not has_index(b) else concrete(index(b)) for b in (k.start, k.stop, k.step)])
+    return concrete(index(k)) if has_index(k) else k  # what has no index is an error: CPython says so
+
+
+# -- torch functions ------------------------------------------------------------------------------------------------
+SETTINGS: set[type] = {
+    str, bytes, int, float, bool, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
+    torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, range, torch.qscheme,
+}  # fmt: skip
+"""Leaves of a call of torch that are guarded by value, or symbols."""
+SEQUENCES = (list, tuple, torch.Size)
+
+
+def to_graph(fn: Any, a: Any) -> Any:
+    """What torch function `fn` is given for one argument. Raises Break for what the graph cannot hold."""
+    t = type(a)
+    if t in SETTINGS:
+        return a
+    row = ROWS.get(t)
+    if row is not None and row.to_graph is not None:
+        return row.to_graph(fn, a)
+    world = vm.world
+    if t in CONTAINERS or id(a) in world.by_copy or issubclass(t, (tuple, list, dict)):
+        if t not in CONTAINERS and python_methods(t):  # type: ignore[arg-type]
+            raise Break("PL0011", f"{name_of(fn)} would call methods of a {t.__module__}.{t.__qualname__}", clean=True)
+        world.deep(a)
+        return members(fn, a)
+    if t is slice:
+        if type(a.start) in SETTINGS and type(a.stop) in SETTINGS and type(a.step) in SETTINGS:
+            return a
+        return slice(*[bound(fn, b) for b in (a.start, a.stop, a.step)])
+    if row is not None and row.plain:
+        return a
+    if isinstance(a, torch.Tensor):
+        raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
+    if t is torch.Generator:  # its state is outside, and no graph input
+        raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
+    if isinstance(a, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
+        return a
+    if t is types.MethodType or isinstance(a, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
+        return a
+    if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
+        return a
+    raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
+
+
+def members(fn: Any, a: Any) -> Any:
+    """A container for torch: itself if nothing in it has to be another object than it is."""
+    if isinstance(a, dict):
+        found = {k: to_graph(fn, v) for k, v in dict.items(a)}
+        return a if all([found[k] is v for k, v in dict.items(a)]) else found
+    if not isinstance(a, (list, tuple)):
+        for x in a:
+            to_graph(fn, x)
+        return a
+    items = [to_graph(fn, x) for x in (tuple if isinstance(a, tuple) else list).__iter__(a)]  # type: ignore[arg-type]
+    if all([x is y for x, y in zip(items, a, strict=True)]):
+        return a
+    t = type(a)
+    return items if isinstance(a, list) else tuple(items) if t is tuple else tuple.__new__(t, items)  # type: ignore[type-var]
+
+
+def bound(fn: Any, b: Any) -> Any:
+    """A bound of a slice, which torch asks for its index."""
+    return b if b is None or type(b) in SETTINGS else index(b) if has_index(b) else to_graph(fn, b)
+
+
+@functools.cache
+def python_methods(t: Any) -> bool:
+    """Whether a class derived from a number or a string has methods of its own that C code would call."""
+    return any([type(v) is FunctionType for c in t.__mro__ if c.__flags__ & HEAPTYPE for n, v in vars(c).items() if n in CONVERSIONS])
+
+
+CONVERSIONS = {"__index__", "__int__", "__float__", "__complex__", "__bool__", "__len__", "__iter__", "__getitem__", "__torch_function__"}
+
+
+# -- Python code that CPython runs ----------------------------------------------------------------------------------
+def readable(a: Any, depth: int = 6) -> bool:
+    """Whether all that any code could read of `a` is guarded: constants, classes, functions, and containers of these."""
+    t = type(a)
+    if t in CONTAINERS or id(a) in vm.world.by_copy:
+        vm.world.deep(a)
+        values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
+        return depth > 0 and all([readable(x, depth - 1) for x in values])
+    if t in ROWS:
+        return True  # what it may not read of it, `to_c` refuses
+    if isinstance(a, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)) or t in IMMUTABLE or t in SETTINGS:
+        return True
+    return t is object
+
+
+__all__ = ["captured", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c", "to_graph"]

@@ -1,0 +1,80 @@
+"""What code that is not interpreted calls by name: PyTorch's Python functions that run as one operation of the graph.
+
+`F.relu(x)` calls `torch.relu`, `F.softmax(x)` the method `softmax`: who replaces these changes what the program computes. So the functions
+that such code names are guarded by identity, and theirs in turn. Nearly all are names of a few modules, and one look at the version of a
+module's dict tells that none of them has changed.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from pliant.guards import source as S
+from pliant.interpret.attributes import lookup
+from pliant.interpret.state import vm
+
+BuiltinType = types.BuiltinFunctionType
+METHODS = {name for b in torch.Tensor.__mro__ for name, v in vars(b).items() if callable(v) and not name.startswith("__")}
+Named = tuple[list[tuple[ModuleType, str]], list[str]]
+_named: dict[types.CodeType, Named] = {}
+
+
+def names_in(fn: FunctionType) -> Named:
+    """The functions that a function of PyTorch names, as (module, name), and the methods of tensors."""
+    found = _named.get(fn.__code__)
+    if found is None:
+        found = _named[fn.__code__] = walk(fn)
+    return found
+
+
+def walk(fn: FunctionType) -> Named:
+    home = sys.modules.get(fn.__globals__.get("__name__", ""))
+    functions: dict[tuple[ModuleType, str], None] = {}
+    methods: dict[str, None] = {}
+    at: Any = None  # the module on top of the stack
+    for i in dis.get_instructions(fn.__code__):
+        if i.opname == "LOAD_GLOBAL" and isinstance(home, ModuleType):
+            at = note(home, i.argval, functions)
+        elif i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            if isinstance(at, ModuleType):
+                at = note(at, i.argval, functions)
+            elif i.argval in METHODS:
+                methods[i.argval] = None
+        elif i.opname not in ("PUSH_NULL", "PRECALL", "CACHE"):
+            at = None
+    return list(functions), list(methods)
+
+
+def note(module: ModuleType, name: str, functions: dict[tuple[ModuleType, str], None]) -> Any:
+    v = vars(module).get(name)
+    if isinstance(v, (FunctionType, BuiltinType)):
+        functions[module, name] = None
+    return v
+
+
+def guard_inside(fn: FunctionType) -> None:
+    """The program relied on what `fn`, which is run as it is, calls."""
+    world = vm.world
+    todo = [fn]
+    while todo:
+        f = todo.pop()
+        key = (f, "inside")
+        if key in world.lookups:
+            continue
+        world.lookups[key] = True
+        functions, methods = names_in(f)
+        for name in methods:
+            lookup(torch.Tensor, name)
+        for module, name in functions:
+            v = vars(module).get(name)
+            if not module.__name__.startswith("torch"):
+                continue
+            world.guard(S.const(module).dict().key(name), "ID_MATCH", v)
+            if type(v) is FunctionType and v.__module__ == f.__module__:
+                todo.append(v)

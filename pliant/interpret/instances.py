@@ -1,0 +1,209 @@
+"""`type`, `isinstance`, `issubclass`, `callable` as the program sees them, and what the answers rest on.
+
+A stand-in has the type of what it stands for. `isinstance(o, cls)` is, in CPython: true if `type(o) is cls`; else what the
+`__instancecheck__` of the class's own class says; else whether the type of `o`, or `o.__class__`, is a subclass.
+
+- A plain class: on the bases of the object's class (its MRO is guarded), and on `__class__` where a class says something else there.
+- A class whose metaclass has a say in Python: its `__instancecheck__` or `__subclasscheck__` is interpreted, and what it reads guarded.
+  The library's own have a row in `CHECKS` that does the same in one step.
+- An abstract class: on what is registered, see `asking.is_subclass`. A protocol of `typing`: on the attributes of the object.
+"""
+
+from __future__ import annotations
+
+import _abc
+import abc
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._opaque_base import OpaqueBase
+
+from pliant.interpret import asking
+from pliant.interpret.attributes import getattr_, guard_order, lookup
+from pliant.interpret.calls import LOOKASIDES, interp
+from pliant.interpret.capture import UNSET
+from pliant.interpret.slots import truth
+from pliant.interpret.state import Break, vm
+from pliant.interpret.types.row import ROWS
+from pliant.interpret.world import Opaque
+
+FunctionType = types.FunctionType
+ORDINARY_CLASS = object.__dict__["__class__"]
+PROTOCOL = type(typing.Protocol)
+TENSOR_KIND = type(torch.FloatTensor)  # the class of `torch.FloatTensor` and its kin, which look at the dtype
+NATIVE = ("torch", "enum", "typing")  # modules of metaclasses whose `__subclasscheck__` reads the classes alone
+
+
+def type_of(o: Any) -> type:
+    """The type that the program sees."""
+    t = type(o)
+    row = ROWS.get(t)
+    return t if row is None or row.type is None else row.type(o)
+
+
+def is_instance(o: Any, cls: Any) -> bool:
+    """`isinstance` as the program sees it."""
+    if isinstance(cls, tuple):
+        return any(is_instance(o, c) for c in cls)
+    if type(cls) is types.UnionType:
+        return any(is_instance(o, c) for c in cls.__args__)
+    row = ROWS.get(type(o))
+    if row is not None and row.isinstance is not None:
+        return row.isinstance(o, cls)
+    if type_of(o) is cls:
+        return True
+    check = lookup(type(cls), "__instancecheck__")
+    return truth(interp(check, (cls, o), {})) if type(check) is FunctionType else by_class(o, cls)
+
+
+def by_class(o: Any, cls: Any) -> bool:
+    """What `type.__instancecheck__` says: by the type of the object, or what it gives as its `__class__`."""
+    seen = type_of(o)
+    if type(cls) is TENSOR_KIND or not isinstance(cls, type):
+        return isinstance(o, cls)  # or an error, in CPython's words
+    if seen is not type(o):
+        return issubclass(seen, cls)
+    guard_order(seen)
+    if cls in seen.__mro__:
+        return True
+    other = other_class(o, seen)
+    return other is not None and cls in type.mro(other)
+
+
+def other_class(o: Any, t: type) -> type | None:
+    """The class that an object claims to be of (a proxy), if that is not its own."""
+    if type(o) is not t or (lookup(t, "__class__") is ORDINARY_CLASS and type(lookup(t, "__getattribute__")) is not FunctionType):
+        return None
+    c = getattr_(o, "__class__")
+    return c if isinstance(c, type) and c is not t else None
+
+
+def by_abstract(o: Any, cls: Any) -> bool:
+    """`ABCMeta.__instancecheck__`."""
+    t = type_of(o)
+    if is_subclass(t, cls):
+        return True
+    other = other_class(o, t)
+    return other is not None and is_subclass(other, cls)
+
+
+def by_protocol(o: Any, cls: Any) -> bool:
+    """A runtime-checkable protocol: by the attributes of the object, each looked up as the program would."""
+    if not getattr(cls, "_is_protocol", False):
+        return by_abstract(o, cls)
+    if not getattr(cls, "_is_runtime_protocol", False):
+        raise TypeError("Instance and class checks can only be used with @runtime_checkable protocols")
+    if typing._is_callable_members_only(cls) and by_abstract(o, cls):  # type: ignore[attr-defined]
+        return True
+    names = sorted(typing._get_protocol_attrs(cls))  # type: ignore[attr-defined]
+    if all(has_member(o, cls, name) for name in names):
+        return True
+    t = type_of(o)
+    if _abc._get_dump(cls)[0]:
+        raise Break("PL0004", f"classes are registered with the protocol {cls.__qualname__}", clean=True)
+    asking.question(abc.get_cache_token, (), {}, abc.get_cache_token())
+    guard_order(t)
+    return cls in t.__mro__
+
+
+def has_member(o: Any, cls: Any, name: str) -> bool:
+    """Whether the object has what a protocol asks for; a method may be blocked by None."""
+    try:
+        value = getattr_(o, name)
+    except AttributeError:
+        return False
+    return value is not None or not callable(getattr(cls, name, None))
+
+
+def marked(name: str) -> Callable[[Any, Any], bool]:
+    """`Parameter` and `Buffer`: a tensor of any class is one that bears the mark `name`."""
+
+    def check(o: Any, cls: Any) -> bool:
+        if cls in type_of(o).__mro__:
+            return True
+        if cls is not MARKED[name] or not issubclass(type_of(o), torch.Tensor):
+            return False
+        try:
+            return truth(getattr_(o, name))
+        except AttributeError:
+            return False
+
+    return check
+
+
+def by_alias(o: Any, cls: Any) -> Any:
+    """`typing.List`, `typing.Union[int, str]`: by the type of the object alone."""
+    return cls.__subclasscheck__(type_of(o))
+
+
+def natively(o: Any, cls: Any) -> bool:
+    return isinstance(o, cls)
+
+
+def is_subclass(a: Any, cls: Any) -> bool:
+    """`issubclass` as the program sees it."""
+    if isinstance(cls, tuple):
+        return any(is_subclass(a, c) for c in cls)
+    if isinstance(cls, types.UnionType):
+        return any(is_subclass(a, c) for c in cls.__args__)
+    for c in (a, cls):
+        if type(c) is Opaque:
+            raise Break("PL0017", f"issubclass() of {c.source.name}", clean=True)
+    m = lookup(type(cls), "__subclasscheck__")
+    if not isinstance(a, type) or not isinstance(cls, type):
+        return issubclass(a, cls)
+    guard_order(a)
+    if type(m) is FunctionType:
+        if m is abc.ABCMeta.__subclasscheck__:
+            return asking.is_subclass(a, cls)
+        if not m.__module__.startswith(NATIVE):
+            return truth(interp(m, (cls, a), {}))
+    return issubclass(a, cls)
+
+
+def is_callable(o: Any) -> bool:
+    """`callable`: whether the class has a `__call__`."""
+    if type(o) is Opaque:
+        raise Break("PL0017", f"whether {o.source.name} can be called", clean=True)
+    row = ROWS.get(type(o))
+    if row is not None and row.type is None:
+        return callable(o)
+    return lookup(type_of(o), "__call__") is not UNSET
+
+
+MARKED = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}
+CHECKS: dict[Any, Callable[[Any, Any], bool]] = {
+    type.__instancecheck__: by_class,
+    abc.ABCMeta.__instancecheck__: by_abstract,
+    **{type(cls).__instancecheck__: marked(name) for name, cls in MARKED.items()},
+    PROTOCOL.__instancecheck__: by_protocol,
+    typing._BaseGenericAlias.__instancecheck__: by_alias,  # type: ignore[attr-defined]
+    typing._UnionGenericAlias.__instancecheck__: by_alias,  # type: ignore[attr-defined]
+    type(OpaqueBase).__instancecheck__: natively,  # it looks objects up in the library's own tables
+}
+"""How an `__instancecheck__` of Python's or PyTorch's own is answered: `(object, class)`."""
+
+
+def asked(check: Any, row: Callable[[Any, Any], bool], args: tuple, kw: dict) -> bool:
+    """A call of the check itself, `(class, object)`; a wrong call raises what it raises."""
+    return row(args[1], args[0]) if len(args) == 2 and not kw else check(*args, **kw)
+
+
+def called(fn: Any, answer: Callable, n: int) -> Callable[[tuple, dict], Any]:
+    """A call of the builtin; a wrong call raises what it raises."""
+    return lambda args, kw: answer(*args) if len(args) == n and not kw else fn(*args, **kw)
+
+
+for _check, _row in CHECKS.items():
+    LOOKASIDES[_check] = functools.partial(asked, _check, _row)
+LOOKASIDES[abc.ABCMeta.__subclasscheck__] = functools.partial(asked, abc.ABCMeta.__subclasscheck__, asking.is_subclass)
+LOOKASIDES[isinstance] = called(isinstance, is_instance, 2)
+LOOKASIDES[issubclass] = called(issubclass, is_subclass, 2)
+LOOKASIDES[callable] = called(callable, is_callable, 1)
+
+vm.type_of = type_of
+vm.isinstance = is_instance

@@ -1,0 +1,51 @@
+"""`id()` of an object that the program made: a number for now, and `id()` of the object that is made again where it leaves the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pliant.interpret.gate import ORDERLESS, STORES, name_of
+from pliant.interpret.state import Break
+from pliant.interpret.types.row import row
+
+
+class OwnId(int):
+    """Equal, ordered and hashed as the number that it is; it remembers whose it is."""
+
+    owner: Any
+
+    def __new__(cls, owner: Any) -> OwnId:
+        made = super().__new__(cls, id(owner))
+        made.owner = owner
+        return made
+
+
+def seen_type(o: OwnId) -> type:
+    return int
+
+
+def getattr_(o: OwnId, name: str) -> Any:
+    return int if name == "__class__" else getattr(int(o), name)
+
+
+def compare(fn: Callable, a: Any, b: Any) -> Any:
+    plain = [int(x) if type(x) is OwnId else x for x in (a, b)]
+    return fn(*plain) if all(isinstance(x, (int, float)) for x in plain) else NotImplemented
+
+
+def computed(*_: Any) -> Any:
+    """A number made of it would be that of an object which nobody else will see."""
+    raise Break("PL0035", "a number that is made of the id() of an object that is made here", clean=True)
+
+
+def kept(fn: Any, o: OwnId) -> Any:
+    """C code may hold and compare it."""
+    return o if name_of(fn) in STORES or name_of(fn) in ORDERLESS else computed()
+
+
+row(
+    name="id of an object made here", stands=(OwnId,), type=seen_type, getattr=getattr_, truth=bool, compare=compare, binary=computed,
+    unary=computed, index=computed, number=computed, text=computed, format=computed, to_c=kept, to_graph=computed,
+    rank=5,
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""Stand-ins for what the graph is not to know yet: opaque values, texts made late, and generators that are interpreted."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from pliant.interpret.gate import name_of
+from pliant.interpret.generators import Generator
+from pliant.interpret.state import Break
+from pliant.interpret.texts import LateText, needed
+from pliant.interpret.types.row import row
+from pliant.interpret.world import Opaque
+
+KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet
+
+
+# -- opaque values ------------------------------------------------------------------------------------------------
+def used(o: Any, what: str) -> Break:
+    return Break("PL0017", what.format(o.source.name), clean=True)
+
+
+def to_code(fn: Any, o: Any) -> Any:
+    raise used(o, "{} is passed to " + name_of(fn))
+
+
+def getattr_opaque(o: Any, name: str) -> Any:
+    raise Break("PL0017", f"attribute {name!r} of {o.source.name}, which changes on every call")
+
+
+def setattr_opaque(o: Any, name: str, value: Any = None) -> None:
+    raise used(o, f"attribute {name!r} of {{}}")
+
+
+def is_instance_opaque(o: Any, cls: Any) -> bool:
+    raise Break("PL0017", f"the type of {o.source.name}")
+
+
+def call_opaque(o: Any, args: tuple, kw: dict) -> Any:
+    raise used(o, "call of {}")
+
+
+row(
+    name="opaque", stands=(Opaque,), getattr=getattr_opaque, setattr=setattr_opaque, isinstance=is_instance_opaque, call=call_opaque,
+    to_c=to_code, to_graph=to_code,
+)  # fmt: skip
+
+
+# -- texts made late --------------------------------------------------------------------------------------------------
+def text_for_c(fn: Any, o: Any) -> Any:
+    if name_of(fn) not in KEEPS:
+        needed(o)
+    return o
+
+
+def text_type(o: Any) -> type:
+    return str
+
+
+def getattr_text(o: Any, name: str) -> Any:
+    return needed(o)
+
+
+def text_for_graph(fn: Any, o: Any) -> Any:
+    return needed(o)
+
+
+row(name="text made late", stands=(LateText,), type=text_type, getattr=getattr_text, to_c=text_for_c, to_graph=text_for_graph)
+
+
+# -- generators -----------------------------------------------------------------------------------------------------------
+def generator_type(g: Any) -> type:
+    return types.GeneratorType
+
+
+def itself(g: Any) -> Any:
+    return g
+
+
+def next_item(g: Any) -> Any:
+    return g.send(None)
+
+
+def driven(fn: Any, g: Any) -> Any:
+    """C code may drive it: each item is interpreted."""
+    return g
+
+
+row(name="generator", stands=(Generator,), type=generator_type, iter=itself, next=next_item, to_c=driven)

@@ -1,0 +1,309 @@
+"""Tensors: outside ones are inputs of the graph, and `TracedTensor` stands for each of them and for every result."""
+
+from __future__ import annotations
+
+import math
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.symnode import concrete
+from pliant.graph.traced import TracedTensor
+from pliant.guards import source as S
+from pliant.interpret import datafield, indexing
+from pliant.interpret.attributes import lookup
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
+from pliant.interpret.capture import UNSET
+from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
+from pliant.interpret.state import Break, vm
+from pliant.interpret.types.row import row
+from pliant.interpret.world import TENSOR_TYPES, World
+
+FunctionType, MethodType = types.FunctionType, types.MethodType
+
+
+# -- as Python sees them ----------------------------------------------------------------------------------------
+def seen_type(t: Any) -> type:
+    return t.pytype
+
+
+def truth(t: Any) -> bool:
+    raise Break("PL0001", "a branch on the value of a tensor", clean=True)
+
+
+def length(t: Any) -> Any:
+    own = replaced("__len__")
+    if own is not None:
+        return interp(own, (t,), {})
+    if not t.sizes:
+        raise TypeError("len() of a 0-d tensor")
+    return t.sizes[0]
+
+
+def unbind(t: Any) -> Any:
+    """The items that iterating gives: how many is pinned."""
+    if not t.sizes:
+        raise TypeError("iteration over a 0-d tensor")
+    if type(t.sizes[0]) is not int:
+        concrete(t.sizes[0])
+    return graph_call(torch.Tensor.unbind, (t, 0), {}, "unbind")
+
+
+def iterate(t: Any) -> Any:
+    own = replaced("__iter__")
+    if own is not None:
+        return interp(own, (t,), {})
+    return iter(unbind(t))
+
+
+def contains(t: Any, x: Any) -> bool:
+    return vm.truth(call(vm.getattr(t, "__contains__"), (x,), {}))
+
+
+def number(t: Any, kind: type) -> Any:
+    """`int(t)`, `float(t)`: a number known when the graph runs."""
+    if t.dim() and math.prod(t.sizes) != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    v = item(t)
+    if kind is int:
+        return v if type(v) is torch.SymInt else torch.sym_int(v) if type(v) in (torch.SymFloat, torch.SymBool) else int(v)
+    if kind is float:
+        return v if type(v) is torch.SymFloat else torch.sym_float(v) if type(v) is torch.SymInt else float(concrete(v))
+    return kind(concrete(v))
+
+
+def index(t: Any) -> Any:
+    """`operator.index(t)`: of an integer of one element."""
+    if t.dtype.is_floating_point or t.dtype.is_complex or (t.dim() and math.prod(t.sizes) != 1):
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return number(t, int)
+
+
+def item(t: Any) -> Any:
+    """`t.item()`: an unbacked number bound when the graph runs."""
+    return graph_call(torch.Tensor.item, (t,), {}, "item")
+
+
+def text(t: Any, fn: Any) -> Any:
+    raise Break("PL0005", "the text of a tensor", clean=True)
+
+
+def formatted(t: Any, spec: str) -> Any:
+    raise Break("PL0005", "formatting a tensor into a string", clean=True)
+
+
+# -- items ----------------------------------------------------------------------------------------------------------
+def getitem(t: Any, k: Any) -> Any:
+    own = replaced("__getitem__")
+    if own is not None:
+        return interp(own, (t, k), {})
+    k = indexing.plain(k)
+    if indexing.is_symbolic(k):
+        t, k = indexing.selected(t, k)
+        if k is Ellipsis:
+            return t
+    return graph_call(operator.getitem, (t, k), {})
+
+
+def setitem(t: Any, k: Any, v: Any) -> None:
+    own = replaced("__setitem__")
+    if own is not None:
+        interp(own, (t, k, v), {})
+        return
+    k = indexing.plain(k)
+    if indexing.is_symbolic(k):
+        t, k = indexing.selected(t, k)
+    graph_call(operator.setitem, (t, k, v), {})
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__", operator.abs: "__abs__", abs: "__abs__"}
+
+
+def unary(fn: Callable, t: Any) -> Any:
+    own = replaced(UNARY[fn])
+    if own is not None:
+        return interp(own, (t,), {})
+    return graph_call(fn, (t,), {})
+
+
+def binary(fn: Callable, a: Any, b: Any) -> Any:
+    """A tensor and a tensor or a number; what other objects have to say is asked first (`slots.binary`)."""
+    name, reflected, inplace = BINARY_METHODS[fn]
+    if replaced(reflected if type(a) is not TracedTensor else inplace or name) is not None:
+        return NotImplemented
+    if (type(a) is TracedTensor or type(a) in PLAIN_OPERANDS) and (type(b) is TracedTensor or type(b) in PLAIN_OPERANDS):
+        return graph_call(fn, (a, b), {})
+    return NotImplemented
+
+
+def slot(t: Any, name: str, other: Any) -> Any:
+    """A tensor operator whose other side may answer it: NotImplemented passes on."""
+    try:
+        return graph_call(getattr(torch.Tensor, name), (t, other), {}, name)
+    except TypeError:
+        return NotImplemented
+
+
+def compare(fn: Callable, a: Any, b: Any) -> Any:
+    other = b if type(a) is TracedTensor else a
+    t = type(other)
+    if replaced(COMPARE_METHODS[fn][type(a) is not TracedTensor]) is not None:
+        return NotImplemented
+    if t is not TracedTensor and t not in PLAIN_OPERANDS:
+        name, mirrored = COMPARE_METHODS[fn]
+        m = lookup(t, mirrored if other is b else name)
+        if type(m) is FunctionType and t not in (list, tuple):
+            r = NotImplemented
+            if other is a:
+                r = interp(m, (a, b), {})
+            if r is not NotImplemented:
+                return r
+    return graph_call(fn, (a, b), {})
+
+
+# -- as keys ------------------------------------------------------------------------------------------------------------
+def outside_key(t: Any) -> Any:
+    """For the stand-in of an outside tensor, that tensor: tensors are keys by identity."""
+    world = vm.world
+    real = world.real.get(id(t))
+    if real is None:
+        raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
+    world.guard(t.source, "ID_MATCH", real)
+    world.sources[id(real)] = t.source
+    return real
+
+
+# -- attributes -----------------------------------------------------------------------------------------------------------
+TENSOR_BREAKS = {
+    "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
+    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+}  # fmt: skip
+
+
+def getattr_(t: Any, name: str) -> Any:
+    """An attribute of a traced tensor."""
+    if name == "__class__":
+        return t.pytype
+    raw = lookup(torch.Tensor, name)
+    if raw is not TORCHS.get(name, UNSET):
+        return replacement(t, name, raw)
+    if name == "dtype" or name == "device":
+        return getattr(t, name)
+    world = vm.world
+    w = world.tensor_writes.get((id(t), name))
+    if w is not None:
+        if w[1] is UNSET:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        return w[1]
+    real = world.real.get(id(t))
+    if name == "__dict__":
+        raise Break("PL0007", "the __dict__ of a tensor")
+    if name == "numpy" and (torch.Tensor, name) in METHOD_LOOKASIDES:
+        return torch.Tensor.numpy.__get__(t)  # the stand-in's own refuses
+    if name in TENSOR_BREAKS:
+        raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
+    if name == "nbytes":
+        return math.prod(t.sizes) * t.itemsize
+    if name == "is_leaf":
+        return not t.requires_grad or (real is not None and real.is_leaf)
+    if name == "data":
+        return datafield.read(t)
+    if name == "grad":
+        if real is None:
+            return None
+        if not real.is_leaf and real.requires_grad:
+            raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
+        return world.locate(real.grad, t.source.attr("grad"))
+    if name == "trace":  # a method of tensors, and a property of the stand-in
+        return torch.Tensor.trace.__get__(t)
+    if real is None and name in OWN_TENSOR_SLOTS:
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+    cls_has = hasattr(torch.Tensor, name)
+    if real is not None and not cls_has:
+        d = real.__dict__
+        src = t.source
+        if name in d:
+            return world.locate(d[name], src.dict().key(name))
+        if d or t.pytype is not torch.Tensor:
+            if hasattr(t.pytype, name):
+                return getattr(t.pytype, name).__get__(t) if callable(getattr(t.pytype, name)) else getattr(real, name)
+        world.guard(src.dict(), "DICT_CONTAINS", (name, False), name)
+        raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
+    if type(raw) is FunctionType:
+        return MethodType(raw, t)
+    return getattr(t, name)
+
+
+TORCHS: dict[str, Any] = {name: v for b in reversed(torch.Tensor.__mro__) for name, v in b.__dict__.items()}
+"""What torch.Tensor had when pliant was imported."""
+
+
+def replacement(t: Any, name: str, raw: Any) -> Any:
+    """An attribute of tensors that the program has put on torch.Tensor, or has deleted."""
+    if raw is UNSET:
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+    if type(raw) is FunctionType:
+        return MethodType(raw, t)
+    if type(raw) is property:
+        return call(raw.fget, (t,), {})
+    if hasattr(type(raw), "__get__"):
+        raise Break("PL0011", f"{name!r} of tensors was replaced", clean=True)
+    return vm.world.locate(raw, S.const(torch.Tensor).attr(name))
+
+
+def replaced(name: str) -> Any:
+    """The function that the program has put in the place of a special method of tensors; None if it is PyTorch's own."""
+    raw = lookup(torch.Tensor, name)
+    if raw is TORCHS.get(name, UNSET):
+        return None
+    if type(raw) is not FunctionType:
+        raise Break("PL0011", f"{name!r} of tensors was replaced", clean=True)
+    return raw
+
+
+def takes_grad(t: Any, value: Any) -> bool:
+    """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
+    real = vm.world.real.get(id(t))
+    if real is None or not (real.is_leaf and real.requires_grad):
+        return False
+    if value is None:
+        return True
+    return type(value) is TracedTensor and value.dtype is t.dtype and value.device == t.device and same_sizes(value.sizes, t.sizes)
+
+
+def same_sizes(a: tuple, b: tuple) -> bool:
+    return len(a) == len(b) and all(type(x) is int and x == y for x, y in zip(a, b, strict=True))
+
+
+OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
+
+
+def setattr_(t: Any, name: str, value: Any) -> None:
+    world = vm.world
+    if name != "grad" or not takes_grad(t, value):
+        if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
+            raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)
+    world.tensor_writes[(id(t), name)] = (t, value)
+
+
+def delattr_(t: Any, name: str) -> None:
+    raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
+
+
+def admitted(fn: Any, t: Any) -> Any:
+    return t
+
+
+ROW = row(
+    name="tensor", located=tuple(TENSOR_TYPES), stands=(TracedTensor,), locate=World.tensor, type=seen_type,
+    getattr=getattr_, setattr=setattr_, delattr=delattr_, getitem=getitem, setitem=setitem, contains=contains, iter=iterate, length=length,
+    truth=truth, index=index, number=number, outside_key=outside_key, text=text, format=formatted, unary=unary, binary=binary, slot=slot,
+    compare=compare, rank=10, method=tensor_method, to_graph=admitted,
+)  # fmt: skip
+
+METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: item(t)
+__all__ = ["ROW", "item", "number", "unbind"]

@@ -1,0 +1,41 @@
+"""A share of all programs through backends that are handed a graph: one that runs it node by node, and one that differentiates it itself.
+
+PLIANT_TEST_BACKEND=eager (or aot_eager, checked) sends every program of every test through such a backend. Here is one program in
+`EVERY` of those that are registered, with another start for each backend.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.helpers import interpreted
+from tests.programs.registry import KNOWN, REGISTRY, Case
+
+EVERY = {"interpreted": (interpreted, 12), "aot_eager": ("aot_eager", 40)}
+
+
+def registered() -> Iterator[Case]:
+    for path in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
+        if path.stem != pathlib.Path(__file__).stem:
+            importlib.import_module(f"tests.programs.{path.stem}")
+    for name in sorted(REGISTRY):
+        yield from (c for c in REGISTRY[name] if c.name not in KNOWN)
+
+
+def shares() -> list[Any]:
+    programs = list(registered())
+    return [
+        pytest.param(case, backend, id=f"{case.fn.__module__.rpartition('.')[2]}-{case.name}-{name}")
+        for name, (backend, every) in EVERY.items()
+        for case in programs[every // 2 :: every]
+    ]
+
+
+@pytest.mark.parametrize(("case", "backend"), shares())
+def test_program(case, backend):
+    case.run_through(backend)

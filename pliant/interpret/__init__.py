@@ -3,7 +3,8 @@
 from pliant.interpret.capture import NULL, UNSET, Capture, Effect, FrameState, LoopBack, Return, Start
 from pliant.interpret.engine import CaptureFailed, UserError, capture, collection_paused
 from pliant.interpret.generators import Generator
-from pliant.interpret.world import Opaque, World
+from pliant.interpret.opaque import Opaque
+from pliant.interpret.world import World
 
 __all__ = [
     "NULL", "UNSET", "Capture", "CaptureFailed", "Effect", "FrameState", "Generator", "LoopBack", "Opaque", "Return", "Start",

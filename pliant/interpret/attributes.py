@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from pliant.guards import source as S
-from pliant.interpret import tracebacks
+from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET
+from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.row import ROWS
-from pliant.interpret.world import WRITTEN
 from pliant.native import generic_attributes
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -113,7 +113,7 @@ class Empty:
 def dict_of(obj: Any, outside: bool) -> dict | None:
     """The dict that the program sees as `obj.__dict__`, or None."""
     if outside:
-        h = vm.world.instance_dict(obj)
+        h = shadows.instance_dict(vm.world, obj)
         return h.copy if h is not None else None
     try:
         return obj.__dict__
@@ -124,7 +124,7 @@ def dict_of(obj: Any, outside: bool) -> dict | None:
 def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
     """`dict_of(obj)`, and the shadow behind it if it has one."""
     if outside:
-        h = vm.world.instance_dict(obj)
+        h = shadows.instance_dict(vm.world, obj)
         return (h.copy, h) if h is not None else (None, None)
     d = dict_of(obj, False)
     return d, vm.world.by_copy.get(id(d))
@@ -132,7 +132,7 @@ def own_dict(obj: Any, outside: bool) -> tuple[dict | None, Any]:
 
 def dict_read(d: dict, name: str) -> Any:
     h = vm.world.by_copy.get(id(d))
-    return vm.world.item(h, name) if h is not None else d[name]
+    return shadows.item(vm.world, h, name) if h is not None else d[name]
 
 
 def class_value(raw: Any, cls: type, name: str) -> Any:
@@ -216,9 +216,9 @@ def instance_getattr(obj: Any, t: type, name: str, outside: bool, generic: bool)
     if raw is UNSET:
         d, h = own_dict(obj, outside)
         if d is not None and name in d:
-            return vm.world.item(h, name) if h is not None else d[name]
+            return shadows.item(vm.world, h, name) if h is not None else d[name]
         if h is not None:
-            vm.world.absent(h, name)
+            shadows.absent(vm.world, h, name)
         return nowhere(obj, t, name, d, h, generic)
     hook = UNSET if generic else lookup(t, "__getattr__")
     if hook is not UNSET and hook is not MODULE_GETATTR:
@@ -256,9 +256,9 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
             return data_descriptor(obj, t, raw, tr, name, outside)
     d, h = own_dict(obj, outside)
     if d is not None and name in d:
-        return vm.world.item(h, name) if h is not None else d[name]
+        return shadows.item(vm.world, h, name) if h is not None else d[name]
     if h is not None:
-        vm.world.absent(h, name)
+        shadows.absent(vm.world, h, name)
     if tr is FunctionType:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
@@ -298,10 +298,10 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
     if name == "__dict__":
         if not outside:
             return obj.__dict__
-        h = vm.world.instance_dict(obj)
+        h = shadows.instance_dict(vm.world, obj)
         if h is None:
             raise Break("PL0007", f"__dict__ of {t.__name__}")
-        vm.world.all(h.copy)
+        shadows.read_all(vm.world, h.copy)
         return h.copy
     g = lookup(tr, "__get__")
     if type(g) is FunctionType:
@@ -335,14 +335,14 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
     """`nn.Module.__getattr__` without interpreting it: parameters, buffers, submodules."""
     world = vm.world
     for kind in ("_parameters", "_buffers", "_modules"):
-        if kind not in d or (h is not None and world.is_empty(h, kind)):
+        if kind not in d or (h is not None and shadows.is_empty(world, h, kind)):
             continue
-        sub = world.item(h, kind) if h is not None else d[kind]
+        sub = shadows.item(world, h, kind) if h is not None else d[kind]
         inner = world.by_copy.get(id(sub))
         if name in sub:
-            return world.item(inner, name) if inner is not None else sub[name]
+            return shadows.item(world, inner, name) if inner is not None else sub[name]
         if inner is not None:
-            world.absent(inner, name)
+            shadows.absent(world, inner, name)
     raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
@@ -570,7 +570,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
             raw.__set__(obj, value)
             return
     if outside:
-        h = world.instance_dict(obj)
+        h = shadows.instance_dict(world, obj)
         if h is None:
             raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
         h.located[name] = WRITTEN
@@ -622,12 +622,12 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     if id(obj) in world.outside and id(obj) not in world.by_copy:
         if type(raw) is types.MemberDescriptorType:
             raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")
-        h = world.instance_dict(obj)
+        h = shadows.instance_dict(world, obj)
         if h is None or name not in h.copy:
             if h is not None:
-                world.absent(h, name)
+                shadows.absent(world, h, name)
             raise AttributeError(name)
-        world.present(h, name)
+        shadows.present(world, h, name)
         h.located[name] = WRITTEN
         del h.copy[name]
     else:

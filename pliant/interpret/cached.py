@@ -17,8 +17,8 @@ import torch
 from pliant.guards import source as S
 from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import policy
+from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm
-from pliant.interpret.world import WRITTEN
 
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
 

@@ -18,7 +18,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import asking, policy
+from pliant.interpret import asking, policy, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -27,8 +27,8 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.inside import guard_inside
 from pliant.interpret.state import Break, carried, vm, writes
+from pliant.interpret.types.functions import NAMESPACES
 from pliant.interpret.types.row import ROWS
-from pliant.interpret.world import NAMESPACES
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 BuiltinType = types.BuiltinFunctionType
@@ -323,20 +323,20 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
             k = vm.outside_key(args[0])
             if dict.__contains__(owner, k):
                 if name == "__contains__":
-                    world.present(h, k)
+                    shadows.present(world, h, k)
                     return True
-                return world.item(h, k)
-            world.absent(h, k)
+                return shadows.item(world, h, k)
+            shadows.absent(world, h, k)
             if name == "get":
                 return args[1] if len(args) > 1 else None
             if name == "__contains__":
                 return False
         elif name == "keys" and type(owner) is dict:
-            world.length(h)
+            shadows.length(world, h)
             return fn()
     elif isinstance(owner, list) and name in APPENDS:
         return native(fn, args, kwargs)
-    world.all(owner)
+    shadows.read_all(world, owner)
     return native(fn, args, kwargs)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from pliant.guards import source as S
-from pliant.interpret import policy, runtime
+from pliant.interpret import policy, runtime, shadows
 from pliant.interpret.attributes import forget_lookups, getattr_, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
@@ -31,10 +31,11 @@ from pliant.interpret.decode import op
 from pliant.interpret.gate import to_c
 from pliant.interpret.instances import type_of
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
+from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm
-from pliant.interpret.world import WRITTEN, Opaque
 
 FunctionType = types.FunctionType
 PLAIN_METACLASSES = (type, abc.ABCMeta)
@@ -181,7 +182,7 @@ def call_metaclass(meta: type, args: tuple, kw: dict) -> Any:
 def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     """`type.__new__`: the class without its hooks, then its hooks."""
     world = vm.world
-    world.all(ns)
+    shadows.read_all(world, ns)
     content = dict(ns)
     if not all(type(k) is str for k in content):
         raise refused("a class whose namespace has keys that are no names")
@@ -240,7 +241,7 @@ def l_type(args: tuple, kw: dict) -> Any:
     if not (isinstance(name, str) and isinstance(bases, tuple) and isinstance(ns, dict)):
         return native(type, args, kw)  # which says what is wrong
     if "__module__" not in ns and "__name__" in vm.frame.globals:  # as CPython does, from the calling frame, in a copy
-        vm.world.all(ns)
+        shadows.read_all(vm.world, ns)
         ns = {**ns, "__module__": vm.frame.globals["__name__"]}
     return call_metaclass(type, (name, bases or (object,), ns), kw)
 

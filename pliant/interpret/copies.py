@@ -15,6 +15,7 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
+from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import LOOKASIDES, graph_call, run_frame
@@ -86,7 +87,7 @@ def deep(o: Any, memo: dict) -> Any:
         made.extend(deep(x, memo) for x in unpack(o))
         return made
     if t is dict:
-        vm.world.all(o)
+        shadows.read_all(vm.world, o)
         made = {}
         remember(memo, o, made)
         for k, v in o.items():

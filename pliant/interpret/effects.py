@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from pliant.interpret import tracebacks
+from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
-from pliant.interpret.world import WRITTEN, Shadow, World, stored
+from pliant.interpret.shadows import WRITTEN, Shadow, stored
+from pliant.interpret.world import World
 
 
 def effects_of(world: World) -> list[Effect]:
@@ -100,7 +101,7 @@ def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
     expected = [k for k in o if k in c] + [k for k in c if k not in o]
     if list(c) != expected:
-        world.all(h.copy)
+        shadows.read_all(world, h.copy)
         out.append(Effect("dict_replace", h.orig, (list(stored(h.copy).items()),)))
     else:
         out.extend(Effect("dict_del", h.orig, (k,)) for k in removed)
@@ -143,7 +144,7 @@ def sequence_difference(world: World, h: Shadow, out: list[Effect]) -> None:
     elif len(c) == n and (kind == "list" or all([same[i] or h.located.get(i) is WRITTEN for i in range(n)])):
         out.extend(Effect("dict_set", h.orig, (i, c[i])) for i in range(n) if not same[i])
     else:
-        world.all(h.copy)
+        shadows.read_all(world, h.copy)
         out.append(Effect("deque_replace", h.orig, (list(h.copy),)) if kind == "deque" else spliced(h))
 
 

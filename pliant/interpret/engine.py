@@ -46,6 +46,7 @@ from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import through_c
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
 from pliant.interpret.texts import LateText, TextNeeded, check_forgotten
@@ -57,9 +58,10 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     functions,
     numbers,
     stand_ins,
+    subclasses,
     tensors,
 )
-from pliant.interpret.world import SOURCED, Opaque, World
+from pliant.interpret.world import SOURCED, World
 from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64

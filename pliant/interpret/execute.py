@@ -7,7 +7,7 @@ from typing import Any
 
 from pliant.errors import Tripwire
 from pliant.graph.traced import Untraceable
-from pliant.interpret import tracebacks
+from pliant.interpret import shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.opcodes_build import call_operands
@@ -122,7 +122,7 @@ def goes_on(f: Frame, i: int) -> bool:
     if name == "CALL" and arg == 1:
         fn, args, kw = call_operands(f, arg)
         h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
-        return h is not None and vm.world.countable(h)
+        return h is not None and shadows.countable(vm.world, h)
     return False
 
 

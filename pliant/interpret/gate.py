@@ -28,12 +28,13 @@ import torch
 
 from pliant import native as engine
 from pliant.graph.symnode import concrete
+from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
-from pliant.interpret.world import CONTAINERS
 
 FunctionType = types.FunctionType
 SYM_TYPES = {torch.SymInt, torch.SymBool, torch.SymFloat}
@@ -63,7 +64,7 @@ def to_c(fn: Any, a: Any) -> Any:
         return a if row.plain else row.to_c(fn, a) if row.to_c is not None else a
     world = vm.world
     if t in CONTAINERS or id(a) in world.by_copy:
-        world.deep(a)
+        shadows.read_deep(world, a)
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)
     elif id(a) in world.outside and has_c_state(t) and name_of(fn) not in STORES:  # type: ignore[arg-type]
@@ -177,7 +178,7 @@ def to_graph(fn: Any, a: Any) -> Any:
     if t in CONTAINERS or id(a) in world.by_copy or issubclass(t, (tuple, list, dict)):
         if t not in CONTAINERS and python_methods(t):  # type: ignore[arg-type]
             raise Break("PL0011", f"{name_of(fn)} would call methods of a {t.__module__}.{t.__qualname__}", clean=True)
-        world.deep(a)
+        shadows.read_deep(world, a)
         return members(fn, a)
     if t is slice:
         if type(a.start) in SETTINGS and type(a.stop) in SETTINGS and type(a.step) in SETTINGS:
@@ -233,7 +234,7 @@ def readable(a: Any, depth: int = 6) -> bool:
     """Whether all that any code could read of `a` is guarded: constants, classes, functions, and containers of these."""
     t = type(a)
     if t in CONTAINERS or id(a) in vm.world.by_copy:
-        vm.world.deep(a)
+        shadows.read_deep(vm.world, a)
         values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
         return depth > 0 and all([readable(x, depth - 1) for x in values])
     if t in ROWS:

@@ -10,6 +10,7 @@ import operator
 import pathlib
 import re
 import types
+import typing
 import uuid
 
 import torch
@@ -20,3 +21,9 @@ IMMUTABLE: set[type] = {
     operator.attrgetter, operator.itemgetter, operator.methodcaller, types.GenericAlias, types.UnionType,
     torch.finfo, torch.iinfo, contextvars.ContextVar,
 }  # fmt: skip
+IMMUTABLE.update(
+    t for t in (getattr(typing, name, None) for name in (
+        "_GenericAlias", "_UnionGenericAlias", "_CallableGenericAlias", "_LiteralGenericAlias", "_AnnotatedAlias", "_SpecialForm",
+        "_SpecialGenericAlias", "_CallableType", "_TupleType", "TypeVar", "ForwardRef", "_AnyMeta",
+    )) if isinstance(t, type)
+)  # fmt: skip

@@ -26,10 +26,10 @@ from pliant.interpret import asking
 from pliant.interpret.attributes import getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, interp
 from pliant.interpret.capture import UNSET
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import truth
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import ROWS
-from pliant.interpret.world import Opaque
 
 FunctionType = types.FunctionType
 ORDINARY_CLASS = object.__dict__["__class__"]

@@ -9,15 +9,13 @@ import inspect
 import logging
 import sys
 import types
-import typing
 from typing import Any
 
 from pliant.guards import source as S
-from pliant.interpret import asking
+from pliant.interpret import asking, shadows
 from pliant.interpret.attributes import guard_order, lookup
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, guard_function, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
 
@@ -98,7 +96,7 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     registry = world.locate(cells["registry"].cell_contents, S.const(cells["registry"]).contents())
     if id(fn) in world.own_functions or id(args[0]) in world.own_functions:
         raise Break("PL0004", "functools.singledispatch over what the program makes", clean=True)
-    world.all(registry)
+    shadows.read_all(world, registry)
     guard_order(args[0])
     for cls in registry:
         if isinstance(cls, abc.ABCMeta):
@@ -108,11 +106,4 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
 
 BY_CODE[functools.singledispatch(lambda: None).dispatch.__code__] = by_class  # type: ignore[misc]
 
-# -- annotations -------------------------------------------------------------------------------------------------
-IMMUTABLE.update(
-    t for t in (getattr(typing, name, None) for name in (
-        "_GenericAlias", "_UnionGenericAlias", "_CallableGenericAlias", "_LiteralGenericAlias", "_AnnotatedAlias", "_SpecialForm",
-        "_SpecialGenericAlias", "_CallableType", "_TupleType", "TypeVar", "ForwardRef", "_AnyMeta",
-    )) if isinstance(t, type)
-)  # fmt: skip
 __all__ = ["by_class", "l_exc_info", "l_get_logger"]

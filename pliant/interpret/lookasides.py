@@ -18,12 +18,13 @@ import torch
 
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import asking
+from pliant.interpret import asking, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
+from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import force, read_cell
 from pliant.interpret.slots import (
     SYM_TYPES,
@@ -44,7 +45,6 @@ from pliant.interpret.texts import LateText, hold_to_type, needed, writable
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
-from pliant.interpret.world import Opaque, opaque_use
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -440,7 +440,7 @@ def l_dict(args: tuple, kw: dict) -> dict:
     if args:
         v = args[0]
         if isinstance(v, dict) and type(lookup(type(v), "keys")) is not FunctionType:
-            vm.world.all(v)
+            shadows.read_all(vm.world, v)
             out.update(v)
         elif hasattr(type(v), "keys"):
             for k in unpack(call(getattr_(v, "keys"), (), {})):
@@ -556,7 +556,7 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
     if t is TracedTensor:
         return True
     if t in (list, tuple, set, dict) and depth < 4:
-        vm.world.all(v)
+        shadows.read_all(vm.world, v)
         return any(holds_tensor(x, depth + 1) for x in (v.values() if t is dict else v))
     return False
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from pliant.interpret import tracebacks
+from pliant.interpret import shadows, tracebacks
 from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
 from pliant.interpret.calls import call, guard_function, inline
 from pliant.interpret.capture import UNSET
@@ -54,14 +54,14 @@ def hookless(module: Any) -> bool:
     d, h = own_dict(module, id(module) in world.outside)
     if d is None:
         return False
-    if h is None or not world.lacks(h, OWN, HOOKS):
+    if h is None or not shadows.lacks(world, h, OWN, HOOKS):
         for name in OWN:
             if name in d:
                 return False
             if h is not None:
-                world.absent(h, name)
+                shadows.absent(world, h, name)
         for name in HOOKS:
-            if name not in d or not (h is not None and world.is_empty(h, name)) and truth(dict_read(d, name)):
+            if name not in d or not (h is not None and shadows.is_empty(world, h, name)) and truth(dict_read(d, name)):
                 return False
     found = world.lookups.get(call_module)
     if found is None or world.global_writes:

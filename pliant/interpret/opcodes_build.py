@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from pliant.interpret import runtime
+from pliant.interpret import runtime, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import call, native
 from pliant.interpret.capture import NULL, UNSET
@@ -134,7 +134,7 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
             raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {type(kw).__name__}")
-        vm.world.all(kw)
+        shadows.read_all(vm.world, kw)
         kw = dict(kw)
     return fn, args, kw
 
@@ -341,7 +341,7 @@ def merged(f: Any, n: int, unique: bool) -> None:
             raise TypeError(f"'{class_name(v)}' object is not a mapping")
         v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
     else:
-        vm.world.all(v)
+        shadows.read_all(vm.world, v)
         if type(v) is not dict and type(lookup(type(v), "keys")) is FunctionType:
             v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
     if unique:
@@ -371,7 +371,7 @@ def dict_merge(f: Any, n: int) -> None:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(f: Any, a: Any) -> None:
-    vm.world.all(f.stack[-1])  # the list may have come through a graph break
+    shadows.read_all(vm.world, f.stack[-1])  # the list may have come through a graph break
     f.stack[-1] = tuple(f.stack[-1])
 
 

@@ -13,14 +13,15 @@ import torch
 
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
+from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
-from pliant.interpret.world import WRITTEN
 
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
@@ -110,7 +111,7 @@ def truth(v: Any) -> bool:
         if type(m) is FunctionType:
             return truth(compare(operator.ne, length(v), 0))
         if h is not None:
-            vm.world.length(h)
+            shadows.length(vm.world, h)
     if opaque(v):
         raise Break("PL0007", f"the truth of a {t.__module__}.{t.__qualname__}", clean=True)
     return captured(bool, v)
@@ -129,9 +130,10 @@ def length(o: Any) -> Any:
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
-        if world.countable(h) and vm.frame.watched and vm.history.breaks_at(vm.frame.code, vm.frame.decoded.offsets[vm.frame.pc - 1]):
-            return world.changing_length(h)  # here it was pinned before, and was another one the next time
-        world.length(h)
+        f = vm.frame
+        if shadows.countable(world, h) and f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]):
+            return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
+        shadows.length(world, h)
         return len(o)
     if opaque(o):
         raise Break("PL0007", f"the length of a {t.__module__}.{t.__qualname__}", clean=True)
@@ -154,7 +156,7 @@ def get_iter(o: Any) -> Any:
         ordered(o)
     h = world.by_copy.get(id(o))
     if h is not None:
-        world.all(o)
+        shadows.read_all(world, o)
     elif opaque(o):
         raise Break("PL0007", f"iteration over a {t.__module__}.{t.__qualname__}", clean=True)
     if m is UNSET:
@@ -198,8 +200,8 @@ def getitem(o: Any, k: Any) -> Any:
         if isinstance(o, dict):
             k = outside_key(k)
             if holds_key(o, k):
-                return world.item(h, k)
-            world.absent(h, k)
+                return shadows.item(world, h, k)
+            shadows.absent(world, h, k)
             missing = lookup(t, "__missing__")
             if type(missing) is FunctionType:
                 return interp(missing, (o, k), {})
@@ -210,9 +212,9 @@ def getitem(o: Any, k: Any) -> Any:
         k = position(k)
         if isinstance(o, list) and type(k) is int:
             if not -len(o) <= k < len(o):
-                world.length(h)
-            return world.index(h, k)
-        world.all(o)
+                shadows.length(world, h)
+            return shadows.index(world, h, k)
+        shadows.read_all(world, o)
         return o[k]
     if t is dict:
         k = hashable(k)
@@ -262,16 +264,16 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
             k = outside_key(k)
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:
-                    world.present(h, k)
+                    shadows.present(world, h, k)
             elif k not in h.orig:
-                world.absent(h, k)
+                shadows.absent(world, h, k)
             h.located[k] = WRITTEN
         else:
             k = position(k)
             if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
                 h.located[k] = WRITTEN
             else:
-                world.all(o)
+                shadows.read_all(world, o)
                 if type(k) is int and isinstance(o, collections.deque) and 0 <= k < len(h.orig):
                     h.located[k] = WRITTEN
     elif id(o) in world.outside:
@@ -305,11 +307,11 @@ def delitem(o: Any, k: Any) -> None:
     if h is not None:
         if isinstance(o, dict):
             k = hashable(k)
-            (world.present if holds_key(o, k) else world.absent)(h, k)
+            (shadows.present if holds_key(o, k) else shadows.absent)(world, h, k)
             h.located[k] = WRITTEN
         else:
             k = position(k)
-            world.all(o)
+            shadows.read_all(world, o)
     elif id(o) in world.outside:
         raise Break("PL0006", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
     elif isinstance(o, dict):
@@ -335,9 +337,9 @@ def contains(c: Any, x: Any) -> bool:
         if isinstance(c, dict):
             x = outside_key(x)
             held = holds_key(c, x)
-            (world.present if x in h.orig else world.absent)(h, x)
+            (shadows.present if x in h.orig else shadows.absent)(world, h, x)
             return held
-        world.all(c)
+        shadows.read_all(world, c)
     elif opaque(c):
         raise Break("PL0007", f"membership in a {t.__module__}.{t.__qualname__}", clean=True)
     elif isinstance(c, (dict, set, frozenset)):
@@ -531,7 +533,7 @@ def unpack(v: Any) -> list:
     if t is tuple or t is torch.Size:
         return list(v)
     if t is list:
-        vm.world.all(v)
+        shadows.read_all(vm.world, v)
         return list(v)
     it = get_iter(v)
     out = []

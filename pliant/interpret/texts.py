@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, Restart, vm
-from pliant.interpret.world import Opaque
 
 TUPLES = {tuple, torch.Size}  # shapes, mostly
 NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

@@ -26,10 +26,11 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.texts import CONVERSIONS, LateText
+from pliant.interpret.types.functions import NAMESPACES, bound_descriptor
 from pliant.interpret.types.identities import OwnId
-from pliant.interpret.world import NAMESPACES, Opaque, bound_descriptor
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
 

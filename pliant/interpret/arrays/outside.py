@@ -11,9 +11,11 @@ from pliant.guards.source import Source
 from pliant.guards.views import SMALL, VIEWS
 from pliant.interpret.arrays.dtypes import CANON, KNOWN, NUMPY, SCALARS
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.tensor_inputs import make_tensor
-from pliant.interpret.world import Opaque, World
+from pliant.interpret.types import numbers
+from pliant.interpret.world import World
 
 TEXTS = (np.str_, np.bytes_)
 
@@ -59,7 +61,7 @@ def locate_scalar(world: World, v: Any, source: Source) -> Any:
     if dt.kind == "f":
         if view in world.opaque:
             return Opaque(v, source)
-        found = world.floating(n, view)
+        found = numbers.floating(world, n, view)
         return v if found is n else TracedScalar(dt, found, None, source)
     if dt.kind in "iu" and (dt.itemsize < 8 or -SMALL <= n < SMALL):
         lo, hi = (-SMALL, SMALL - 1) if dt.itemsize == 8 else (int(np.iinfo(dt).min), int(np.iinfo(dt).max))
@@ -68,7 +70,7 @@ def locate_scalar(world: World, v: Any, source: Source) -> Any:
         view = source.apply("small_scalar_number" if dt.itemsize == 8 else "scalar_number")
         if view in world.opaque:
             return Opaque(v, source)
-        found = world.integer(n, view, lo, hi)
+        found = numbers.integer(world, n, view, lo, hi)
         return v if found is n else TracedScalar(dt, found, None, source)
     if view in world.opaque:
         return Opaque(v, source)

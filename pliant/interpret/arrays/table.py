@@ -12,6 +12,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.guards import source as S
 from pliant.guards.views import VIEWS
+from pliant.interpret import shadows
 from pliant.interpret.arrays.dtypes import SCALARS, Unsure
 from pliant.interpret.calls import LOOKASIDES
 from pliant.interpret.state import Break, vm
@@ -77,7 +78,7 @@ def constant(v: Any, depth: int = 4) -> bool:
         return True
     if t is list or t is tuple:
         if t is list and id(v) in vm.world.by_copy:
-            vm.world.deep(v)
+            shadows.read_deep(vm.world, v)
         return depth > 0 and all([constant(x, depth - 1) for x in v])
     return t is slice and constant((v.start, v.stop, v.step))
 

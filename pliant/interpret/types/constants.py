@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import types
+from decimal import Decimal
+from typing import Any
 
 import torch
 
+from pliant.guards.source import Source
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
@@ -13,9 +18,18 @@ TEXT = (str, bytes)
 SINGLE = (type(None), type(Ellipsis), type(NotImplemented))
 OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
 
+
+def locate_range(world: World, v: range, source: Source) -> Any:
+    """A constant; where loops over changing ranges have been seen, only its iteration is of interest."""
+    if world.loops_seen:
+        return Opaque(v, source)
+    return world.constant(v, source)
+
+
 row(name="text", located=TEXT, stands=TEXT, plain=True, locate=World.constant, getattr=read)
 row(name="None and its like", located=SINGLE, stands=SINGLE, plain=True, locate=World.identity, getattr=read)
 row(name="dtype, layout, memory format", located=OF_TORCH, stands=OF_TORCH, plain=True, locate=World.identity, getattr=read)
 row(name="device", located=(torch.device,), stands=(torch.device,), plain=True, locate=World.constant, getattr=read)
-row(name="range", located=(range,), stands=(range,), plain=True, locate=World.range_, getattr=read)
+row(name="range", located=(range,), stands=(range,), plain=True, locate=locate_range, getattr=read)
 row(name="code", located=(types.CodeType,), stands=(types.CodeType,), plain=True, locate=World.identity, getattr=read)
+row(name="immutable", located=tuple(IMMUTABLE - {Decimal}), locate=World.identity)

@@ -1,25 +1,83 @@
-"""Containers: outside ones are copied on first touch (`World.shadow`) and read item by item; C code that is given one may read it all."""
+"""Containers: outside ones are copied on first touch (`shadows.py`) and read item by item; C code that is given one may read it all."""
 
 from __future__ import annotations
 
 import collections
+import enum
+import types
 from typing import Any
 
 import torch
 
+from pliant.guards.source import Source
+from pliant.interpret import shadows
 from pliant.interpret.gate import ORDERLESS, name_of, ordered
+from pliant.interpret.shadows import CONSTANT_TYPES
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
 
+# -- where they come from ---------------------------------------------------------------------------------------------
+def locate_container(world: World, v: Any, source: Source) -> Any:
+    h = world.shadows.get(id(v))
+    if h is None:
+        if id(v) in world.by_copy:
+            return v
+        h = shadows.shadow(world, v, source)
+    elif h.source is not source:
+        world.guard(source, "ALIAS", h.source)
+    return h.copy
+
+
+def locate_set(world: World, v: Any, source: Source) -> Any:
+    if id(v) in world.shadows or id(v) in world.by_copy:
+        return locate_container(world, v, source)
+    for x in v:
+        if not (type(x) in CONSTANT_TYPES or isinstance(x, (type, types.FunctionType, enum.Enum))):
+            world.guard(source, "TYPE_MATCH", type(v))
+            return world.adopt(v, source)  # members with state: only identity is known of it
+    h = shadows.shadow(world, v, source)
+    world.guard(source, "SET_EQUALS", frozenset(v))
+    h.all = True
+    return h.copy
+
+
+def locate_frozenset(world: World, v: Any, source: Source) -> Any:
+    world.guard(source, "SET_EQUALS", v)
+    return world.stands_for(v, v, source)
+
+
+def locate_tuple(world: World, v: tuple, source: Source) -> tuple:
+    world.guard(source, "TYPE_MATCH", type(v))
+    world.guard(source, "LENGTH", len(v))
+    items = [world.locate(x, source.index(i)) for i, x in enumerate(v)]
+    for a, b in zip(items, v, strict=True):
+        if a is not b:
+            return world.stands_for(tuple(items), v, source)
+    return world.stands_for(v, v, source) if v else v
+
+
+def locate_size(world: World, v: Any, source: Source) -> Any:
+    return torch.Size(locate_tuple(world, v, source))
+
+
+def locate_slice(world: World, v: slice, source: Source) -> slice:
+    """By value; bounds that are objects are located like any others."""
+    if all([type(b) in CONSTANT_TYPES for b in (v.start, v.stop, v.step)]):
+        return world.constant(v, source)
+    world.guard(source, "TYPE_MATCH", slice)
+    return slice(*[world.locate(getattr(v, name), source.attr(name)) for name in ("start", "stop", "step")])
+
+
+# -- what C code is given -----------------------------------------------------------------------------------------------
 def whole(fn: Any, o: Any) -> Any:
-    vm.world.deep(o)
+    shadows.read_deep(vm.world, o)
     return o
 
 
 def whole_set(fn: Any, o: Any) -> Any:
-    vm.world.deep(o)
+    shadows.read_deep(vm.world, o)
     if name_of(fn) not in ORDERLESS:
         ordered(o)
     return o
@@ -28,10 +86,10 @@ def whole_set(fn: Any, o: Any) -> Any:
 SHADOWED = (collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter)
 
 for _type in (list, dict):
-    row(name=_type.__name__, located=(_type,), stands=(_type,), locate=World.locate_container, getattr=read, to_c=whole)
-row(name="containers of collections", located=SHADOWED, stands=SHADOWED, locate=World.locate_container, to_c=whole)
-row(name="set", located=(set,), stands=(set,), locate=World.locate_set, getattr=read, to_c=whole_set)
-row(name="frozenset", located=(frozenset,), stands=(frozenset,), locate=World.locate_frozenset, getattr=read, to_c=whole_set)
-row(name="tuple", located=(tuple,), stands=(tuple,), locate=World.locate_tuple, getattr=read, to_c=whole)
-row(name="Size", located=(torch.Size,), stands=(torch.Size,), locate=World.locate_size, getattr=read, to_c=whole)
-row(name="slice", located=(slice,), stands=(slice,), locate=World.locate_slice, getattr=read)
+    row(name=_type.__name__, located=(_type,), stands=(_type,), locate=locate_container, getattr=read, to_c=whole)
+row(name="containers of collections", located=SHADOWED, stands=SHADOWED, locate=locate_container, to_c=whole)
+row(name="set", located=(set,), stands=(set,), locate=locate_set, getattr=read, to_c=whole_set)
+row(name="frozenset", located=(frozenset,), stands=(frozenset,), locate=locate_frozenset, getattr=read, to_c=whole_set)
+row(name="tuple", located=(tuple,), stands=(tuple,), locate=locate_tuple, getattr=read, to_c=whole)
+row(name="Size", located=(torch.Size,), stands=(torch.Size,), locate=locate_size, getattr=read, to_c=whole)
+row(name="slice", located=(slice,), stands=(slice,), locate=locate_slice, getattr=read)

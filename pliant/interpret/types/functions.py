@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 
+from pliant.guards.source import Source
+from pliant.interpret import shadows
+from pliant.interpret.capture import UNSET
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
@@ -17,7 +21,70 @@ DESCRIPTORS = (
 )  # fmt: skip
 KNOWN = (classmethod, staticmethod, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+# what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
+NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}  # type: ignore[attr-defined]
+C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
 
+
+def locate_function(world: World, v: Any, source: Source) -> Any:
+    if (source.root.op == "local" and source.root.arg[1] == "state") or (world.history is not None and world.history.is_dynamic(source)):
+        # made anew for each call: its code and defaults count, not its identity
+        world.guard(source, "FUNCTION", (v.__code__, v.__defaults__, v.__kwdefaults__))
+        if id(v) not in world.function_sources:
+            world.function_sources[id(v)] = source
+            world.adopt(v, source)
+        return v
+    world.guard(source, "ID_MATCH", v)
+    return v
+
+
+def locate_method(world: World, v: Any, source: Source) -> Any:
+    world.guard(source, "TYPE_MATCH", types.MethodType)
+    f = world.locate(v.__func__, source.attr("__func__"))
+    o = world.locate(v.__self__, source.attr("__self__"))
+    return types.MethodType(f, o) if (f is not v.__func__ or o is not v.__self__) else v
+
+
+def locate_builtin(world: World, v: Any, source: Source) -> Any:
+    owner = v.__self__
+    if owner is None or type(owner) in NAMESPACES or isinstance(owner, type):
+        return world.identity(v, source)
+    world.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
+    if isinstance(owner, torch.Tensor):
+        return world.adopt(v, source)
+    world.guard(source.attr("__name__"), "EQ_MATCH", v.__name__)
+    o = world.locate(owner, source.attr("__self__"))
+    if o is owner:
+        return v
+    own = bound_descriptor(v)
+    if type(o) is Opaque:
+        return Opaque(v, source)
+    return getattr(o, v.__name__) if own is None else own.__get__(o)
+
+
+def bound_descriptor(m: Any) -> Any:
+    """The method of a C class that `m` is, bound to an object whose class has overridden it: asking that object gives another one."""
+    name, owner, overridden = m.__name__, m.__self__, False
+    for c in type(owner).__mro__:
+        found = c.__dict__.get(name, UNSET)
+        if type(found) in C_METHODS and found.__get__(owner) == m:
+            return found if overridden else None
+        overridden = overridden or found is not UNSET
+    return None
+
+
+def locate_partial(world: World, v: Any, source: Source) -> Any:
+    world.guard(source, "TYPE_MATCH", functools.partial)
+    f = world.locate(v.func, source.attr("func"))
+    args = world.locate(v.args, source.attr("args"))
+    kw = world.locate(v.keywords, source.attr("keywords"))
+    shadows.read_all(world, kw)
+    r = functools.partial(f, *args, **kw)
+    if v.__dict__:
+        d = source.dict()
+        world.guard(d, "DICT_KEYS", list(v.__dict__))
+        r.__dict__.update({k: world.locate(x, d.key(k)) for k, x in v.__dict__.items()})
+    return world.stands_for(r, v, source)
 
 
 def by_identity(world: World, v: Any, source: Any) -> Any:
@@ -35,8 +102,8 @@ row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identit
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
 row(name="descriptor", located=KNOWN, locate=World.identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
-row(name="function", located=(types.FunctionType,), locate=World.locate_function)
-row(name="C function", located=BUILTIN, stands=BUILTIN, locate=World.locate_builtin, getattr=read)
-row(name="method", located=(types.MethodType,), locate=World.locate_method)
-row(name="partial", located=(functools.partial,), locate=World.locate_partial)
+row(name="function", located=(types.FunctionType,), locate=locate_function)
+row(name="C function", located=BUILTIN, stands=BUILTIN, locate=locate_builtin, getattr=read)
+row(name="method", located=(types.MethodType,), locate=locate_method)
+row(name="partial", located=(functools.partial,), locate=locate_partial)
 row(name="annotation, namespace of operators", stands=(types.GenericAlias, type(torch.ops)), getattr=read)

@@ -6,13 +6,108 @@ from typing import Any
 
 import torch
 
-from pliant.graph.symnode import concrete
+from pliant.graph.symnode import concrete, to_sym
+from pliant.guards.source import Source, holder
+from pliant.interpret import declared
+from pliant.interpret.capture import UNSET
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SEEN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
+# -- where they come from ---------------------------------------------------------------------------------------------
+def integer(world: World, v: int, source: Source, lo: int | None = None, hi: int | None = None) -> Any:
+    """Arguments are symbolic at once (but 0 and 1), and so are lists that a data object holds; what else hangs on objects becomes so
+    after its first change. `lo` and `hi`: what the source itself makes sure of."""
+    if not INT_MIN <= v <= INT_MAX:
+        return world.constant(v, source)
+    h = world.history
+    mark = declared.number_mark(world.declared, source) if world.declared else None
+    if mark is not None:
+        return declared_integer(world, v, source, mark)
+    if world.dynamic is False:
+        return world.constant(v, source)
+    changed = h is not None and (h.is_dynamic(source) or (h.kin and kin_changed(world, source, h.kin)))
+    if not changed:
+        special = v in declared.SPECIALIZED_INTS and not world.in_loop and source.op != "index"
+        at_once = source.root.op == "local" and (not through_attribute(source) or (source.op == "index" and in_data(world, source)))
+        if special or (world.dynamic is not True and not at_once):
+            return world.constant(v, source)
+    seen = world.reads.get((source, "int"), UNSET)
+    if seen is not UNSET:
+        return seen
+    name = world.new_symbol(source)
+    world.guard(source, "INT")
+    r = world.reads[(source, "int")] = to_sym(world.scope, world.scope.backed(name, hint=v, lo=lo, hi=hi, source=source))
+    return r
+
+
+def kin_changed(world: World, source: Source, kin: set[Source]) -> bool:
+    """Whether another int of the same list, or of the same argument that is no module, was seen to change: this one will."""
+    if source.op == "index" and source.base in kin:
+        return True
+    return holder(source) in kin and in_data(world, source)
+
+
+def in_data(world: World, source: Source) -> bool:
+    """Whether the path to a value begins at an argument that is an object, no module, and enters none."""
+    first = holder(source)
+    if first is None:
+        return False
+    is_module = world.module_holders.get(first)
+    if is_module is None:
+        objects = [world.outside[i] for i, s in world.sources.items() if s is first]
+        is_module = world.module_holders[first] = not objects or isinstance(objects[0], torch.nn.Module)
+    return not is_module and not goes_through_modules(source)
+
+
+def through_attribute(source: Source) -> bool:
+    """Whether the path to this value goes through an object's attribute (then an int is taken to be configuration)."""
+    s: Source | None = source
+    while s is not None:
+        if s.op in ("dict", "attr", "cell", "contents"):
+            return True
+        s = s.base
+    return False
+
+
+def goes_through_modules(source: Source) -> bool:
+    """Whether the path to this value enters a submodule."""
+    s: Source | None = source
+    while s is not None:
+        if s.op == "key" and s.arg == "_modules":
+            return True
+        s = s.base
+    return False
+
+
+def declared_integer(world: World, v: int, source: Source, mark: Any) -> Any:
+    """An int of which `compile` was told: as `integer`, but 0 and 1 are numbers like others."""
+    seen = world.reads.get((source, "int"), UNSET)
+    if seen is UNSET:
+        seen = declared.symbol(world, mark, v, source)
+        world.guard(source, "INT") if isinstance(seen, torch.SymInt) else world.constant(v, source)
+        world.reads[(source, "int")] = seen
+    return seen
+
+
+def floating(world: World, v: float, source: Source) -> Any:
+    """A constant until it changes; then symbolic, if it is an ordinary number."""
+    h = world.history
+    if h is None or world.dynamic is False or v != v or v in (float("inf"), float("-inf")) or not h.is_dynamic(source):
+        return world.constant(v, source)
+    seen = world.reads.get((source, "float"), UNSET)
+    if seen is not UNSET:
+        return seen
+    name = world.new_symbol(source, "f")
+    world.guard(source, "FLOAT")
+    r = world.reads[(source, "float")] = to_sym(world.scope, world.scope.backed(name, hint=v, kind=float, source=source))
+    return r
+
+
+# -- symbolic numbers ---------------------------------------------------------------------------------------------------
 def symbolic_getattr(o: Any, name: str) -> Any:
     seen = SEEN[type(o)]
     if name == "__class__":
@@ -59,8 +154,8 @@ def as_it_is(fn: Any, o: Any) -> Any:
     return o
 
 
-row(name="int", located=(int,), stands=(int,), plain=True, locate=World.integer, getattr=read)
-row(name="float", located=(float,), stands=(float,), plain=True, locate=World.floating, getattr=read)
+row(name="int", located=(int,), stands=(int,), plain=True, locate=integer, getattr=read)
+row(name="float", located=(float,), stands=(float,), plain=True, locate=floating, getattr=read)
 row(name="bool and complex", located=(bool, complex), stands=(bool, complex), plain=True, locate=World.constant, getattr=read)
 row(
     name="symbolic number", stands=tuple(SEEN), type=seen_type, getattr=symbolic_getattr, truth=bool, index=index,

@@ -63,6 +63,10 @@ LOCATED: dict[type, TypeRow] = {}
 """By the exact type of an outside value."""
 
 
+KIN: list[tuple[tuple[type, ...], Callable[[Any, Any, Any], Any]]] = []
+"""How outside values of subclasses are located: (bases, locate), the first that fits counts. Their own rows come before."""
+
+
 def row(**columns: Any) -> TypeRow:
     """Enter a row. A type has one row: a second one is a mistake."""
     made = TypeRow(**columns)
@@ -80,4 +84,4 @@ def read(o: Any, name: str) -> Any:
 
 
 COLUMNS = tuple(f.name for f in fields(TypeRow))
-__all__ = ["COLUMNS", "LOCATED", "ROWS", "TypeRow", "read", "row"]
+__all__ = ["COLUMNS", "KIN", "LOCATED", "ROWS", "TypeRow", "read", "row"]

@@ -7,10 +7,10 @@ from typing import Any
 
 from pliant.interpret.gate import name_of
 from pliant.interpret.generators import Generator
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break
 from pliant.interpret.texts import LateText, needed
 from pliant.interpret.types.row import row
-from pliant.interpret.world import Opaque
 
 KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet
 

@@ -13,7 +13,7 @@ import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import datafield, indexing
+from pliant.interpret import datafield, indexing, tensor_inputs
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
@@ -23,6 +23,20 @@ from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
+
+
+# -- where they come from ---------------------------------------------------------------------------------------------
+def locate_tensor(world: World, v: Any, source: S.Source) -> Any:
+    """The traced input for a real tensor: sizes symbolic unless 0, 1, a parameter's, or declared static."""
+    r = world.tensors.get(id(v))
+    if r is not None:
+        if r.source is not source:
+            world.guard(source, "ALIAS", r.source)
+        return r
+    if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
+        world.guard(source, "TYPE_MATCH", type(v))
+        return world.adopt(v, source)
+    return tensor_inputs.make_tensor(world, v, source)
 
 
 # -- as Python sees them ----------------------------------------------------------------------------------------
@@ -299,7 +313,7 @@ def admitted(fn: Any, t: Any) -> Any:
 
 
 ROW = row(
-    name="tensor", located=tuple(TENSOR_TYPES), stands=(TracedTensor,), locate=World.tensor, type=seen_type,
+    name="tensor", located=tuple(TENSOR_TYPES), stands=(TracedTensor,), locate=locate_tensor, type=seen_type,
     getattr=getattr_, setattr=setattr_, delattr=delattr_, getitem=getitem, setitem=setitem, contains=contains, iter=iterate, length=length,
     truth=truth, index=index, number=number, outside_key=outside_key, text=text, format=formatted, unary=unary, binary=binary, slot=slot,
     compare=compare, rank=10, method=tensor_method, to_graph=admitted,

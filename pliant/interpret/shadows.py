@@ -1,0 +1,304 @@
+"""Shadows: an outside container is copied on first touch, read item by item, and what was written is found by comparing both.
+
+`effects.py` makes effects of the difference. A `Shadow` also knows what the program relied on: items that were located, keys, lengths,
+names that lack.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.graph.symnode import to_sym
+from pliant.guards.guard import Guard
+from pliant.guards.source import Source
+from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.state import Break, vm
+
+if TYPE_CHECKING:
+    from pliant.interpret.world import World
+
+GENERIC_GETATTR = object.__getattribute__
+WRITTEN = type("Written", (), {"__repr__": lambda self: "WRITTEN"})()
+C_FIELDS = {collections.defaultdict: ("default_factory",), collections.deque: ("maxlen",)}
+DICTS = (dict, collections.OrderedDict)
+CONTAINERS = {list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict, collections.Counter, tuple}
+CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(NotImplemented), int, float, torch.dtype, torch.device}
+
+
+class Shadow:
+    """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
+
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "located", "orig", "owner", "source")
+
+    def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
+        self.orig = orig
+        self.copy = copy
+        self.source = source
+        self.owner = owner  # the instance whose `__dict__` this is, or None
+        self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
+        self.all = False
+        self.keys_known = False
+        self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
+        self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
+
+
+def shadow(world: World, v: Any, source: Source, owner: Any = None) -> Shadow:
+    copy = v.copy() if owner is None else dict(v)
+    h = Shadow(v, copy, source, owner)
+    world.shadows[id(v)] = h
+    world.by_copy[id(copy)] = h
+    world.outside[id(v)] = v
+    world.sources[id(v)] = source
+    if owner is None:
+        world.guard(source, "TYPE_MATCH", type(v))
+        for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]
+            world.locate(getattr(v, name), source.attr(name))
+        if type(v) is collections.OrderedDict:  # unlike the others, it takes attributes
+            attributes(world, h)
+        elif type(v) is collections.defaultdict:
+            copy.default_factory = world.locate(v.default_factory, source.attr("default_factory"))  # type: ignore[union-attr]
+        elif type(v) is collections.deque:
+            world.guard(source.attr("maxlen"), "EQ_MATCH", v.maxlen)
+    return h
+
+
+def attributes(world: World, h: Shadow) -> None:
+    """The attributes of a shadowed container, and that there are no others."""
+    d = getattr(h.orig, "__dict__", None)
+    if d is None:
+        return
+    source = h.source.dict()
+    world.guard(source, "DICT_KEYS", list(d))
+    for k, x in d.items():
+        h.copy.__dict__[k] = world.locate(x, source.key(k))
+
+
+def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
+    t = type(v)
+    base = dict if isinstance(v, dict) else list
+    if issubclass(t, collections.OrderedDict):
+        base = collections.OrderedDict
+    copy = t.__new__(t)  # type: ignore[call-overload]
+    if issubclass(t, collections.defaultdict):
+        copy.default_factory = world.locate(v.default_factory, source.attr("default_factory"))
+    if base is list:
+        list.extend(copy, list.__iter__(v))
+    else:  # what is stored: `update` would ask the class's own `__getitem__` and `__iter__`
+        for k, x in base.items(v):  # type: ignore[union-attr]
+            base.__setitem__(copy, k, x)
+    h = Shadow(v, copy, source, None)
+    world.shadows[id(v)] = h
+    world.by_copy[id(copy)] = h
+    world.outside[id(v)] = v
+    world.sources[id(v)] = source
+    world.guard(source, "TYPE_MATCH", t)
+    attributes(world, h)
+    return h
+
+
+def instance_dict(world: World, obj: Any) -> Shadow | None:
+    """The shadow of an outside instance's `__dict__` (None: it has none)."""
+    try:
+        d = GENERIC_GETATTR(obj, "__dict__")  # whatever the class's own `__getattribute__` would do
+    except AttributeError:
+        return None
+    h = world.shadows.get(id(d))
+    if h is None:
+        if type(d) is not dict:
+            return None
+        h = shadow(world, d, world.sources[id(obj)].dict(), obj)
+    return h
+
+
+# -- dicts ------------------------------------------------------------------------------------------------------------
+def item(world: World, h: Shadow, k: Any) -> Any:
+    """Read one key of a dict through its shadow."""
+    v = dict.__getitem__(h.copy, k)  # subclasses may say otherwise; a shadow is the plain content
+    if k not in h.located and dict.__contains__(h.orig, k):
+        h.located[k] = WRITTEN
+        w = h.located[k] = world.locate(v, h.source.key(k))
+        if w is not v:
+            dict.__setitem__(h.copy, k, w)
+            return w
+    return v
+
+
+def present(world: World, h: Shadow, k: Any) -> None:
+    if dict.__contains__(h.orig, k):
+        world.guard(h.source, "DICT_CONTAINS", (k, True), k)
+
+
+def absent(world: World, h: Shadow, k: Any) -> None:
+    """The program relied on `k` not being in this dict."""
+    if not dict.__contains__(h.orig, k):
+        if type(k) is str:
+            lacking(world, h, k, None)
+        else:
+            world.guard(h.source, "DICT_CONTAINS", (k, False), k)
+
+
+def lacking(world: World, h: Shadow, name: str, kind: type | None) -> None:
+    """The program relied on `name` not being in this dict, or on an empty dict of this kind there: a guard for each instruction."""
+    if name not in h.lacks:
+        lacking_all(world, h, {name: kind})
+
+
+def lacking_all(world: World, h: Shadow, kinds: dict[str, Any]) -> None:
+    """`lacking` of names that are new."""
+    h.lacks.update(kinds)
+    f = vm.frame
+    site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
+    g = h.lacks_here
+    if g is not None and g.site is site:
+        g.value.update(kinds)
+    else:
+        h.lacks_here = world.guards[h.source, "DICT_LACKS", next(iter(kinds))] = Guard(h.source, "DICT_LACKS", kinds, site)
+
+
+def lacks(world: World, h: Shadow, absent: tuple[str, ...], empty: tuple[str, ...]) -> bool:
+    """`absent` of all of these and `is_empty` of all of those, or False, and nothing is recorded."""
+    d, known = h.copy, h.lacks
+    new: dict[str, Any] = {}
+    for k in absent:
+        if k in d:
+            return False
+        if k not in known and k not in h.orig:
+            new[k] = None
+    for k in empty:
+        v = d.get(k)
+        if type(v) not in DICTS or v or k in h.located or id(v) in world.shadows:
+            return False
+        if k in known:
+            if world.glimpsed[id(h), k][0] is not v:
+                return False
+        elif id(v) in world.by_copy:
+            return False
+        else:
+            new[k] = type(v)
+    for k in empty:
+        if k in new:
+            world.glimpsed[id(h), k] = (d[k], h)
+    if new:
+        lacking_all(world, h, new)
+    return True
+
+
+def is_empty(world: World, h: Shadow, k: Any) -> bool:
+    """Whether the dict under `k` is empty and was not touched yet. Then its guard says enough, and it needs no shadow."""
+    v = h.copy[k]
+    if v or k in h.located or id(v) in world.shadows:
+        return False
+    seen = world.glimpsed.get((id(h), k))
+    if seen is None:
+        if type(v) not in DICTS or id(v) in world.by_copy:
+            return False
+        lacking(world, h, k, type(v))
+        seen = world.glimpsed[id(h), k] = (v, h)
+    return seen[0] is v
+
+
+# -- items, lengths, everything ----------------------------------------------------------------------------------------
+def index(world: World, h: Shadow, i: int) -> Any:
+    """Read one index of a list through its shadow."""
+    v = list.__getitem__(h.copy, i)
+    n = list.__len__(h.orig)
+    if i < 0:
+        length(world, h)
+        i += list.__len__(h.copy)
+    if i not in h.located and i < n and v is list.__getitem__(h.orig, i):
+        w = h.located[i] = world.locate(v, h.source.index(i))
+        if w is not v:
+            list.__setitem__(h.copy, i, w)
+            return w
+    return v
+
+
+def length(world: World, h: Shadow) -> None:
+    """The program relied on how many items there are."""
+    if not h.keys_known:
+        h.keys_known = True
+        if isinstance(h.orig, dict):
+            keys = list(stored(h.orig))
+            for k in keys:
+                if type(k) not in CONSTANT_TYPES and not plain_key(k):
+                    raise Break("PL0007", f"the keys of {h.source.name}, which are objects")
+            world.guard(h.source, "DICT_KEYS", keys)
+        elif not isinstance(h.orig, (set, frozenset)):
+            world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
+
+
+def countable(world: World, h: Shadow) -> bool:
+    """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
+    return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
+
+
+def changing_length(world: World, h: Shadow) -> Any:
+    """How many items there are, as a symbolic number."""
+    source = h.source.length()
+    before = world.reads.get((source, "int"), UNSET)
+    if before is UNSET:
+        name = world.new_symbol(source)
+        before = world.reads[(source, "int")] = to_sym(world.scope, world.scope.backed(name, hint=len(h.orig), lo=0, source=source))
+    return before + (len(h.copy) - len(h.orig))
+
+
+def read_all(world: World, c: Any) -> None:
+    """The program (or C code) may read anything in container `c`: locate every item."""
+    h = world.by_copy.get(id(c))
+    if h is None or h.all:
+        return
+    h.all = True
+    length(world, h)
+    if isinstance(c, dict):
+        for k in list(stored(h.orig)):
+            if dict.__contains__(c, k) and k not in h.located:
+                item(world, h, k)
+    elif isinstance(c, list):
+        for i in range(min(list.__len__(h.orig), list.__len__(c))):
+            if i not in h.located:
+                index(world, h, i)
+    elif isinstance(c, collections.deque):
+        for i, v in enumerate(h.orig):
+            if i not in h.located:
+                w = h.located[i] = world.locate(v, h.source.index(i))
+                if w is not v:
+                    c[i] = w
+
+
+def read_deep(world: World, c: Any, seen: set | None = None) -> None:
+    """`all`, and whatever containers are inside: C code may walk them."""
+    t = type(c)
+    if t not in CONTAINERS and id(c) not in world.by_copy:
+        return
+    if seen is None:
+        seen = set()
+    if id(c) in seen:
+        return
+    seen.add(id(c))
+    if id(c) in world.by_copy:
+        read_all(world, c)
+    for x in stored(c).values() if isinstance(c, dict) else c:
+        tx = type(x)
+        if tx in CONTAINERS or id(x) in world.by_copy:
+            read_deep(world, x, seen)
+
+
+def stored(d: dict) -> dict:
+    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods."""
+    t = type(d)
+    if t is dict or t is collections.OrderedDict:
+        return d
+    return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
+
+
+def plain_key(k: Any) -> bool:
+    """Keys that stand for themselves in a capture."""
+    if isinstance(k, tuple):
+        return all(type(x) in CONSTANT_TYPES or plain_key(x) for x in k)
+    return isinstance(k, (type, types.FunctionType, enum.Enum, types.ModuleType)) or type(k) in IMMUTABLE

@@ -1,0 +1,90 @@
+"""Subclasses of types that have rows: an outside value is located by the first base that fits. The general protocol does the rest."""
+
+from __future__ import annotations
+
+import collections
+import enum
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.guards.source import Source, const
+from pliant.interpret import shadows
+from pliant.interpret.types.row import KIN
+from pliant.interpret.world import World
+from pliant.native import EntryPoint
+
+
+def tensor(world: World, v: Any, source: Source) -> Any:
+    if type(v) is TracedTensor:
+        return v
+    world.guard(source, "TYPE_MATCH", type(v))
+    return world.adopt(v, source)
+
+
+def member(world: World, v: Any, source: Source) -> Any:
+    """A member of an enumeration: itself for ever, but what hangs on it may change."""
+    world.guard(source, "ID_MATCH", v)
+    if id(v) not in world.outside:
+        world.outside[id(v)] = v
+        world.sources[id(v)] = const(v)
+    return v
+
+
+def same_object(world: World, v: Any, source: Source) -> Any:
+    """Constants with state of their own keep their identity."""
+    world.guard(source, "ID_MATCH", v)
+    return world.adopt(v, source)
+
+
+def locate_tuple_subclass(world: World, v: Any, source: Source) -> Any:
+    t = type(v)
+    if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
+        return world.identity(v, source)
+    world.guard(source, "TYPE_MATCH", t)
+    world.guard(source, "LENGTH", len(v))
+    items = [world.locate(x, source.index(i)) for i, x in enumerate(v)]
+    if hasattr(t, "n_sequence_fields") and all([x is y for x, y in zip(items, v, strict=True)]):
+        return v
+    try:
+        r = tuple.__new__(t, items)
+    except TypeError:  # structseq: a C type that makes itself from a sequence
+        r = t(items)
+    if getattr(v, "__dict__", None):
+        d = source.dict()
+        for k, x in v.__dict__.items():
+            r.__dict__[k] = world.locate(x, d.key(k))
+    return world.stands_for(r, v, source)
+
+
+def container(world: World, v: Any, source: Source) -> Any:
+    h = world.shadows.get(id(v))
+    if h is not None:
+        if h.source is not source:
+            world.guard(source, "ALIAS", h.source)
+        return h.copy
+    if shadowable_subclass(type(v)):
+        return shadows.shadow_subclass(world, v, source).copy
+    world.guard(source, "TYPE_MATCH", type(v))
+    return world.adopt(v, source)
+
+
+def shadowable_subclass(t: type) -> bool:
+    """Subclasses of dict and list made in Python, with plain construction and no slots."""
+    if t.__flags__ & (1 << 9) == 0:  # Py_TPFLAGS_HEAPTYPE
+        return False
+    new = t.__new__
+    if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
+        return False
+    return not any(b.__dict__.get("__slots__") for b in t.__mro__ if b.__flags__ & (1 << 9))
+
+
+KIN += [
+    ((torch.Tensor,), tensor),
+    ((enum.Enum,), member),
+    ((type,), World.identity),
+    ((tuple,), locate_tuple_subclass),
+    ((int, float, str, bytes, EntryPoint), same_object),
+    ((dict, list), container),
+]

@@ -5,7 +5,7 @@ python -m benchmarks.fuzz --show foreign:1234                       # print one 
 python -m benchmarks.fuzz --themes foreign --first 5000 --count 500
 
 What programs are made of is in `tests/differential/grammar.py`; how they are compared in `tests/helpers.py`. Programs run in worker
-processes, sixty to a process; one that does not end in eager within its time is counted, and shows that the grammar is wrong.
+processes, six hundred to a process; one that does not end in eager within its time is counted, and shows that the grammar is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.differential.generate import seeded
 from tests.helpers import Mismatch, check_world
 
 THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1}  # of twelve programs
-CHUNK = 60
+CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import pathlib
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("symbolic",),
     ("graph",),
     ("native",),
+    ("bytecode",),
     ("guards",),
     ("interpret",),
     ("lower",),
@@ -244,3 +246,17 @@ def test_the_session_declares_what_it_holds():
     operations = set(Interpreter.__annotations__)
     assert operations <= set(setters), f"set by nobody: {operations - set(setters)}"
     assert all(len(setters[name]) == 1 for name in operations)
+
+
+def test_opcodes_are_known_in_one_place():
+    """Rooms above `bytecode` know kinds of instructions, no opcode of a CPython, and no `dis`."""
+    opcodes = {name for name in dis.opmap if "_" in name}
+    found = []
+    for file in FILES:
+        if file.startswith("pliant/bytecode/"):
+            continue
+        found += [f"{file}:{line}: imports {module}" for module, line, _ in imports(file) if module in ("dis", "opcode")]
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in opcodes:
+                found.append(f"{file}:{node.lineno}: {node.value}")
+    assert not found, "\n".join(found)

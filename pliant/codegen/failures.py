@@ -8,13 +8,14 @@ Where that is too late, the traceback of the exception is told in the user's lin
 
 from __future__ import annotations
 
-import dis
 import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+from pliant.bytecode.assemble import exception_table, handler_at
 
 NEVER = 1 << 30
 
@@ -60,7 +61,7 @@ def place_of(site: Any, known: dict[int, Place]) -> Place | None:
 
 def covered(code: CodeType, offset: int) -> bool:
     """Whether a handler of `code` (an `except`, `finally` or `with`) covers this instruction."""
-    return bool(code.co_exceptiontable) and any(e.start <= offset < e.end for e in dis._parse_exception_table(code))  # type: ignore[attr-defined]
+    return handler_at(exception_table(code), offset) is not None
 
 
 def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:

@@ -12,9 +12,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
 from pliant.interpret import runtime
 from pliant.interpret.capture import NULL
-from pliant.interpret.decode import decode
 from pliant.interpret.generators import METHODS, Generator
 from pliant.interpret.opcodes_build import call_ex_operands, call_operands
 from pliant.interpret.state import vm
@@ -25,10 +26,10 @@ Row = tuple[tuple, int, int]
 def native_action(f: Any) -> tuple[tuple, int, int, int]:
     """The action of the instruction that frame `f` has just fetched."""
     i = f.pc - 1
-    name = f.decoded.names[i]
-    row = ACTIONS.get(name)
+    kind = f.decoded.kinds[i]
+    row = ACTIONS.get(kind)
     if row is None:
-        raise vm.capture_failed(f"a break at {name} is not possible")
+        raise vm.capture_failed(f"a break at {kind.name!r} is not possible")
     action, pops, pushes = row(f, f.decoded.ins[i][1])
     return action, pops, pushes, f.decoded.offsets[i + 1] if i + 1 < len(f.decoded.offsets) else -1
 
@@ -168,7 +169,7 @@ def import_name(f: Any, name: str) -> Row:
 
 
 def into(fn: Callable) -> Callable[[Any, Any], Row]:
-    """LIST_EXTEND and its kin: a call on a container further down the stack, nothing pushed."""
+    """What extends a container: a call on a container further down the stack, nothing pushed."""
 
     def row(f: Any, n: int) -> Row:
         s = f.stack
@@ -186,62 +187,49 @@ def with_except(f: Any, a: Any) -> Row:
     return ("call", f.stack[-4], (type(e), e, vm.getattr(e, "__traceback__")), {}), 0, 1
 
 
-ACTIONS: dict[str, Callable[[Any, Any], Row]] = {
-    "CALL": call,
-    "CALL_FUNCTION_EX": call_ex,
-    "LOAD_ATTR": named(getattr, 1),
-    "LOAD_METHOD": load_method,
-    "STORE_ATTR": named(setattr, 2, 0),
-    "DELETE_ATTR": named(delattr, 1, 0),
-    "BINARY_SUBSCR": function(operator.getitem, 2),
-    "STORE_SUBSCR": function(operator.setitem, 3, 0, order=(1, 2, 0)),
-    "DELETE_SUBSCR": function(operator.delitem, 2, 0),
-    "BINARY_OP": with_operator,
-    "COMPARE_OP": with_operator,
-    "CONTAINS_OP": contains,
-    "IS_OP": is_op,
-    "UNARY_NOT": function(operator.not_, 1),
-    "UNARY_NEGATIVE": function(operator.neg, 1),
-    "UNARY_POSITIVE": function(operator.pos, 1),
-    "UNARY_INVERT": function(operator.invert, 1),
-    "GET_ITER": function(iter, 1),
-    "GET_LEN": lambda f, a: (("call", len, (f.stack[-1],), {}), 0, 1),
-    "FOR_ITER": for_iter,
-    "POP_JUMP_FORWARD_IF_TRUE": branch(True),
-    "POP_JUMP_BACKWARD_IF_TRUE": branch(True),
-    "POP_JUMP_FORWARD_IF_FALSE": branch(False),
-    "POP_JUMP_BACKWARD_IF_FALSE": branch(False),
-    "POP_JUMP_FORWARD_IF_NONE": branch(True, "none"),
-    "POP_JUMP_BACKWARD_IF_NONE": branch(True, "none"),
-    "POP_JUMP_FORWARD_IF_NOT_NONE": branch(False, "none"),
-    "POP_JUMP_BACKWARD_IF_NOT_NONE": branch(False, "none"),
-    "JUMP_IF_TRUE_OR_POP": or_pop(True),
-    "JUMP_IF_FALSE_OR_POP": or_pop(False),
-    "UNPACK_SEQUENCE": unpack_sequence,
-    "UNPACK_EX": unpack_ex,
-    "FORMAT_VALUE": format_value,
-    "BUILD_STRING": lambda f, n: (("call", runtime.build_string, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
-    "IMPORT_NAME": import_name,
-    "IMPORT_FROM": lambda f, name: (("call", runtime.import_from, (f.stack[-1], name), {}), 0, 1),
-    "LIST_EXTEND": into(list.extend),
-    "SET_UPDATE": into(set.update),
-    "SET_ADD": into(set.add),
-    "MAP_ADD": lambda f, n: (("call", operator.setitem, (f.stack[-n - 2], f.stack[-2], f.stack[-1]), {}), 2, 0),
-    "DICT_UPDATE": into(runtime.dict_update),
-    "DICT_MERGE": into(runtime.dict_merge),
-    "MATCH_MAPPING": lambda f, a: (("call", runtime.is_mapping, (f.stack[-1],), {}), 0, 1),
-    "MATCH_SEQUENCE": lambda f, a: (("call", runtime.is_sequence, (f.stack[-1],), {}), 0, 1),
-    "MATCH_KEYS": lambda f, a: (("call", runtime.match_keys, (f.stack[-2], f.stack[-1]), {}), 0, 1),
-    "MATCH_CLASS": lambda f, n: (("call", runtime.match_class, (f.stack[-3], f.stack[-2], n, f.stack[-1]), {}), 3, 1),
-    "BEFORE_WITH": before_with,
-    "WITH_EXCEPT_START": with_except,
-    "BUILD_SET": lambda f, n: (("call", runtime.build_set, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
-    "BUILD_MAP": lambda f, n: (("call", runtime.build_map, tuple(f.stack[len(f.stack) - 2 * n :]), {}), 2 * n, 1),
+ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
+    K.CALL: call,
+    K.CALL_EX: call_ex,
+    K.LOAD_ATTR: named(getattr, 1),
+    K.LOAD_METHOD: load_method,
+    K.STORE_ATTR: named(setattr, 2, 0),
+    K.DELETE_ATTR: named(delattr, 1, 0),
+    K.LOAD_ITEM: function(operator.getitem, 2),
+    K.STORE_ITEM: function(operator.setitem, 3, 0, order=(1, 2, 0)),
+    K.DELETE_ITEM: function(operator.delitem, 2, 0),
+    K.BINARY: with_operator,
+    K.COMPARE: with_operator,
+    K.CONTAINS: contains,
+    K.IS: is_op,
+    K.NOT: function(operator.not_, 1),
+    K.UNARY: lambda f, fn: (("call", fn, (f.stack[-1],), {}), 1, 1),
+    K.GET_ITER: function(iter, 1),
+    K.GET_LEN: lambda f, a: (("call", len, (f.stack[-1],), {}), 0, 1),
+    K.FOR_ITER: for_iter,
+    K.JUMP_IF_TRUE: branch(True),
+    K.JUMP_IF_FALSE: branch(False),
+    K.JUMP_IF_NONE: branch(True, "none"),
+    K.JUMP_IF_NOT_NONE: branch(False, "none"),
+    K.JUMP_IF_TRUE_OR_POP: or_pop(True),
+    K.JUMP_IF_FALSE_OR_POP: or_pop(False),
+    K.UNPACK_SEQUENCE: unpack_sequence,
+    K.UNPACK_EX: unpack_ex,
+    K.FORMAT: format_value,
+    K.BUILD_STRING: lambda f, n: (("call", runtime.build_string, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
+    K.IMPORT_NAME: import_name,
+    K.IMPORT_FROM: lambda f, name: (("call", runtime.import_from, (f.stack[-1], name), {}), 0, 1),
+    K.LIST_EXTEND: into(list.extend),
+    K.SET_UPDATE: into(set.update),
+    K.SET_ADD: into(set.add),
+    K.MAP_ADD: lambda f, n: (("call", operator.setitem, (f.stack[-n - 2], f.stack[-2], f.stack[-1]), {}), 2, 0),
+    K.DICT_UPDATE: into(runtime.dict_update),
+    K.DICT_MERGE: into(runtime.dict_merge),
+    K.MATCH_MAPPING: lambda f, a: (("call", runtime.is_mapping, (f.stack[-1],), {}), 0, 1),
+    K.MATCH_SEQUENCE: lambda f, a: (("call", runtime.is_sequence, (f.stack[-1],), {}), 0, 1),
+    K.MATCH_KEYS: lambda f, a: (("call", runtime.match_keys, (f.stack[-2], f.stack[-1]), {}), 0, 1),
+    K.MATCH_CLASS: lambda f, n: (("call", runtime.match_class, (f.stack[-3], f.stack[-2], n, f.stack[-1]), {}), 3, 1),
+    K.ENTER: before_with,
+    K.EXIT: with_except,
+    K.BUILD_SET: lambda f, n: (("call", runtime.build_set, tuple(f.stack[len(f.stack) - n :]), {}), n, 1),
+    K.BUILD_MAP: lambda f, n: (("call", runtime.build_map, tuple(f.stack[len(f.stack) - 2 * n :]), {}), 2 * n, 1),
 }
-
-
-def can_break_at(code: Any, offset: int) -> bool:
-    """Whether the instruction of `code` at byte `offset` can be left to CPython."""
-    d = decode(code)
-    i = d.index(offset)
-    return i < len(d.names) and d.names[i] in ACTIONS

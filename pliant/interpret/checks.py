@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant.bytecode import kinds as K
 from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import truth
 from pliant.interpret.lookasides import lookaside
@@ -85,23 +86,23 @@ def needed(f: Any, v: Any, wanted: bool) -> bool:
 
 def raised(f: Any) -> tuple[type[Exception], str] | None:
     """The exception and its constant words, if that is all that the instructions from `f.pc` on are about."""
-    i, names, ins = f.pc, f.decoded.names, f.decoded.ins
+    i, kinds, ins = f.pc, f.decoded.kinds, f.decoded.ins
     error: Any = AssertionError
-    if names[i] == "LOAD_GLOBAL":
+    if kinds[i] is K.LOAD_GLOBAL:
         name = ins[i][1][0]
         error = getattr(builtins, name, None) if name not in f.globals else None
-    elif names[i] != "LOAD_ASSERTION_ERROR":
+    elif kinds[i] is not K.LOAD_ASSERTION_ERROR:
         return None
     if not (isinstance(error, type) and issubclass(error, Exception)):
         return None
     i += 1
     text = ""
-    if names[i] == "LOAD_CONST" and isinstance(ins[i][1], str):
+    if kinds[i] is K.LOAD_CONST and isinstance(ins[i][1], str):
         text = ins[i][1]
         i += 1
-    while names[i] in ("PRECALL", "CALL"):
+    while kinds[i] in (K.NOP, K.CALL):
         i += 1
-    return (error, text) if names[i] == "RAISE_VARARGS" else None
+    return (error, text) if kinds[i] is K.RAISE else None
 
 
 ANSWERS = (StopIteration, StopAsyncIteration, AttributeError)

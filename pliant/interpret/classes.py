@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret import policy, runtime, shadows
 from pliant.interpret.attributes import forget_lookups, getattr_, lookup
@@ -438,10 +439,10 @@ def setup_annotations(f: Any, a: Any) -> None:
         setitem(f.names, "__annotations__", {})
 
 
-op("LOAD_NAME")(load_name)
-op("STORE_NAME")(store_name)
-op("DELETE_NAME")(delete_name)
-op("LOAD_CLASSDEREF")(load_classderef)
-op("SETUP_ANNOTATIONS")(setup_annotations)
+op(K.LOAD_NAME)(load_name)
+op(K.STORE_NAME)(store_name)
+op(K.DELETE_NAME)(delete_name)
+op(K.LOAD_CLASS_DEREF)(load_classderef)
+op(K.SETUP_ANNOTATIONS)(setup_annotations)
 vm.make_class = call_metaclass
 __all__ = ["build_class", "new_class"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
 from pliant.graph.traced import Untraceable
 from pliant.interpret import shadows, tracebacks
@@ -108,18 +110,18 @@ def watched(f: Frame) -> None:
             b.action = ("loop", f.decoded.offsets[i])
             f.pc += 1
             raise b
-        if f.decoded.names[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not goes_on(f, i):
+        if f.decoded.kinds[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not goes_on(f, i):
             f.pc += 1
             raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
 
 
 def goes_on(f: Frame, i: int) -> bool:
     """Whether instruction `i` has a result that stands for all that it may be: a text, or a length. No reason to break."""
-    name, arg = f.decoded.names[i], f.decoded.ins[i][1]
-    if name == "FORMAT_VALUE":
+    kind, arg = f.decoded.kinds[i], f.decoded.ins[i][1]
+    if kind is K.FORMAT:
         spec = f.stack[-1] if arg & 4 else ""
         return type(spec) is str and writable(f.stack[-2] if arg & 4 else f.stack[-1], arg & 3, spec)
-    if name == "CALL" and arg == 1:
+    if kind is K.CALL and arg == 1:
         fn, args, kw = call_operands(f, arg)
         h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
         return h is not None and shadows.countable(vm.world, h)
@@ -161,7 +163,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
             operands, offset = 0, f.decoded.offsets[f.pc - 1]
         b.frames.append(suspend(f, operands, offset))
     else:
-        operands = TAIL_OPERANDS.get(f.decoded.names[f.pc - 1])  # type: ignore[assignment]
+        operands = TAIL_OPERANDS.get(f.decoded.kinds[f.pc - 1])  # type: ignore[assignment]
         if not b.tail or operands is None:
             raise Restart(f.serial, n - 1, b.code, b.reason)
         if callable(operands):
@@ -170,12 +172,12 @@ def leave(f: Frame, b: Break, n: int) -> None:
     b.tail = f.is_tail
 
 
-TAIL_OPERANDS: dict[str, Any] = {
-    "CALL": lambda f: f.decoded.ins[f.pc - 1][1] + 2,
-    "CALL_FUNCTION_EX": lambda f: 4 if f.decoded.ins[f.pc - 1][1] & 1 else 3,
-    "LOAD_ATTR": 1,
-    "BINARY_SUBSCR": 2,
-    "WITH_EXCEPT_START": 0,
+TAIL_OPERANDS: dict[Kind, Any] = {
+    K.CALL: lambda f: f.decoded.ins[f.pc - 1][1] + 2,
+    K.CALL_EX: lambda f: 4 if f.decoded.ins[f.pc - 1][1] & 1 else 3,
+    K.LOAD_ATTR: 1,
+    K.LOAD_ITEM: 2,
+    K.EXIT: 0,
 }
 
 

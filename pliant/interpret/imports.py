@@ -12,6 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, module_getattr
 from pliant.interpret.capture import UNSET
@@ -75,7 +76,7 @@ def absolute(f: Any, name: str, level: int) -> str:
     return f"{parts[0]}.{name}" if name else parts[0]
 
 
-@op("IMPORT_NAME")
+@op(K.IMPORT_NAME)
 def import_name(f: Any, name: str) -> None:
     s = f.stack
     level, names = s[-2], s[-1]
@@ -124,7 +125,7 @@ def has(module: Any, name: str) -> bool:
     return True
 
 
-@op("IMPORT_FROM")
+@op(K.IMPORT_FROM)
 def import_from(f: Any, name: str) -> None:
     m = f.stack[-1]
     try:

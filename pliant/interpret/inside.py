@@ -7,7 +7,6 @@ module's dict tells that none of them has changed.
 
 from __future__ import annotations
 
-import dis
 import sys
 import types
 from types import FunctionType, ModuleType
@@ -15,6 +14,8 @@ from typing import Any
 
 import torch
 
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret.attributes import lookup
 from pliant.interpret.state import vm
@@ -38,15 +39,15 @@ def walk(fn: FunctionType) -> Named:
     functions: dict[tuple[ModuleType, str], None] = {}
     methods: dict[str, None] = {}
     at: Any = None  # the module on top of the stack
-    for i in dis.get_instructions(fn.__code__):
-        if i.opname == "LOAD_GLOBAL" and isinstance(home, ModuleType):
-            at = note(home, i.argval, functions)
-        elif i.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+    for i in instructions(fn.__code__):
+        if i.kind is K.LOAD_GLOBAL and isinstance(home, ModuleType):
+            at = note(home, i.operand[0], functions)
+        elif i.kind in (K.LOAD_ATTR, K.LOAD_METHOD):
             if isinstance(at, ModuleType):
-                at = note(at, i.argval, functions)
-            elif i.argval in METHODS:
-                methods[i.argval] = None
-        elif i.opname not in ("PUSH_NULL", "PRECALL", "CACHE"):
+                at = note(at, i.operand, functions)
+            elif i.operand in METHODS:
+                methods[i.operand] = None
+        elif i.kind not in (K.PUSH_NULL, K.NOP):
             at = None
     return list(functions), list(methods)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
+import itertools
 import logging
 import math
 import operator
@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import asking, shadows
@@ -591,12 +593,8 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
 @functools.cache
 def returns_nothing(code: types.CodeType) -> bool:
     """Whether every `return` of this code gives None."""
-    ins = list(dis.get_instructions(code))
-    return all(
-        before.opname == "LOAD_CONST" and before.argval is None
-        for before, i in zip(ins, ins[1:], strict=False)
-        if i.opname == "RETURN_VALUE"
-    )
+    ins = instructions(code)
+    return all(before.kind is K.LOAD_CONST and before.operand is None for before, i in itertools.pairwise(ins) if i.kind is K.RETURN)
 
 
 def logged_once(fn: Any, args: tuple, kw: dict) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from pliant.bytecode import kinds as K
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
 from pliant.interpret.calls import call, guard_function, inline
@@ -36,9 +37,9 @@ def call_module(args: tuple, kwargs: dict) -> Any:
     try:
         return call(forward, args[1:], kwargs)
     except Exception as e:
-        tracebacks.passes_at(e, CALL_IMPL.__code__, decode(CALL_IMPL.__code__).names.index("CALL_FUNCTION_EX"))
-        names = decode(CALL.__code__).names
-        tracebacks.passes_at(e, CALL.__code__, len(names) - 1 - names[::-1].index("CALL_FUNCTION_EX"))
+        tracebacks.passes_at(e, CALL_IMPL.__code__, decode(CALL_IMPL.__code__).kinds.index(K.CALL_EX))
+        kinds = decode(CALL.__code__).kinds
+        tracebacks.passes_at(e, CALL.__code__, len(kinds) - 1 - kinds[::-1].index(K.CALL_EX))
         raise
 
 

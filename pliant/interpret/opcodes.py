@@ -1,4 +1,4 @@
-"""One handler per opcode (CPython 3.11): stack, names, control flow, exceptions.
+"""One handler per kind of instruction: stack, names, control flow, exceptions.
 
 A handler peeks at its operands and removes them only when it succeeded: if it raises `Break`, the frame is exactly as
 before the instruction. It returns True to leave the frame.
@@ -11,6 +11,7 @@ import operator
 import types
 from typing import Any
 
+from pliant.bytecode import kinds as K
 from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
@@ -46,22 +47,17 @@ def force(f: Any, i: int) -> Any:
 # -- stack and locals -----------------------------------------------------------------------------
 
 
-@op("<unknown>")
-def unknown(f: Any, name: str) -> None:
-    raise Break("PL0009", f"the instruction {name}")
-
-
-@op("RESUME", "NOP", "PRECALL", "CACHE")
+@op(K.NOP, K.RESUME)
 def nop(f: Any, a: Any) -> None:
     pass
 
 
-@op("PUSH_NULL")
+@op(K.PUSH_NULL)
 def push_null(f: Any, a: Any) -> None:
     f.stack.append(NULL)
 
 
-@op("POP_TOP")
+@op(K.POP)
 def pop_top(f: Any, a: Any) -> None:
     f.stack.pop()
     if vm.pending is not None:  # the last reference to a generator went, and closing it broke the graph
@@ -69,23 +65,23 @@ def pop_top(f: Any, a: Any) -> None:
         raise e
 
 
-@op("COPY")
+@op(K.COPY)
 def copy(f: Any, n: int) -> None:
     f.stack.append(f.stack[-n])
 
 
-@op("SWAP")
+@op(K.SWAP)
 def swap(f: Any, n: int) -> None:
     s = f.stack
     s[-1], s[-n] = s[-n], s[-1]
 
 
-@op("LOAD_CONST")
+@op(K.LOAD_CONST)
 def load_const(f: Any, a: Any) -> None:
     f.stack.append(a)
 
 
-@op("LOAD_FAST")
+@op(K.LOAD_LOCAL)
 def load_fast(f: Any, i: int) -> None:
     v = f.fast[i]
     if v is UNSET:
@@ -96,12 +92,12 @@ def load_fast(f: Any, i: int) -> None:
     f.stack.append(v)
 
 
-@op("STORE_FAST")
+@op(K.STORE_LOCAL)
 def store_fast(f: Any, i: int) -> None:
     f.fast[i] = f.stack.pop()
 
 
-@op("DELETE_FAST")
+@op(K.DELETE_LOCAL)
 def delete_fast(f: Any, i: int) -> None:
     if f.fast[i] is UNSET:
         raise UnboundLocalError(f"cannot access local variable '{f.code.co_varnames[i]}' where it is not associated with a value")
@@ -111,18 +107,18 @@ def delete_fast(f: Any, i: int) -> None:
 # -- cells -------------------------------------------------------------------------------------------
 
 
-@op("MAKE_CELL")
+@op(K.MAKE_CELL)
 def make_cell(f: Any, i: int) -> None:
     v = force(f, i)
     f.fast[i] = CellType() if v is UNSET else CellType(v)
 
 
-@op("LOAD_CLOSURE")
+@op(K.LOAD_CELL)
 def load_closure(f: Any, i: int) -> None:
     f.stack.append(f.fast[i])
 
 
-@op("COPY_FREE_VARS")
+@op(K.COPY_FREE_VARS)
 def copy_free_vars(f: Any, n: int) -> None:
     f.fast[-n:] = f.func.__closure__
 
@@ -161,12 +157,12 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     return got[1]
 
 
-@op("LOAD_DEREF")
+@op(K.LOAD_DEREF)
 def load_deref(f: Any, i: int) -> None:
     f.stack.append(read_cell(f.fast[i], f, i))
 
 
-@op("STORE_DEREF")
+@op(K.STORE_DEREF)
 def store_deref(f: Any, i: int) -> None:
     if vm.asking:
         writes()
@@ -180,7 +176,7 @@ def store_deref(f: Any, i: int) -> None:
         cell.cell_contents = f.stack.pop()
 
 
-@op("DELETE_DEREF")
+@op(K.DELETE_DEREF)
 def delete_deref(f: Any, i: int) -> None:
     cell = f.fast[i]
     world = vm.world
@@ -231,7 +227,7 @@ def builtin(b: dict, name: str) -> Any:
     return vm.world.locate(b[name], source.key(name))
 
 
-@op("LOAD_GLOBAL")
+@op(K.LOAD_GLOBAL)
 def load_global(f: Any, a: tuple) -> None:
     v = global_value(f.globals, a[0])
     if a[1]:
@@ -239,7 +235,7 @@ def load_global(f: Any, a: tuple) -> None:
     f.stack.append(v)
 
 
-@op("STORE_GLOBAL")
+@op(K.STORE_GLOBAL)
 def store_global(f: Any, name: str) -> None:
     if vm.asking:
         writes()
@@ -248,7 +244,7 @@ def store_global(f: Any, name: str) -> None:
     vm.world.global_writes[key] = (f.globals, name, f.stack.pop())
 
 
-@op("DELETE_GLOBAL")
+@op(K.DELETE_GLOBAL)
 def delete_global(f: Any, name: str) -> None:
     key = (id(f.globals), name)
     w = vm.world.global_writes.get(key)
@@ -260,12 +256,12 @@ def delete_global(f: Any, name: str) -> None:
     vm.world.global_writes[key] = (f.globals, name, UNSET)
 
 
-@op("LOAD_BUILD_CLASS")
+@op(K.LOAD_BUILD_CLASS)
 def load_build_class(f: Any, a: Any) -> None:
     f.stack.append(builtin(builtins.__dict__, "__build_class__"))
 
 
-@op("LOAD_ASSERTION_ERROR")
+@op(K.LOAD_ASSERTION_ERROR)
 def load_assertion_error(f: Any, a: Any) -> None:
     f.stack.append(AssertionError)
 
@@ -273,13 +269,13 @@ def load_assertion_error(f: Any, a: Any) -> None:
 # -- control flow -----------------------------------------------------------------------------------------
 
 
-@op("RETURN_VALUE")
+@op(K.RETURN)
 def return_value(f: Any, a: Any) -> bool:
     f.ret = f.stack.pop()
     return True
 
 
-@op("RETURN_GENERATOR")
+@op(K.RETURN_GENERATOR)
 def return_generator(f: Any, a: Any) -> bool:
     if f.code.co_flags & 0x280:  # coroutines and async generators run uncompiled
         raise Break("PL0008", f"the coroutine {f.code.co_qualname}")
@@ -288,19 +284,19 @@ def return_generator(f: Any, a: Any) -> bool:
     return True
 
 
-@op("YIELD_VALUE")
+@op(K.YIELD)
 def yield_value(f: Any, a: Any) -> bool:
     f.ret = f.stack.pop()
     f.yielded = True
     return True
 
 
-@op("GET_YIELD_FROM_ITER")
+@op(K.GET_YIELD_FROM_ITER)
 def get_yield_from_iter(f: Any, a: Any) -> None:
     f.stack[-1] = get_iter(f.stack[-1])
 
 
-@op("SEND")
+@op(K.SEND)
 def send(f: Any, a: int) -> None:
     s = f.stack
     v, it = s[-1], s[-2]
@@ -318,51 +314,35 @@ def send(f: Any, a: int) -> None:
         f.pc = a
 
 
-@op("JUMP_FORWARD")
-def jump_forward(f: Any, a: int) -> None:
-    f.pc = a
-
-
-@op("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def jump_backward(f: Any, a: int) -> None:
+@op(K.JUMP)
+def jump(f: Any, a: int) -> None:
     if a == f.loop_header:
         f.pc = a
         raise LoopBackSignal
     f.pc = a
 
 
-@op("POP_JUMP_FORWARD_IF_TRUE")
+def required(f: Any, v: Any, a: int, side: bool) -> bool:
+    """Whether the jump over what only raises is made an assertion, and taken. A jump backward is a loop's."""
+    return type(v) in SYM_TYPES and a >= f.pc and vm.needed(f, v, side)
+
+
+@op(K.JUMP_IF_TRUE)
 def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
-    if v is True or (v is not False and ((type(v) in SYM_TYPES and vm.needed(f, v, True)) or truth(v))):
-        f.pc = a
+    taken = v is True or (v is not False and (required(f, v, a, True) or truth(v)))
     f.stack.pop()
+    if taken:
+        jump(f, a)
 
 
-@op("POP_JUMP_FORWARD_IF_FALSE")
+@op(K.JUMP_IF_FALSE)
 def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
-    if v is False or (v is not True and ((type(v) in SYM_TYPES and vm.needed(f, v, False)) or not truth(v))):
-        f.pc = a
-    f.stack.pop()
-
-
-@op("POP_JUMP_BACKWARD_IF_TRUE")
-def jump_back_if_true(f: Any, a: int) -> None:
-    v = f.stack[-1]
-    taken = v is True or (v is not False and truth(v))
+    taken = v is False or (v is not True and (required(f, v, a, False) or not truth(v)))
     f.stack.pop()
     if taken:
-        jump_backward(f, a)
-
-
-@op("POP_JUMP_BACKWARD_IF_FALSE")
-def jump_back_if_false(f: Any, a: int) -> None:
-    v = f.stack[-1]
-    taken = v is False or (v is not True and not truth(v))
-    f.stack.pop()
-    if taken:
-        jump_backward(f, a)
+        jump(f, a)
 
 
 def is_none(v: Any) -> bool:
@@ -374,25 +354,23 @@ def is_none(v: Any) -> bool:
 OPAQUE_TYPES: set[type] = set()
 
 
-@op("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@op(K.JUMP_IF_NONE)
 def jump_if_none(f: Any, a: int) -> None:
-    if is_none(f.stack[-1]):
-        f.stack.pop()
-        (jump_backward if a <= f.pc - 1 else jump_forward)(f, a)
-    else:
-        f.stack.pop()
+    taken = is_none(f.stack[-1])
+    f.stack.pop()
+    if taken:
+        jump(f, a)
 
 
-@op("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+@op(K.JUMP_IF_NOT_NONE)
 def jump_if_not_none(f: Any, a: int) -> None:
-    if not is_none(f.stack[-1]):
-        f.stack.pop()
-        (jump_backward if a <= f.pc - 1 else jump_forward)(f, a)
-    else:
-        f.stack.pop()
+    taken = not is_none(f.stack[-1])
+    f.stack.pop()
+    if taken:
+        jump(f, a)
 
 
-@op("JUMP_IF_TRUE_OR_POP")
+@op(K.JUMP_IF_TRUE_OR_POP)
 def jump_if_true_or_pop(f: Any, a: int) -> None:
     if truth(f.stack[-1]):
         f.pc = a
@@ -400,7 +378,7 @@ def jump_if_true_or_pop(f: Any, a: int) -> None:
         f.stack.pop()
 
 
-@op("JUMP_IF_FALSE_OR_POP")
+@op(K.JUMP_IF_FALSE_OR_POP)
 def jump_if_false_or_pop(f: Any, a: int) -> None:
     if not truth(f.stack[-1]):
         f.pc = a
@@ -408,12 +386,12 @@ def jump_if_false_or_pop(f: Any, a: int) -> None:
         f.stack.pop()
 
 
-@op("GET_ITER")
+@op(K.GET_ITER)
 def op_get_iter(f: Any, a: Any) -> None:
     f.stack[-1] = get_iter(f.stack[-1])
 
 
-@op("FOR_ITER")
+@op(K.FOR_ITER)
 def for_iter(f: Any, a: int) -> None:
     try:
         f.stack.append(get_next(f.stack[-1]))
@@ -425,33 +403,29 @@ def for_iter(f: Any, a: int) -> None:
 # -- operators --------------------------------------------------------------------------------------------
 
 
-@op("UNARY_NOT")
+@op(K.NOT)
 def unary_not(f: Any, a: Any) -> None:
     v = f.stack[-1]
     f.stack[-1] = not truth(v)
 
 
-def unary(fn: Any, name: str) -> Any:
-    def handler(f: Any, a: Any) -> None:
-        v = f.stack[-1]
-        t = type(v)
-        if t in PLAIN_OPERANDS:
-            f.stack[-1] = fn(v)
-        elif (row := ROWS.get(t)) is not None and row.unary is not None:
-            f.stack[-1] = row.unary(fn, v)
-        else:
-            m = lookup(t, name)
-            f.stack[-1] = vm.interp(m, (v,), {}) if type(m) is FunctionType else vm.native(fn, (v,), {})
-
-    return handler
+UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 
-op("UNARY_NEGATIVE")(unary(operator.neg, "__neg__"))
-op("UNARY_POSITIVE")(unary(operator.pos, "__pos__"))
-op("UNARY_INVERT")(unary(operator.invert, "__invert__"))
+@op(K.UNARY)
+def unary(f: Any, fn: Any) -> None:
+    v = f.stack[-1]
+    t = type(v)
+    if t in PLAIN_OPERANDS:
+        f.stack[-1] = fn(v)
+    elif (row := ROWS.get(t)) is not None and row.unary is not None:
+        f.stack[-1] = row.unary(fn, v)
+    else:
+        m = lookup(t, UNARY_METHODS[fn])
+        f.stack[-1] = vm.interp(m, (v,), {}) if type(m) is FunctionType else vm.native(fn, (v,), {})
 
 
-@op("BINARY_OP")
+@op(K.BINARY)
 def binary_op(f: Any, fn: Any) -> None:
     s = f.stack
     r = binary(fn, s[-2], s[-1])
@@ -459,7 +433,7 @@ def binary_op(f: Any, fn: Any) -> None:
     s[-1] = r
 
 
-@op("COMPARE_OP")
+@op(K.COMPARE)
 def compare_op(f: Any, fn: Any) -> None:
     s = f.stack
     r = compare(fn, s[-2], s[-1])
@@ -467,7 +441,7 @@ def compare_op(f: Any, fn: Any) -> None:
     s[-1] = r
 
 
-@op("IS_OP")
+@op(K.IS)
 def is_op(f: Any, invert: int) -> None:
     s = f.stack
     b, a = s[-1], s[-2]
@@ -481,7 +455,7 @@ def is_op(f: Any, invert: int) -> None:
     s[-1] = (not r) if invert else r
 
 
-@op("CONTAINS_OP")
+@op(K.CONTAINS)
 def contains_op(f: Any, invert: int) -> None:
     s = f.stack
     r = contains(s[-1], s[-2])
@@ -492,7 +466,7 @@ def contains_op(f: Any, invert: int) -> None:
 # -- exceptions --------------------------------------------------------------------------------------------
 
 
-@op("RAISE_VARARGS")
+@op(K.RAISE)
 def raise_varargs(f: Any, n: int) -> None:
     s = f.stack
     if n == 0:
@@ -519,7 +493,7 @@ def raise_varargs(f: Any, n: int) -> None:
     raise e
 
 
-@op("PUSH_EXC_INFO")
+@op(K.PUSH_EXC_INFO)
 def push_exc_info(f: Any, a: Any) -> None:
     s = f.stack
     e = s.pop()
@@ -529,7 +503,7 @@ def push_exc_info(f: Any, a: Any) -> None:
     vm.exc = e
 
 
-@op("POP_EXCEPT")
+@op(K.POP_EXCEPT)
 def pop_except(f: Any, a: Any) -> None:
     vm.exc = f.stack.pop()
     if f.handling:
@@ -538,7 +512,7 @@ def pop_except(f: Any, a: Any) -> None:
             f.handling.append(vm.exc)
 
 
-@op("CHECK_EXC_MATCH")
+@op(K.CHECK_EXC_MATCH)
 def check_exc_match(f: Any, a: Any) -> None:
     s = f.stack
     t = s[-1]
@@ -548,7 +522,7 @@ def check_exc_match(f: Any, a: Any) -> None:
     s[-1] = isinstance(s[-2], t)
 
 
-@op("CHECK_EG_MATCH")
+@op(K.CHECK_EG_MATCH)
 def check_eg_match(f: Any, a: Any) -> None:
     s = f.stack
     t, e = s[-1], s[-2]
@@ -563,7 +537,7 @@ def check_eg_match(f: Any, a: Any) -> None:
         vm.exc = match
 
 
-@op("PREP_RERAISE_STAR")
+@op(K.PREP_RERAISE_STAR)
 def prep_reraise_star(f: Any, a: Any) -> None:
     s = f.stack
     excs, orig = s[-1], s[-2]
@@ -602,7 +576,7 @@ def collect_leaves(e: Any, out: set[int]) -> None:
         out.add(id(e))
 
 
-@op("RERAISE")
+@op(K.RERAISE)
 def reraise(f: Any, n: int) -> None:
     # `lasti` (n > 0) only restores the line for tracebacks: the handler is looked up at this instruction
     e = f.stack.pop()
@@ -619,7 +593,7 @@ def special_method(obj: Any, name: str, missed: str = "") -> Any:
     return MethodType(m, obj) if type(m) is FunctionType else getattr_(obj, name)
 
 
-@op("BEFORE_WITH")
+@op(K.ENTER)
 def before_with(f: Any, a: Any) -> None:
     s = f.stack
     m = s[-1]
@@ -630,7 +604,7 @@ def before_with(f: Any, a: Any) -> None:
     s.append(r)
 
 
-@op("WITH_EXCEPT_START")
+@op(K.EXIT)
 def with_except_start(f: Any, a: Any) -> None:
     s = f.stack
     e = s[-1]

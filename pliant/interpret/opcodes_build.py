@@ -1,4 +1,4 @@
-"""One handler per opcode (CPython 3.11): calls, attributes, items, building containers, functions, imports, patterns."""
+"""One handler per kind of instruction: calls, attributes, items, building containers, functions, imports, patterns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant.bytecode import kinds as K
 from pliant.interpret import runtime, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import call, native
@@ -21,7 +22,7 @@ FunctionType, MethodType = types.FunctionType, types.MethodType
 # -- attributes and items ------------------------------------------------------------------------------
 
 
-@op("LOAD_ATTR")
+@op(K.LOAD_ATTR)
 def load_attr(f: Any, name: str) -> None:
     s = f.stack
     f.tail = True
@@ -34,7 +35,7 @@ def load_attr(f: Any, name: str) -> None:
     s[-1] = r
 
 
-@op("LOAD_METHOD")
+@op(K.LOAD_METHOD)
 def load_method(f: Any, name: str) -> None:
     s = f.stack
     o = s[-1]
@@ -51,20 +52,20 @@ def load_method(f: Any, name: str) -> None:
         s.append(r)
 
 
-@op("STORE_ATTR")
+@op(K.STORE_ATTR)
 def store_attr(f: Any, name: str) -> None:
     s = f.stack
     setattr_(s[-1], name, s[-2])
     del s[-2:]
 
 
-@op("DELETE_ATTR")
+@op(K.DELETE_ATTR)
 def delete_attr(f: Any, name: str) -> None:
     delattr_(f.stack[-1], name)
     f.stack.pop()
 
 
-@op("BINARY_SUBSCR")
+@op(K.LOAD_ITEM)
 def binary_subscr(f: Any, a: Any) -> None:
     s = f.stack
     f.tail = True
@@ -74,14 +75,14 @@ def binary_subscr(f: Any, a: Any) -> None:
     s[-1] = r
 
 
-@op("STORE_SUBSCR")
+@op(K.STORE_ITEM)
 def store_subscr(f: Any, a: Any) -> None:
     s = f.stack
     setitem(s[-2], s[-1], s[-3])
     del s[-3:]
 
 
-@op("DELETE_SUBSCR")
+@op(K.DELETE_ITEM)
 def delete_subscr(f: Any, a: Any) -> None:
     s = f.stack
     delitem(s[-2], s[-1])
@@ -91,7 +92,7 @@ def delete_subscr(f: Any, a: Any) -> None:
 # -- calls ------------------------------------------------------------------------------------------------
 
 
-@op("KW_NAMES")
+@op(K.KEYWORDS)
 def kw_names(f: Any, names: tuple) -> None:
     f.kw = names
 
@@ -112,7 +113,7 @@ def call_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
     return fn, args, {}
 
 
-@op("CALL")
+@op(K.CALL)
 def op_call(f: Any, n: int) -> None:
     fn, args, kw = call_operands(f, n)
     f.tail = True
@@ -176,7 +177,7 @@ def function_text(fn: Any) -> str:
     return f"{module}.{name}()" if module not in (None, "builtins") else f"{name}()"
 
 
-@op("CALL_FUNCTION_EX")
+@op(K.CALL_EX)
 def call_function_ex(f: Any, flags: int) -> None:
     fn, args, kw = call_ex_operands(f, flags)
     f.tail = True
@@ -187,7 +188,7 @@ def call_function_ex(f: Any, flags: int) -> None:
     s[-1] = r
 
 
-@op("MAKE_FUNCTION")
+@op(K.MAKE_FUNCTION)
 def make_function(f: Any, flags: int) -> None:
     s = f.stack
     code = s.pop()
@@ -216,19 +217,19 @@ def take(s: list, n: int) -> list:
     return r
 
 
-@op("BUILD_TUPLE")
+@op(K.BUILD_TUPLE)
 def build_tuple(f: Any, n: int) -> None:
     r = tuple(take(f.stack, n))
     f.stack.append(r)
 
 
-@op("BUILD_LIST")
+@op(K.BUILD_LIST)
 def build_list(f: Any, n: int) -> None:
     r = take(f.stack, n)
     f.stack.append(r)
 
 
-@op("BUILD_SET")
+@op(K.BUILD_SET)
 def build_set(f: Any, n: int) -> None:
     s = f.stack
     r = native(set, ([hashable(x) for x in s[len(s) - n :]],), {}) if n else set()
@@ -237,7 +238,7 @@ def build_set(f: Any, n: int) -> None:
     s.append(r)
 
 
-@op("BUILD_MAP")
+@op(K.BUILD_MAP)
 def build_map(f: Any, n: int) -> None:
     s = f.stack
     items = s[len(s) - 2 * n :] if n else []
@@ -248,7 +249,7 @@ def build_map(f: Any, n: int) -> None:
     s.append(r)
 
 
-@op("BUILD_CONST_KEY_MAP")
+@op(K.BUILD_CONST_KEY_MAP)
 def build_const_key_map(f: Any, n: int) -> None:
     s = f.stack
     keys = s.pop()
@@ -256,7 +257,7 @@ def build_const_key_map(f: Any, n: int) -> None:
     s.append(r)
 
 
-@op("BUILD_STRING")
+@op(K.BUILD_STRING)
 def build_string(f: Any, n: int) -> None:
     s = f.stack
     parts = s[len(s) - n :]
@@ -265,7 +266,7 @@ def build_string(f: Any, n: int) -> None:
     s.append("".join(parts) if text is None else text)
 
 
-@op("BUILD_SLICE")
+@op(K.BUILD_SLICE)
 def build_slice(f: Any, n: int) -> None:
     r = slice(*take(f.stack, n))
     f.stack.append(r)
@@ -274,7 +275,7 @@ def build_slice(f: Any, n: int) -> None:
 BIG = 10**18  # the text of longer numbers may be refused: the process has a limit
 
 
-@op("FORMAT_VALUE")
+@op(K.FORMAT)
 def format_value(f: Any, flags: int) -> None:
     s = f.stack
     spec = s[-1] if flags & 4 else ""
@@ -294,20 +295,20 @@ def format_value(f: Any, flags: int) -> None:
     s[-1] = r
 
 
-@op("LIST_APPEND")
+@op(K.LIST_APPEND)
 def list_append(f: Any, n: int) -> None:
     v = f.stack.pop()
     f.stack[-n].append(v)
 
 
-@op("SET_ADD")
+@op(K.SET_ADD)
 def set_add(f: Any, n: int) -> None:
     v = hashable(f.stack[-1])
     native(set.add, (f.stack[-n - 1], v), {})
     f.stack.pop()
 
 
-@op("MAP_ADD")
+@op(K.MAP_ADD)
 def map_add(f: Any, n: int) -> None:
     s = f.stack
     k = hashable(s[-2])
@@ -315,7 +316,7 @@ def map_add(f: Any, n: int) -> None:
     del s[-2:]
 
 
-@op("LIST_EXTEND")
+@op(K.LIST_EXTEND)
 def list_extend(f: Any, n: int) -> None:
     s = f.stack
     items = all_of(s[-1], lambda: f"Value after * must be an iterable, not {class_name(s[-1])}")
@@ -323,7 +324,7 @@ def list_extend(f: Any, n: int) -> None:
     s[-n].extend(items)
 
 
-@op("SET_UPDATE")
+@op(K.SET_UPDATE)
 def set_update(f: Any, n: int) -> None:
     s = f.stack
     items = [hashable(x) for x in unpack(s[-1])]
@@ -359,23 +360,23 @@ def merged(f: Any, n: int, unique: bool) -> None:
     s.pop()
 
 
-@op("DICT_UPDATE")
+@op(K.DICT_UPDATE)
 def dict_update(f: Any, n: int) -> None:
     merged(f, n, False)
 
 
-@op("DICT_MERGE")
+@op(K.DICT_MERGE)
 def dict_merge(f: Any, n: int) -> None:
     merged(f, n, True)
 
 
-@op("LIST_TO_TUPLE")
+@op(K.LIST_TO_TUPLE)
 def list_to_tuple(f: Any, a: Any) -> None:
     shadows.read_all(vm.world, f.stack[-1])  # the list may have come through a graph break
     f.stack[-1] = tuple(f.stack[-1])
 
 
-@op("UNPACK_SEQUENCE")
+@op(K.UNPACK_SEQUENCE)
 def unpack_sequence(f: Any, n: int) -> None:
     s = f.stack
     v = s[-1]
@@ -389,7 +390,7 @@ def unpack_sequence(f: Any, n: int) -> None:
     s.extend(r)
 
 
-@op("UNPACK_EX")
+@op(K.UNPACK_EX)
 def unpack_ex(f: Any, a: int) -> None:
     before, after = a & 255, a >> 8
     s = f.stack
@@ -411,17 +412,17 @@ def unpack_ex(f: Any, a: int) -> None:
 MAPPING_FLAG, SEQUENCE_FLAG = 1 << 6, 1 << 5
 
 
-@op("GET_LEN")
+@op(K.GET_LEN)
 def get_len(f: Any, a: Any) -> None:
     f.stack.append(length(f.stack[-1]))
 
 
-@op("MATCH_MAPPING")
+@op(K.MATCH_MAPPING)
 def match_mapping(f: Any, a: Any) -> None:
     f.stack.append(bool(vm.type_of(f.stack[-1]).__flags__ & MAPPING_FLAG))
 
 
-@op("MATCH_SEQUENCE")
+@op(K.MATCH_SEQUENCE)
 def match_sequence(f: Any, a: Any) -> None:
     f.stack.append(bool(vm.type_of(f.stack[-1]).__flags__ & SEQUENCE_FLAG))
 
@@ -429,7 +430,7 @@ def match_sequence(f: Any, a: Any) -> None:
 ABSENT = object()
 
 
-@op("MATCH_KEYS")
+@op(K.MATCH_KEYS)
 def match_keys(f: Any, a: Any) -> None:
     keys, subject = f.stack[-1], f.stack[-2]
     values: list[Any] = []
@@ -447,7 +448,7 @@ def match_keys(f: Any, a: Any) -> None:
     f.stack.append(tuple(values))
 
 
-@op("MATCH_CLASS")
+@op(K.MATCH_CLASS)
 def match_class(f: Any, n: int) -> None:
     s = f.stack
     names, cls, subject = s[-1], s[-2], s[-3]

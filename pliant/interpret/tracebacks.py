@@ -9,12 +9,13 @@ An exception that existed before the capture gets its fields back when the captu
 from __future__ import annotations
 
 import contextlib
-import dis
 import os
 import types
 from types import CodeType, FrameType, TracebackType
 from typing import cast
 
+from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import never_started
 from pliant.interpret.capture import Effect
 from pliant.interpret.decode import decode
 from pliant.interpret.state import Frame, vm
@@ -31,10 +32,9 @@ def frame_of(code: CodeType) -> FrameType:
     """An empty frame that shows `code`'s file, name and lines. It belongs to a generator that was never started, so it holds nobody."""
     found = _frames.get(code)
     if found is None or found.f_code.co_filename != code.co_filename:
-        begin = bytes((dis.opmap["RETURN_GENERATOR"], 0, dis.opmap["POP_TOP"], 0, dis.opmap["RESUME"], 0, dis.opmap["RETURN_VALUE"], 0))
-        raw = begin + bytes((dis.opmap["NOP"], 0)) * ((len(code.co_code) - len(begin)) // 2)
         empty = code.replace(
-            co_code=raw, co_flags=code.co_flags & ~(GENERATOR_KINDS | VARIADIC) | 0x20, co_argcount=0, co_posonlyargcount=0,
+            co_code=never_started(len(code.co_code)),
+            co_flags=code.co_flags & ~(GENERATOR_KINDS | VARIADIC) | 0x20, co_argcount=0, co_posonlyargcount=0,
             co_kwonlyargcount=0, co_cellvars=(), co_freevars=(), co_exceptiontable=b"", co_stacksize=code.co_stacksize + 1,
         )  # fmt: skip
         found = _frames[code] = cast(FrameType, types.FunctionType(empty, {})().gi_frame)
@@ -114,7 +114,7 @@ def made_here(e: BaseException) -> bool:
 def passes(e: BaseException, f: Frame) -> None:
     """`e` was raised by the current instruction of `f`, or came out of it."""
     i = f.pc - 1
-    if f.decoded.names[i] != "RERAISE":
+    if f.decoded.kinds[i] is not K.RERAISE:
         passes_at(e, f.code, i)
 
 

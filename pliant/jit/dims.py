@@ -10,7 +10,6 @@ A declared dim is not specialized on 0 and 1, and `PliantError` is raised, with 
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import inspect
 import itertools
@@ -21,6 +20,8 @@ from typing import Any
 import torch
 
 from pliant import native
+from pliant.bytecode import kind_at
+from pliant.bytecode import kinds as K
 from pliant.config import Config
 from pliant.guards.guard import Site
 from pliant.interpret.declared import MARKS, Declared, Path
@@ -156,8 +157,8 @@ def is_branch(site: Any) -> bool:
     """Whether the instruction at `site` decides where the program goes on: its own branch, with a graph for each side."""
     if not isinstance(site, Site) or site.code is None or not 0 <= site.offset < len(site.code.co_code):
         return False
-    name = dis.opname[site.code.co_code[site.offset]]
-    return "JUMP" in name or name == "FOR_ITER"
+    kind = kind_at(site.code, site.offset)
+    return kind.branch or kind is K.JUMP
 
 
 def check(scope: Any) -> None:

@@ -25,6 +25,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from pliant import native
+from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
@@ -32,7 +33,6 @@ from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, L
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
-from pliant.jit.assemble import line_at
 from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting

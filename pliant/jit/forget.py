@@ -8,12 +8,13 @@ handler in bytecode drops these; it catches and handles nothing, so what ends me
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from pliant.jit.assemble import encode_exception_table, exception_table, ins, line_step
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, line_step
 
 F = TypeVar("F", bound=FunctionType)
 Zone = tuple[str, Iterable[str]]  # the name whose first mention begins it, and the variables that are kept when it raises
@@ -49,9 +50,9 @@ def forgetting(fn: F, zones: Sequence[Zone] = (("", ()),), state: tuple[str, int
 def _starts(code: CodeType, names: list[str]) -> list[int | None]:
     """Where each zone begins, ascending; None for one that is not there."""
     first: dict[Any, int] = {}
-    for i in dis.get_instructions(code):
-        if i.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"):
-            first.setdefault(i.argval, i.offset)
+    for i in instructions(code):
+        if i.kind in (K.LOAD_GLOBAL, K.LOAD_ATTR, K.LOAD_METHOD):
+            first.setdefault(i.operand[0] if i.kind is K.LOAD_GLOBAL else i.operand, i.offset)
     found: list[int | None] = [0]
     last = 0
     for name in names[1:]:
@@ -80,8 +81,8 @@ def _handler(code: CodeType, keeps: set[str], state: tuple[str, int] | None) -> 
         if name in code.co_cellvars:
             continue
         if name not in keeps:
-            out += ins("LOAD_CONST", none) + ins("STORE_FAST", slot) + ins("DELETE_FAST", slot)
+            out += ins(K.LOAD_CONST, none) + ins(K.STORE_LOCAL, slot) + ins(K.DELETE_LOCAL, slot)
         elif state is not None and name == state[0]:
-            out += ins("LOAD_FAST", slot) + ins("LOAD_CONST", none) + ins("LOAD_CONST", none + 1) + ins("BUILD_SLICE", 2)
-            out += ins("BINARY_SUBSCR") + ins("STORE_FAST", slot)
-    return out + ins("RERAISE", 1)
+            out += ins(K.LOAD_LOCAL, slot) + ins(K.LOAD_CONST, none) + ins(K.LOAD_CONST, none + 1) + ins(K.BUILD_SLICE, 2)
+            out += ins(K.LOAD_ITEM) + ins(K.STORE_LOCAL, slot)
+    return out + ins(K.RERAISE, 1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import Any
 
+from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
 from pliant.interpret.capture import UNSET, FrameState
 from pliant.interpret.decode import decode
 from pliant.jit import rows
@@ -82,27 +84,27 @@ def glide(frame: FrameState, offset: int, stack: list, header: Callable[[int], b
     i = d.index(offset)
     kept = snapshot(frame, m, offset)
     for _ in range(MOST):
-        if i >= len(d.names):
+        if i >= len(d.kinds):
             break
-        name, arg = d.names[i], d.ins[i][1]
+        kind, arg = d.kinds[i], d.ins[i][1]
         if i in d.loop_headers:
             loops = header(d.offsets[i])
             if loops is None:
                 break
             if loops:
                 return Place(HEADER, snapshot(frame, m, d.offsets[i]))
-        if name == "RETURN_VALUE":
+        if kind is K.RETURN:
             if not all(map(m.idle, (*m.fast, *m.stack[:-1]))):
                 break
             return Place(RETURN, kept, m.stack[-1])
-        if name in JUMPS:
+        if kind is K.JUMP:
             i = arg
         else:
-            move = MOVES.get(name)
+            move = MOVES.get(kind)
             if move is None or not move(m, arg):
                 break
             i += 1
-        if i < len(d.names) and len(m.stack) <= len(kept.stack):  # not between the operands of what comes next
+        if i < len(d.kinds) and len(m.stack) <= len(kept.stack):  # not between the operands of what comes next
             kept = snapshot(frame, m, d.offsets[i])
     return Place(RESUME, kept)
 
@@ -159,17 +161,16 @@ def pop_except(m: Moves, arg: Any) -> bool:
     return True
 
 
-JUMPS = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
-MOVES: dict[str, Callable[[Moves, Any], bool]] = {
-    "NOP": nothing,
-    "LOAD_FAST": load_fast,
-    "STORE_FAST": store_fast,
-    "DELETE_FAST": delete_fast,
-    "LOAD_CONST": load_const,
-    "POP_TOP": pop_top,
-    "COPY": copy,
-    "SWAP": swap,
-    "POP_EXCEPT": pop_except,
+MOVES: dict[Kind, Callable[[Moves, Any], bool]] = {
+    K.NOP: nothing,
+    K.LOAD_LOCAL: load_fast,
+    K.STORE_LOCAL: store_fast,
+    K.DELETE_LOCAL: delete_fast,
+    K.LOAD_CONST: load_const,
+    K.POP: pop_top,
+    K.COPY: copy,
+    K.SWAP: swap,
+    K.POP_EXCEPT: pop_except,
 }
 
 __all__ = ["HEADER", "RESUME", "RETURN", "Place", "glide"]

@@ -19,11 +19,12 @@ its guard fails, and the guard says what to do differently next time:
 from __future__ import annotations
 
 import collections
-import dis
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 
 from pliant import events
+from pliant.bytecode import instructions, kind_at
+from pliant.bytecode import kinds as K
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, holder
@@ -36,11 +37,12 @@ SHORT_CUTS = 3  # decisions of PyTorch's own code on a size: 0, 1 and others may
 OTHERS = 3  # str, objects compared by identity, …
 STRUCTURE = {"LENGTH", "EMPTY", "DICT_KEYS", "SET_EQUALS", "DICT_CONTAINS", "DICT_LACKS"}
 CONSTANTS = {"EQ_MATCH", "ID_MATCH"}
-BREAKABLE = set(ACTIONS) - {"FOR_ITER"}
+BREAKABLE = ACTIONS.keys() - {K.FOR_ITER}
 TO_LOOP = {
-    "CALL", "PRECALL", "GET_ITER", "KW_NAMES", "EXTENDED_ARG", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_CONST", "LOAD_METHOD", "LOAD_ATTR",
-    "PUSH_NULL", "BINARY_SUBSCR", "COPY", "LOAD_DEREF",
+    K.CALL, K.NOP, K.GET_ITER, K.KEYWORDS, K.LOAD_LOCAL, K.LOAD_GLOBAL, K.LOAD_CONST, K.LOAD_METHOD, K.LOAD_ATTR, K.PUSH_NULL,
+    K.LOAD_ITEM, K.COPY, K.LOAD_DEREF,
 }  # fmt: skip
+JUMPS = K.JUMPS - {K.FOR_ITER, K.SEND}
 REACH = 16  # instructions
 
 
@@ -142,12 +144,12 @@ class History:
         if header is not None and not self.is_loop(code, header):
             if n >= BACKOFF:
                 self.add(self.sites.loops, code, header, f"the loop at line {site.lineno} stays in Python")
-                if opcode_at(code, site.offset) in BREAKABLE:  # what is iterated is made by CPython as well: nothing rests on its length
+                if kind_at(code, site.offset) in BREAKABLE:  # what is iterated is made by CPython as well: nothing rests on its length
                     self.add(self.sites.breaks, code, site.offset, f"what the loop at line {site.lineno} walks is made in Python")
             return True
-        if opcode_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
+        if kind_at(code, site.offset) not in BREAKABLE or self.breaks_at(code, site.offset):
             return False
-        if n >= (BACKOFF if "JUMP" in opcode_at(code, site.offset) else SHORT_CUTS):
+        if n >= (BACKOFF if kind_at(code, site.offset) in JUMPS else SHORT_CUTS):
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
         return True
 
@@ -202,20 +204,16 @@ def module_state(source: Source) -> bool:
     return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
 
 
-def opcode_at(code: CodeType, offset: int) -> str:
-    return dis.opname[code.co_code[offset]]
-
-
 def loop_from(code: CodeType, offset: int) -> int | None:
     """The header of the loop that the instruction at `offset` begins or repeats, if it does."""
     code, shift = origin_of(code)
     offset -= shift
-    ahead = (i for i in dis.get_instructions(code) if i.offset >= offset)
+    ahead = (i for i in instructions(code) if i.offset >= offset)
     for n, i in enumerate(ahead):
-        if n == 0 and "BACKWARD" in i.opname:
-            return i.argval
-        if i.opname == "FOR_ITER":
+        if n == 0 and i.kind in JUMPS and i.operand <= i.offset:
+            return i.operand
+        if i.kind is K.FOR_ITER:
             return i.offset
-        if n >= REACH or i.opname not in TO_LOOP:
+        if n >= REACH or i.kind not in TO_LOOP:
             return None
     return None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from types import CodeType
 from typing import Any
 
 from pliant import native
+from pliant.bytecode import instruction_at
+from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.bytecode.stack import VALUE
 from pliant.interpret.capture import FrameState
 from pliant.jit import resume
-from pliant.jit.assemble import VALUE, exception_table, handler_at
 from pliant.jit.below import iterates_python
 from pliant.jit.forget import forgetting
 from pliant.jit.resume import Layout, Plan, ResumeCode
@@ -56,8 +57,8 @@ class Loop:
         self.header = layout.offset
         self.prefix = at_header.prefix
         self.below = below
-        instruction, following = instruction_at(code, layout.offset)
-        self.is_for = instruction.opname == "FOR_ITER"
+        instruction = instruction_at(code, layout.offset)
+        self.is_for = instruction.kind is K.FOR_ITER
         outer = layout.loops[:-1]
 
         def entry(to: Layout) -> Any:
@@ -68,8 +69,8 @@ class Loop:
         if not self.is_for:
             self.body = entry(layout)
             return
-        self.body = entry(replace(layout, offset=following, stack=(*layout.stack, VALUE)))
-        self.after = entry(replace(layout, offset=instruction.argval, stack=layout.stack[:-1], loops=outer))
+        self.body = entry(replace(layout, offset=instruction.following, stack=(*layout.stack, VALUE)))
+        self.after = entry(replace(layout, offset=instruction.operand, stack=layout.stack[:-1], loops=outer))
         covering = handler_at(exception_table(code), layout.offset)
         if covering is not None:
             _, _, target, depth, lasti = covering
@@ -80,16 +81,6 @@ class Loop:
 
     def same_loop(self, other: Loop) -> bool:
         return self is other or (self.header == other.header and self.code() is other.code())
-
-
-def instruction_at(code: CodeType, offset: int) -> tuple[dis.Instruction, int]:
-    """The instruction at `offset` (behind EXTENDED_ARG prefixes) and the offset of the one after it."""
-    instructions = dis.get_instructions(code)
-    for i in instructions:
-        if i.offset >= offset and i.opname != "EXTENDED_ARG":
-            following = next(instructions, None)
-            return i, following.offset if following is not None else len(code.co_code)
-    raise IndexError(offset)
 
 
 @functools.partial(forgetting, zones=(("", ("items",)), ("after", ())))

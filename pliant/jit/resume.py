@@ -12,7 +12,6 @@ the one at *resume* time, so the caller's `except` block is left as it was).
 
 from __future__ import annotations
 
-import dis
 import itertools
 import weakref
 from collections.abc import Callable
@@ -20,9 +19,11 @@ from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from pliant.bytecode import assemble, instruction_at, instructions
+from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import ins
+from pliant.bytecode.stack import LASTI, PREVIOUS, VALUE, stack_marks
 from pliant.interpret.capture import NULL, UNSET, FrameState, LastI, Start
-from pliant.jit import assemble
-from pliant.jit.assemble import LASTI, PREVIOUS, VALUE, ins
 from pliant.jit.identity import WeakIdDict
 
 CALL, START, YIELD = "call", "start", "yield"  # a plain frame; a generator not started; one suspended at a yield
@@ -97,10 +98,6 @@ def loop_headers(code: CodeType) -> tuple[int, ...]:
     """Byte offsets, in `code`, of the headers of the region loops in which it runs: reaching one is a `LoopBack`."""
     info = info_of(code)
     return tuple(h + info.shift for h in info.layout.loops) if info is not None else ()
-
-
-def is_resume(code: CodeType) -> bool:
-    return _infos.get(code) is not None
 
 
 def start_of(resume: ResumeCode) -> Start:
@@ -185,7 +182,7 @@ def _enter(frame: FrameState, code: CodeType, at: int, mode: str) -> tuple[list,
     """The slots and the offset to enter at; a generator that never ran has yet to make its cells."""
     if mode != START:
         return frame.fast, at
-    creation = next((i.offset for i in dis.get_instructions(code) if i.opname == "RETURN_GENERATOR"), None)
+    creation = next((i.offset for i in instructions(code) if i.kind is K.RETURN_GENERATOR), None)
     if creation is None or at > creation + 4:
         return frame.fast, at
     fast = list(frame.fast)
@@ -212,7 +209,7 @@ def _cell_slots(code: CodeType) -> frozenset[int]:
 def _marks_of(code: CodeType) -> dict[int, str]:
     found = _marks.get(code)
     if found is None:
-        found = _marks[code] = assemble.stack_marks(code)
+        found = _marks[code] = stack_marks(code)
     return found
 
 
@@ -245,7 +242,7 @@ def _build(origin: CodeType, layout: Layout) -> ResumeCode:
     if layout.mode == YIELD:
         head, tail = restore, _suspend(code, layout.offset, len(code.co_consts) + len(lastis))
     else:
-        head, tail = restore + ins("JUMP_FORWARD", layout.offset // 2), b""
+        head, tail = restore + ins(K.JUMP, layout.offset // 2), b""
     shift = len(head) + len(tail)
     table = [(s + shift, e + shift, t + shift, d, i) for s, e, t, d, i in assemble.exception_table(code)]
     lines = assemble.no_lines(len(head) // 2)
@@ -276,29 +273,29 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     """Instructions from entry to the restored frame."""
     out = b""
     if code.co_freevars:
-        out += ins("COPY_FREE_VARS", len(code.co_freevars))
+        out += ins(K.COPY_FREE_VARS, len(code.co_freevars))
     if layout.mode != CALL:
-        out += ins("RETURN_GENERATOR") + ins("POP_TOP")
-    out += ins("RESUME", 0)
+        out += ins(K.RETURN_GENERATOR) + ins(K.POP)
+    out += ins(K.RESUME, 0)
     present = [mark in (VALUE, PREVIOUS) for mark in layout.stack]
     handling = PREVIOUS in layout.stack
     n = len(layout.slots) + handling + sum(present)
     if n:
-        out += ins("LOAD_FAST", 0) + ins("UNPACK_SEQUENCE", n)
+        out += ins(K.LOAD_LOCAL, 0) + ins(K.UNPACK_SEQUENCE, n)
     if 0 not in layout.slots:
-        out += ins("DELETE_FAST", 0)
+        out += ins(K.DELETE_LOCAL, 0)
     for slot in layout.slots:
-        out += ins("STORE_FAST", slot)
+        out += ins(K.STORE_LOCAL, slot)
     if handling:
         at = layout.stack.index(PREVIOUS)
-        out += ins("PUSH_EXC_INFO") + ins("POP_TOP") + ins("SWAP", sum(present[at:]) + 1) + ins("POP_TOP")
+        out += ins(K.PUSH_EXC_INFO) + ins(K.POP) + ins(K.SWAP, sum(present[at:]) + 1) + ins(K.POP)
     const = len(code.co_consts)
     for at, mark in enumerate(layout.stack):
         if type(mark) is int:
-            out += ins("LOAD_CONST", const)
+            out += ins(K.LOAD_CONST, const)
             const += 1
         elif mark == NULL_ITEM:
-            out += ins("PUSH_NULL")
+            out += ins(K.PUSH_NULL)
         else:
             continue
         out += _sink(sum(present[at:]))
@@ -308,7 +305,7 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
 
 def _sink(depth: int) -> bytes:
     """Move the top of the stack below the `depth` items under it."""
-    return b"".join(ins("SWAP", i) for i in range(depth + 1, 1, -1))
+    return b"".join(ins(K.SWAP, i) for i in range(depth + 1, 1, -1))
 
 
 def _suspend(code: CodeType, offset: int, none: int) -> bytes:
@@ -317,20 +314,18 @@ def _suspend(code: CodeType, offset: int, none: int) -> bytes:
     A `yield from` is recognized by CPython by the RESUME after the YIELD_VALUE and left through the SEND before it, so the
     preamble has both; its SEND is never executed, only jumped through when `throw()` ends the inner iterator.
     """
-    raw = code.co_code
-    if raw[offset] != dis.opmap["RESUME"] or raw[offset - 2] != dis.opmap["YIELD_VALUE"]:
+    kind = assemble.resumed_yield(code, offset)
+    if kind is None:
         raise CannotResume(f"{code.co_qualname}: no yield ends at {offset}")
-    kind = raw[offset + 1]
     delegating = kind & 3 >= 2
     leave = b""
     if delegating:
-        send = next(i for i in dis.get_instructions(code) if i.offset == offset - 4)
-        leave = ins("JUMP_FORWARD", send.argval // 2)
-    resume = ins("RESUME", kind) + ins("JUMP_FORWARD", (offset + 2 + len(leave)) // 2)
-    out = ins("LOAD_CONST", none)
+        leave = ins(K.JUMP, instruction_at(code, offset - 4).operand // 2)
+    resume = ins(K.RESUME, kind) + ins(K.JUMP, (offset + 2 + len(leave)) // 2)
+    out = ins(K.LOAD_CONST, none)
     if delegating:
-        out += ins("JUMP_FORWARD", 1) + ins("SEND", 1 + len(resume) // 2)
-    return out + ins("YIELD_VALUE") + resume + leave
+        out += ins(K.JUMP, 1) + ins(K.SEND, 1 + len(resume) // 2)
+    return out + ins(K.YIELD) + resume + leave
 
 
 def _with_slot_zero(code: CodeType) -> CodeType:

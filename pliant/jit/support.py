@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dis
 import gc
 import itertools
 import types
@@ -12,7 +11,8 @@ from typing import Any
 
 import torch
 
-from pliant.jit.assemble import encode_exception_table, ins
+from pliant.bytecode import kinds as K
+from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.jit.forget import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
@@ -211,12 +211,12 @@ def _make_handling() -> FunctionType:
 
     def handling(exc: BaseException, fn: Any, args: tuple, kwargs: dict) -> Any: ...
 
-    head = ins("RESUME", 0) + ins("LOAD_FAST", 0) + ins("PUSH_EXC_INFO") + ins("POP_TOP")
-    call = ins("PUSH_NULL") + b"".join(ins("LOAD_FAST", i) for i in (1, 2, 3)) + ins("CALL_FUNCTION_EX", 1)
-    leave = ins("SWAP", 2) + ins("POP_EXCEPT")
-    raw = head + call + leave + ins("RETURN_VALUE")
+    head = ins(K.RESUME, 0) + ins(K.LOAD_LOCAL, 0) + ins(K.PUSH_EXC_INFO) + ins(K.POP)
+    call = ins(K.PUSH_NULL) + b"".join(ins(K.LOAD_LOCAL, i) for i in (1, 2, 3)) + ins(K.CALL_EX, 1)
+    leave = ins(K.SWAP, 2) + ins(K.POP_EXCEPT)
+    raw = head + call + leave + ins(K.RETURN)
     target = len(raw)
-    raw += leave + ins("RERAISE", 0)
+    raw += leave + ins(K.RERAISE, 0)
     table = encode_exception_table([(len(head), len(head) + len(call), target, 1, False)])
     code = handling.__code__
     line = bytes((0x80 | 13 << 3 | 7, 0)) + bytes((0x80 | 13 << 3 | 7, 0)) * (len(raw) // 16)
@@ -253,7 +253,3 @@ def _one_line(code: CodeType) -> bytes:
         out += bytes((0x80 | 13 << 3 | n - 1, 0))
         units -= n
     return bytes(out)
-
-
-def opname(code: CodeType, offset: int) -> str:
-    return dis.opname[code.co_code[offset]]

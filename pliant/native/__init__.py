@@ -12,7 +12,7 @@ Names (all of `pliant.native._core`):
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
   `gemm_function(...)`, `attention_function(...)`, `convolution_function()`: what they call;
   `own_products()`, `set_pool(...)`: how that is computed;
-- `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`interpret/decode.py`);
+- `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`bytecode/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss, verify)`: `verify` gets a share of the calls; `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,

@@ -1,11 +1,11 @@
-// Bytecode to (handler, operand) pairs: the loop over code units of `interpret/decode.py`, which says what each opcode's row means.
+// Bytecode to (handler, operand) pairs: the loop over code units of `bytecode/decode.py`, which says what each opcode's row means.
 #include "core.h"
 #include <vector>
 
 namespace pliant {
 
 // How an operand is resolved; what is not negative is the number of the pool that it indexes.
-enum Way : long { Global = -1, Jump = -2, Back = -3, Itself = -4, None_ = -5, Plain = -6 };
+enum Way : long { Global = -1, Forward = -2, Backward = -3, Fixed = -4, None_ = -5, Plain = -6 };
 
 static PyObject *item(PyObject *pool, long at) {
     if (!PyTuple_Check(pool) || at < 0 || at >= PyTuple_GET_SIZE(pool)) {
@@ -15,7 +15,7 @@ static PyObject *item(PyObject *pool, long at) {
     return Py_NewRef(PyTuple_GET_ITEM(pool, at));
 }
 
-static PyObject *operand(long way, long arg, PyObject *pools, PyObject *name) {
+static PyObject *operand(long way, long arg, PyObject *pools, PyObject *fixed) {
     if (way >= 0) {
         PyObject *pool = way < PyTuple_GET_SIZE(pools) ? PyTuple_GET_ITEM(pools, way) : nullptr;
         return pool ? item(pool, arg) : (PyErr_SetString(PyExc_ValueError, "no such pool"), nullptr);
@@ -24,13 +24,14 @@ static PyObject *operand(long way, long arg, PyObject *pools, PyObject *name) {
         PyObject *n = item(PyTuple_GET_ITEM(pools, 0), arg >> 1);
         return n ? Py_BuildValue("(Nl)", n, arg & 1) : nullptr;
     }
-    if (way == Itself) return Py_NewRef(name);
+    if (way == Fixed) return Py_NewRef(fixed);
     if (way == None_) return Py_NewRef(Py_None);
     return PyLong_FromLong(arg);
 }
 
-// decode_units(bytecode, rows, pools, extended_arg) -> (instructions, names, offsets, targets of backward jumps).
-// rows[opcode] = (handler, name, way, code units with caches); pools[0] holds names. Jumps' operands become instruction indexes.
+// decode_units(bytecode, rows, pools, extended_arg) -> (instructions, kinds, offsets, targets of backward jumps).
+// rows[opcode] = (handler, kind, way, code units with caches, fixed operand); pools[0] holds names. Jumps' operands become instruction
+// indexes; an instruction's offset is that of its first prefix.
 static PyObject *decode_units(PyObject *, PyObject *args) {
     Py_buffer raw;
     PyObject *rows, *pools;
@@ -41,25 +42,29 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
     std::vector<long> index(size / 2 + 1, -1); // of the instruction that begins at a code unit, or has its prefix there
     struct Target { Py_ssize_t instruction, unit; bool back; };
     std::vector<Target> targets;
-    PyObject *ins = PyList_New(0), *names = PyList_New(0), *offsets = PyList_New(0), *headers = PySet_New(nullptr), *out = nullptr;
-    bool good = ins && names && offsets && headers && PyTuple_GET_SIZE(rows) == 256 && PyTuple_GET_SIZE(pools) > 0;
+    PyObject *ins = PyList_New(0), *kinds = PyList_New(0), *offsets = PyList_New(0), *headers = PySet_New(nullptr), *out = nullptr;
+    bool good = ins && kinds && offsets && headers && PyTuple_GET_SIZE(rows) == 256 && PyTuple_GET_SIZE(pools) > 0;
     long high = 0;
+    Py_ssize_t begin = -1; // of an instruction with prefixes
     for (Py_ssize_t at = 0; good && at < size;) {
         const Py_ssize_t here = PyList_GET_SIZE(ins);
         index[at / 2] = here;
         const long arg = code[at + 1] | high;
         if (code[at] == extended) {
             high = arg << 8;
+            if (begin < 0) begin = at;
             at += 2;
             continue;
         }
         high = 0;
-        PyObject *row = PyTuple_GET_ITEM(rows, code[at]), *name = PyTuple_GET_ITEM(row, 1);
+        PyObject *row = PyTuple_GET_ITEM(rows, code[at]), *kind = PyTuple_GET_ITEM(row, 1);
         const long way = PyLong_AsLong(PyTuple_GET_ITEM(row, 2)), units = PyLong_AsLong(PyTuple_GET_ITEM(row, 3));
-        if (way == Jump || way == Back) targets.push_back({here, way == Jump ? at / 2 + 1 + arg : at / 2 + 1 - arg, way == Back});
-        PyObject *value = operand(way, arg, pools, name), *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(row, 0), value) : nullptr;
-        PyObject *offset = PyLong_FromSsize_t(at);
-        good = pair && offset && units > 0 && PyList_Append(ins, pair) == 0 && PyList_Append(names, name) == 0 &&
+        if (way == Forward || way == Backward)
+            targets.push_back({here, way == Forward ? at / 2 + units + arg : at / 2 + units - arg, way == Backward});
+        PyObject *value = operand(way, arg, pools, PyTuple_GET_ITEM(row, 4)), *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(row, 0), value) : nullptr;
+        PyObject *offset = PyLong_FromSsize_t(begin < 0 ? at : begin);
+        begin = -1;
+        good = pair && offset && units > 0 && PyList_Append(ins, pair) == 0 && PyList_Append(kinds, kind) == 0 &&
                PyList_Append(offsets, offset) == 0;
         Py_XDECREF(value);
         Py_XDECREF(pair);
@@ -78,17 +83,17 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
         good = pair && PyList_SetItem(ins, t.instruction, pair) == 0 && (!t.back || PySet_Add(headers, to) == 0);
         Py_XDECREF(to);
     }
-    if (good) out = PyTuple_Pack(4, ins, names, offsets, headers);
+    if (good) out = PyTuple_Pack(4, ins, kinds, offsets, headers);
     else if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a table of another shape");
     Py_XDECREF(ins);
-    Py_XDECREF(names);
+    Py_XDECREF(kinds);
     Py_XDECREF(offsets);
     Py_XDECREF(headers);
     PyBuffer_Release(&raw);
     return out;
 }
 
-static PyMethodDef methods[] = {{"decode_units", decode_units, METH_VARARGS, "See interpret/decode.py."}, {nullptr, nullptr, 0, nullptr}};
+static PyMethodDef methods[] = {{"decode_units", decode_units, METH_VARARGS, "See bytecode/decode.py."}, {nullptr, nullptr, 0, nullptr}};
 
 } // namespace pliant
 

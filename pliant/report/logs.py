@@ -7,15 +7,13 @@ Each channel is a row of `CHANNELS`: which events it listens to and how it print
 from __future__ import annotations
 
 import contextlib
-import dis
-import io
 import os
 import sys
-import types
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from pliant import events
+from pliant.bytecode import disassembly
 from pliant.codegen.cpu.compile import assembly, kernel_text
 from pliant.codegen.cpu.debug import schedule_text
 from pliant.events import Event
@@ -44,13 +42,6 @@ def bytecode_text(e: Event) -> str:
         f"{heading(e, 'ORIGINAL BYTECODE')} {where}\n{disassembly(original)}\n\n"
         f"{heading(e, 'MODIFIED BYTECODE')} {where}\n{disassembly(modified)}"
     )
-
-
-def disassembly(code: types.CodeType) -> str:
-    """`dis.dis` of one code object, without those nested in it."""
-    out = io.StringIO()
-    dis.disco(code, file=out)
-    return out.getvalue().strip("\n")
 
 
 def break_text(e: Event) -> str:

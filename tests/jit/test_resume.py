@@ -9,9 +9,10 @@ import traceback
 
 import pytest
 
+from pliant.bytecode.assemble import encode_exception_table, exception_table
+from pliant.bytecode.stack import stack_marks
 from pliant.interpret.capture import UNSET, FrameState
 from pliant.jit import resume
-from pliant.jit.assemble import encode_exception_table, exception_table, stack_marks
 from tests.jit.frames import follows_kw_names, in_thread, snapshot, suspend
 
 

@@ -1,0 +1,101 @@
+"""Writing code objects: instructions, exception tables and line tables, for the preamble that a resume function puts before a program's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import CodeType
+
+from pliant.bytecode import cpython311 as version
+from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
+
+TableEntry = tuple[int, int, int, int, bool]  # (start, end, target: byte offsets; stack depth; push lasti)
+UNIT = 2  # bytes of a code unit
+
+
+def ins(kind: Kind, operand: int = 0) -> bytes:
+    """The bytes of one instruction with its EXTENDED_ARG prefixes and inline caches; jumps go forward by code units."""
+    op = version.OPCODE[kind]
+    out = bytearray()
+    for shift in (24, 16, 8):
+        if operand >> shift:
+            out += bytes((version.EXTENDED_ARG, operand >> shift & 0xFF))
+    out += bytes((op, operand & 0xFF))
+    out += bytes((version.CACHE, 0)) * version.CACHES[op]
+    return bytes(out)
+
+
+def never_started(size: int) -> bytes:
+    """Code of `size` bytes that makes a generator, which does nothing if it is started."""
+    begin = ins(K.RETURN_GENERATOR) + ins(K.POP) + ins(K.RESUME) + ins(K.RETURN)
+    return begin + ins(K.NOP) * ((size - len(begin)) // UNIT)
+
+
+def resumed_yield(code: CodeType, offset: int) -> int | None:
+    """The operand of the RESUME at `offset`, if a yield stands before it."""
+    raw = code.co_code
+    if raw[offset] != version.OPCODE[K.RESUME] or raw[offset - UNIT] != version.OPCODE[K.YIELD]:
+        return None
+    return raw[offset + 1]
+
+
+exception_table = version.exception_table
+
+
+def encode_exception_table(entries: Iterable[TableEntry]) -> bytes:
+    """The inverse of `exception_table`: big-endian groups of 6 bits, the first byte of an entry marked 0x80."""
+    out = bytearray()
+    for start, end, target, depth, lasti in entries:
+        first = 0x80
+        for n in (start // UNIT, (end - start) // UNIT, target // UNIT, depth << 1 | lasti):
+            groups = [n & 0x3F]
+            while n := n >> 6:
+                groups.append(n & 0x3F)
+            for g in reversed(groups[1:]):
+                out.append(g | 0x40 | first)
+                first = 0
+            out.append(groups[0] | first)
+            first = 0
+    return bytes(out)
+
+
+def handler_at(table: Iterable[TableEntry], offset: int) -> TableEntry | None:
+    """The entry that catches what the instruction at `offset` raises."""
+    for e in table:
+        if e[0] <= offset < e[1]:
+            return e
+    return None
+
+
+def no_lines(units: int) -> bytes:
+    """Line table entries for `units` code units that belong to no line."""
+    out = bytearray()
+    while units > 0:
+        n = min(units, 8)
+        out.append(0x80 | 15 << 3 | n - 1)
+        units -= n
+    return bytes(out)
+
+
+def line_step(units: int, delta: int) -> bytes:
+    """Line table entries for `units` code units that are `delta` lines after the line before."""
+    out = bytearray()
+    while units > 0:
+        n = min(units, 8)
+        out.append(0x80 | 13 << 3 | n - 1)
+        value = (-delta << 1 | 1) if delta < 0 else delta << 1
+        while value >= 0x40:
+            out.append(value & 0x3F | 0x40)
+            value >>= 6
+        out.append(value)
+        units -= n
+        delta = 0
+    return bytes(out)
+
+
+def line_at(code: CodeType, offset: int) -> int | None:
+    """The source line of the instruction at byte `offset`."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end:
+            return line
+    return None

@@ -1,0 +1,88 @@
+"""Code objects read as lists of instructions, with operands resolved: names, constants, operator functions, where jumps go."""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import functools
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from pliant.bytecode import cpython311 as version
+from pliant.bytecode import kinds as K
+from pliant.bytecode.kinds import Kind
+from pliant.native import decode_units
+
+
+@dataclass(slots=True)
+class Instruction:
+    """An instruction. `offset` is that of its first byte, EXTENDED_ARG prefixes included; the operand of a jump is such an offset, too."""
+
+    kind: Kind
+    operand: Any
+    offset: int
+    following: int  # offset of the instruction behind it
+
+
+Handler = Callable[[Any, Any], Any]
+Row = tuple[Any, Kind, int, int, Any]  # handler, kind, how the operand is read, code units with caches, the operand if it is fixed
+
+
+def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None = None) -> tuple[Row, ...]:
+    """For each opcode number how it is read; kinds without a handler get `otherwise`, with the opcode's name as operand."""
+    out: list[Row] = []
+    for number, name in enumerate(dis.opname):
+        kind, way, fixed = (*version.OPCODES.get(name, (K.NOP, version.NONE)), None)[:3]
+        units = 1 + version.CACHES[number]
+        if handlers is None:
+            out.append((None, kind, way, units, fixed))
+        elif kind in handlers and name in version.OPCODES:
+            out.append((handlers[kind], kind, way, units, fixed))
+        else:
+            out.append((otherwise, kind, version.FIXED, units, name))
+    return tuple(out)
+
+
+def units(code: CodeType, table: tuple[Row, ...]) -> tuple[list[tuple[Any, Any]], list[Kind], list[int], set[int]]:
+    """([(handler, operand)], kinds, offsets, indexes of the targets of backward jumps); the operand of a jump is an index."""
+    return decode_units(code.co_code, table, version.pools(code), version.EXTENDED_ARG)
+
+
+ROWS = rows()
+
+
+def instructions(code: CodeType) -> list[Instruction]:
+    """The instructions of `code`, in order."""
+    pairs, found, offsets, _ = units(code, ROWS)
+    ends = [*offsets[1:], len(code.co_code)]
+    return [
+        Instruction(kind, offsets[operand] if kind in K.JUMPS else operand, at, end)
+        for (_, operand), kind, at, end in zip(pairs, found, offsets, ends, strict=True)
+    ]
+
+
+@functools.lru_cache(maxsize=256)
+def _kinds(code: CodeType) -> tuple[list[Kind], list[int]]:
+    _, found, offsets, _ = units(code, ROWS)
+    return found, offsets
+
+
+def kind_at(code: CodeType, offset: int) -> Kind:
+    """The kind of the instruction that begins at, or has in it, byte `offset`."""
+    found, offsets = _kinds(code)
+    return found[bisect.bisect_right(offsets, offset) - 1]
+
+
+def instruction_at(code: CodeType, offset: int) -> Instruction:
+    """The instruction that begins at, or has in it, byte `offset`."""
+    return next(i for i in instructions(code) if offset < i.following)
+
+
+def disassembly(code: CodeType) -> str:
+    """CPython's own listing of one code object, without those nested in it."""
+    out = io.StringIO()
+    dis.disco(code, file=out)
+    return out.getvalue().strip("\n")

@@ -59,7 +59,7 @@ MAX_LINES = 800
 
 @functools.cache
 def tree(file: str) -> ast.Module:
-    return ast.parse((ROOT / file).read_text(), file)
+    return ast.parse((ROOT / file).read_text("utf-8"), file)
 
 
 def is_type_checking(test: ast.expr) -> bool:
@@ -144,7 +144,7 @@ def test_the_incumbent_is_not_used(file):
 
 @pytest.mark.parametrize("pattern", ["*.py", "*.cpp", "*.c", "*.h"])
 def test_files_are_one_idea_long(pattern):
-    long = {p.relative_to(ROOT).as_posix(): n for p in PLIANT.rglob(pattern) if (n := len(p.read_text().splitlines())) > MAX_LINES}
+    long = {p.relative_to(ROOT).as_posix(): n for p in PLIANT.rglob(pattern) if (n := len(p.read_text("utf-8").splitlines())) > MAX_LINES}
     assert not long, f"over {MAX_LINES} lines is two ideas: {long}"
 
 

@@ -309,7 +309,7 @@ LOCALE = next((n for n in ("de_DE.UTF-8", "en_US.UTF-8", "fr_FR.UTF-8", "C.UTF-8
 
 
 def locales():
-    return values(lambda n: locale.setlocale(locale.LC_ALL, n), "C", "C.UTF-8")
+    return values(lambda n: locale.setlocale(locale.LC_ALL, n), locale.setlocale(locale.LC_ALL), "C", "C.UTF-8")  # as it was, at the end
 
 
 @world

@@ -9,6 +9,8 @@ import traceback
 
 import pytest
 
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, exception_table
 from pliant.bytecode.stack import stack_marks
 from pliant.interpret.capture import UNSET, FrameState
@@ -258,6 +260,18 @@ def check_everywhere(fn, make_args, target=None):
 @pytest.mark.parametrize("n", [1, 4])
 def test_resume_at_every_opcode(fn, n):
     assert check_everywhere(fn, lambda log: (log, n)) > 5
+
+
+def test_resume_at_an_instruction_with_a_prefix():
+    """CPython runs the resume function: where it goes on, the prefix of a large operand counts."""
+    lines = ["def fn(x, g):", *[f"    a = {1000 + i}" for i in range(300)], "    z = [g(x), 99999, x]", "    return z, a"]
+    space: dict = {}
+    exec("\n".join(lines), space)
+    code = space["fn"].__code__
+    behind = next(i for i in instructions(code) if i.kind is K.CALL).following
+    assert code.co_code[behind] == dis.EXTENDED_ARG
+    p = resume.plan(FrameState(code, space, space["fn"], [10, abs, 1299], [-10], behind, None, None, 0, None))
+    assert resume.make_function(p.resume, space)(tuple(p.items)) == ([-10, 99999, 10], 1299)
 
 
 def test_zero_argument_super():

@@ -26,7 +26,7 @@ from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.inside import guard_inside
-from pliant.interpret.state import Break, carried, vm, writes
+from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import NAMESPACES
 from pliant.interpret.types.row import ROWS
 
@@ -119,8 +119,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
             raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
         raise
     if vm.pending is not None:
-        e, vm.pending = vm.pending, None
-        raise e
+        raise taken()
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
     return carried(r)

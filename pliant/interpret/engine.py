@@ -48,7 +48,7 @@ from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import through_c
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, vm
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, vm
 from pliant.interpret.texts import LateText, TextNeeded, check_forgotten
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
@@ -132,25 +132,28 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
 
     C++ names no codes: what it refuses is told by its words (`traced.py` has them all).
     """
-    trace = vm.trace
-    for applies, way in OTHER_WAYS:
-        if not applies(rec, e):
-            continue
-        del trace.ops[n:]  # whatever the first try recorded
-        try:
-            return way(rec)
-        except Exception as again:
-            e = again
-    fn = rec.fn
-    if is_limit(e) or refuses_symbols(rec, e):
-        raise Break("PL0011", str(e).splitlines()[0]) from e
-    if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
-        # what was asked of sizes that only the run knows was no short cut but a check
-        raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
-    if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
-        # the program may look at the exception: let the real call raise the real one
-        raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
-    raise e
+    try:
+        trace = vm.trace
+        for applies, way in OTHER_WAYS:
+            if not applies(rec, e):
+                continue
+            del trace.ops[n:]  # whatever the first try recorded
+            try:
+                return way(rec)
+            except Exception as again:
+                e = again
+        fn = rec.fn
+        if is_limit(e) or refuses_symbols(rec, e):
+            raise Break("PL0011", str(e).splitlines()[0]) from e
+        if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
+            # what was asked of sizes that only the run knows was no short cut but a check
+            raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
+        if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
+            # the program may look at the exception: let the real call raise the real one
+            raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
+        raise e
+    finally:
+        del e  # its traceback holds this frame
 
 
 def refuses_symbols(rec: TorchOp, e: Exception) -> bool:
@@ -196,8 +199,7 @@ def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch call while a torch-function mode is on: C hands it to the mode's own Python code, which is interpreted like any other."""
     out = engine.call_captured(fn, args, kwargs)
     if vm.pending is not None:
-        e, vm.pending = vm.pending, None
-        raise e
+        raise taken()
     return out
 
 
@@ -305,6 +307,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
                 raise CaptureFailed("a generator is not compiled")
             frame.fast, frame.stack = [], []
         except Break as b:
+            forget(b)
             b.frames.reverse()
             exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)  # type: ignore[arg-type]
         except LoopBackSignal:
@@ -322,6 +325,11 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
+
+
+def forget(e: BaseException) -> None:
+    """Frames of the interpreter hold a signal that they raise, and its traceback them: with them would live the objects of the program."""
+    e.__traceback__ = e.__context__ = e.__cause__ = None
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pliant.interpret import shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.opcodes_build import call_operands
-from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, vm
+from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm
 from pliant.interpret.texts import TextNeeded, writable
 from pliant.symbolic import DataDependent
 
@@ -58,27 +58,17 @@ def run(f: Frame) -> Any:
                 vm.pending = None
                 raise
             except (DataDependent, Untraceable, Tripwire) as e:
-                f.count = n
-                met = Break(*break_of_error(e))
-                leave(f, met, n)
-                raise met from e
+                raise left(f, Break(*break_of_error(e)), n) from e
             except BaseException as e:
                 f.tail = False
                 if vm.pending is not None:
-                    e2, vm.pending = vm.pending, None  # C code has made another exception of it
-                    if type(e2) is Break:
-                        f.count = n
-                        leave(f, e2, n)
-                    raise e2 from None
+                    raise left(f, taken(), n) from None  # C code has made another exception of it
                 if vm.internal_error(e):
                     raise
                 if type(e) is TypeError and "LateText" in str(e) and vm.late_texts is not None:  # C code met the stand-in itself
                     raise TextNeeded from None
                 if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
-                    f.count = n
-                    met = Break("PL0017", "a value that changes on every call is given to C code")
-                    leave(f, met, n)
-                    raise met from None
+                    raise left(f, Break("PL0017", "a value that changes on every call is given to C code"), n) from None
                 tracebacks.arrived(e)
                 tracebacks.passes(e, f)
                 if not unwind(f, e):
@@ -106,10 +96,8 @@ def watched(f: Frame) -> None:
         h = vm.history
         i = f.pc
         if i in f.decoded.loop_headers and i != f.loop_header and h.is_loop(f.code, f.decoded.offsets[i]):
-            b = Break("PL0016", "a loop whose trip count keeps changing", clean=True)
-            b.action = ("loop", f.decoded.offsets[i])
             f.pc += 1
-            raise b
+            raise Break("PL0016", "a loop whose trip count keeps changing", clean=True, action=("loop", f.decoded.offsets[i]))
         if f.decoded.kinds[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not goes_on(f, i):
             f.pc += 1
             raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
@@ -142,6 +130,14 @@ def unwind(f: Frame, e: BaseException) -> bool:
             return True
     f.stack.clear()  # a generator in there ends now, as in CPython
     return False
+
+
+def left(f: Frame, e: BaseException, n: int) -> BaseException:
+    """`e`, which leaves frame `f`: a break suspends it. The caller raises it without a name, or its frame and it would be a cycle."""
+    if type(e) is Break:
+        f.count = n
+        leave(f, e, n)
+    return e
 
 
 def leave(f: Frame, b: Break, n: int) -> None:

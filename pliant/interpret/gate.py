@@ -33,7 +33,7 @@ from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, taken, vm
 from pliant.interpret.types.row import ROWS
 
 FunctionType = types.FunctionType
@@ -104,8 +104,7 @@ def captured(fn: Callable, *args: Any) -> Any:
     """Run C code that may call methods of Python, which are interpreted, on what is fit to be read."""
     r = engine.call_captured(fn, args, {})
     if vm.pending is not None:
-        e, vm.pending = vm.pending, None
-        raise e
+        raise taken()
     return r
 
 

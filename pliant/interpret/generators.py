@@ -89,19 +89,22 @@ class Generator:
         e = typ
         if isinstance(typ, type):
             e = value if isinstance(value, typ) else typ() if value is None else typ(value)
-        if self.done:
-            raise e
-        if not self.started:
-            self.done = True
-            raise e
-        f = self.frame
-        tracebacks.about_to_raise(e)
-        tracebacks.passes(e, f)
-        if vm.unwind(f, e):
+        try:
+            if self.done:
+                raise e
+            if not self.started:
+                self.done = True
+                raise e
+            f = self.frame
+            tracebacks.about_to_raise(e)
+            tracebacks.passes(e, f)
+            if not vm.unwind(f, e):
+                self.done = True
+                raise e
             tracebacks.caught(e)
-            return self._go()
-        self.done = True
-        raise e
+        finally:
+            del e, typ, value
+        return self._go()
 
     def close(self) -> None:
         if self.done or not self.started:

@@ -19,7 +19,7 @@ from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
-from pliant.interpret.state import Break, LoopBackSignal, vm, writes
+from pliant.interpret.state import Break, LoopBackSignal, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, suppressed
 from pliant.interpret.types.row import ROWS
 
@@ -61,8 +61,7 @@ def push_null(f: Any, a: Any) -> None:
 def pop_top(f: Any, a: Any) -> None:
     f.stack.pop()
     if vm.pending is not None:  # the last reference to a generator went, and closing it broke the graph
-        e, vm.pending = vm.pending, None
-        raise e
+        raise taken()
 
 
 @op(K.COPY)
@@ -490,7 +489,10 @@ def raise_varargs(f: Any, n: int) -> None:
     if n == 2:
         e.__cause__ = cause
         suppressed(e)
-    raise e
+    try:
+        raise e
+    finally:
+        del e, cause
 
 
 @op(K.PUSH_EXC_INFO)
@@ -579,9 +581,8 @@ def collect_leaves(e: Any, out: set[int]) -> None:
 @op(K.RERAISE)
 def reraise(f: Any, n: int) -> None:
     # `lasti` (n > 0) only restores the line for tracebacks: the handler is looked up at this instruction
-    e = f.stack.pop()
-    about_to_raise(e, again=True)
-    raise e
+    about_to_raise(f.stack[-1], again=True)
+    raise f.stack.pop()
 
 
 def special_method(obj: Any, name: str, missed: str = "") -> Any:

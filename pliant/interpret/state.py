@@ -22,13 +22,13 @@ class Break(BaseException):
     `clean` says that the instruction has done nothing yet; otherwise the capture restarts and stops before it.
     """
 
-    def __init__(self, code: str, reason: str, *, clean: bool = False) -> None:
+    def __init__(self, code: str, reason: str, *, clean: bool = False, action: tuple = ("none",)) -> None:
         super().__init__(code, reason)
         self.code = code
         self.reason = reason
         self.clean = clean
         self.frames: list = []
-        self.action: tuple = ("none",)
+        self.action = action
         self.pushes = 0
         self.site: Site | None = None
         self.tail = False
@@ -175,6 +175,13 @@ def session(**given: Any) -> Iterator[Interpreter]:
             setattr(vm, name, value)
 
 
+def taken() -> BaseException:
+    """The exception that is pending, to be raised now. Who raises one from a variable makes a cycle of it, its traceback and the frame."""
+    e, vm.pending = vm.pending, None
+    assert e is not None
+    return e
+
+
 def writes() -> None:
     """Something of the world is about to be changed. What hashing and comparing keys changes, making their dict again would change, too."""
     if vm.asking:
@@ -217,5 +224,5 @@ def current_site() -> Site | None:
 
 __all__ = [
     "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "carried", "current_site", "kept_out", "session",
-    "site_of", "vm", "writes",
+    "site_of", "taken", "vm", "writes",
 ]  # fmt: skip

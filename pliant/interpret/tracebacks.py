@@ -154,7 +154,10 @@ def effects() -> list[Effect]:
 
 
 def release(e: BaseException) -> None:
-    """The interpreter's frames, in the tracebacks of what the captured program raised, let go of the program's objects."""
+    """The interpreter's frames, in the tracebacks of what the captured program raised, let go of the program's objects.
+
+    Those that still run cannot be cleared, and live on as callers of those that do not: such a traceback goes as a whole.
+    """
     seen: set[int] = set()
     todo: list[BaseException | None] = [e]
     while todo:
@@ -168,6 +171,7 @@ def release(e: BaseException) -> None:
             if tb.tb_frame.f_code.co_filename.startswith(PLIANT):
                 with contextlib.suppress(RuntimeError):  # a frame that still runs
                     tb.tb_frame.clear()
+                e_.__traceback__ = None
             tb = tb.tb_next
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import CodeType
 
-from pliant.bytecode import cpython311 as version
 from pliant.bytecode import kinds as K
+from pliant.bytecode import version
 from pliant.bytecode.kinds import Kind
 
 TableEntry = tuple[int, int, int, int, bool]  # (start, end, target: byte offsets; stack depth; push lasti)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from pliant.bytecode import cpython311 as version
 from pliant.bytecode import kinds as K
+from pliant.bytecode import version
 from pliant.bytecode.kinds import Kind
+from pliant.bytecode.operands import FIXED, Part
 from pliant.native import decode_units
 
 
@@ -28,21 +29,26 @@ class Instruction:
 
 
 Handler = Callable[[Any, Any], Any]
-Row = tuple[Any, Kind, int, int, Any]  # handler, kind, how the operand is read, code units with caches, the operand if it is fixed
+Row = tuple  # (code units with caches, parts[, parts if the lowest bit of the operand is set]); see native/decode.cpp
 
 
 def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None = None) -> tuple[Row, ...]:
     """For each opcode number how it is read; kinds without a handler get `otherwise`, with the opcode's name as operand."""
+
+    def part(p: Part, name: str) -> tuple:
+        if handlers is None or p.kind in handlers:
+            return (handlers and handlers[p.kind], p.kind, p.way, p.shift, p.fixed)
+        return (otherwise, p.kind, FIXED, 0, name)
+
     out: list[Row] = []
-    for number, name in enumerate(dis.opname):
-        kind, way, fixed = (*version.OPCODES.get(name, (K.NOP, version.NONE)), None)[:3]
-        units = 1 + version.CACHES[number]
-        if handlers is None:
-            out.append((None, kind, way, units, fixed))
-        elif kind in handlers and name in version.OPCODES:
-            out.append((handlers[kind], kind, way, units, fixed))
-        else:
-            out.append((otherwise, kind, version.FIXED, units, name))
+    for number in range(256):
+        name = dis.opname[number]
+        opcode = version.OPCODES.get(name)
+        if opcode is None:
+            out.append((1, ((otherwise, K.NOP, FIXED, 0, name),)))
+            continue
+        alternatives = [opcode.parts, opcode.flagged] if opcode.flagged else [opcode.parts]
+        out.append((1 + version.CACHES[number], *(tuple(part(p, name) for p in parts) for parts in alternatives)))
     return tuple(out)
 
 

@@ -4,8 +4,8 @@
 
 namespace pliant {
 
-// How an operand is resolved; what is not negative is the number of the pool that it indexes.
-enum Way : long { Global = -1, Forward = -2, Backward = -3, Fixed = -4, None_ = -5, Plain = -6 };
+// How an operand is read; what is not negative is the number of the pool that it indexes. See bytecode/operands.py.
+enum Way : long { Flagged = -1, Forward = -2, Backward = -3, Fixed = -4, None_ = -5, Plain = -6, High = -7, Low = -8 };
 
 static PyObject *item(PyObject *pool, long at) {
     if (!PyTuple_Check(pool) || at < 0 || at >= PyTuple_GET_SIZE(pool)) {
@@ -15,23 +15,28 @@ static PyObject *item(PyObject *pool, long at) {
     return Py_NewRef(PyTuple_GET_ITEM(pool, at));
 }
 
-static PyObject *operand(long way, long arg, PyObject *pools, PyObject *fixed) {
+static PyObject *operand(long way, long arg, long shift, PyObject *pools, PyObject *fixed) {
     if (way >= 0) {
         PyObject *pool = way < PyTuple_GET_SIZE(pools) ? PyTuple_GET_ITEM(pools, way) : nullptr;
-        return pool ? item(pool, arg) : (PyErr_SetString(PyExc_ValueError, "no such pool"), nullptr);
+        return pool ? item(pool, arg >> shift) : (PyErr_SetString(PyExc_ValueError, "no such pool"), nullptr);
     }
-    if (way == Global) { // (name, whether NULL is pushed below it)
-        PyObject *n = item(PyTuple_GET_ITEM(pools, 0), arg >> 1);
-        return n ? Py_BuildValue("(Nl)", n, arg & 1) : nullptr;
+    switch (way) {
+    case Flagged: { // (name, the bits below its index)
+        PyObject *n = item(PyTuple_GET_ITEM(pools, 0), arg >> shift);
+        return n ? Py_BuildValue("(Nl)", n, arg & ((1L << shift) - 1)) : nullptr;
     }
-    if (way == Fixed) return Py_NewRef(fixed);
-    if (way == None_) return Py_NewRef(Py_None);
-    return PyLong_FromLong(arg);
+    case Fixed: return Py_NewRef(fixed);
+    case None_: Py_RETURN_NONE;
+    case High: return PyLong_FromLong(arg >> 4);
+    case Low: return PyLong_FromLong(arg & 15);
+    default: return PyLong_FromLong(arg >> shift);
+    }
 }
 
 // decode_units(bytecode, rows, pools, extended_arg) -> (instructions, kinds, offsets, targets of backward jumps).
-// rows[opcode] = (handler, kind, way, code units with caches, fixed operand); pools[0] holds names. Jumps' operands become instruction
-// indexes; an instruction's offset is that of its first prefix.
+// rows[opcode] = (code units with caches, (part, ...)[, parts if the lowest bit of the operand is set]); a part is (handler, kind, way,
+// shift, fixed operand). pools[0] holds names. Jumps' operands become instruction indexes; their `shift` is how many units behind its
+// target such a jump goes on. An instruction's offset is that of its first prefix; a second part's is one more.
 static PyObject *decode_units(PyObject *, PyObject *args) {
     Py_buffer raw;
     PyObject *rows, *pools;
@@ -47,8 +52,7 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
     long high = 0;
     Py_ssize_t begin = -1; // of an instruction with prefixes
     for (Py_ssize_t at = 0; good && at < size;) {
-        const Py_ssize_t here = PyList_GET_SIZE(ins);
-        index[at / 2] = here;
+        index[at / 2] = PyList_GET_SIZE(ins);
         const long arg = code[at + 1] | high;
         if (code[at] == extended) {
             high = arg << 8;
@@ -57,18 +61,25 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
             continue;
         }
         high = 0;
-        PyObject *row = PyTuple_GET_ITEM(rows, code[at]), *kind = PyTuple_GET_ITEM(row, 1);
-        const long way = PyLong_AsLong(PyTuple_GET_ITEM(row, 2)), units = PyLong_AsLong(PyTuple_GET_ITEM(row, 3));
-        if (way == Forward || way == Backward)
-            targets.push_back({here, way == Forward ? at / 2 + units + arg : at / 2 + units - arg, way == Backward});
-        PyObject *value = operand(way, arg, pools, PyTuple_GET_ITEM(row, 4)), *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(row, 0), value) : nullptr;
-        PyObject *offset = PyLong_FromSsize_t(begin < 0 ? at : begin);
+        PyObject *row = PyTuple_GET_ITEM(rows, code[at]);
+        const long units = PyLong_AsLong(PyTuple_GET_ITEM(row, 0));
+        PyObject *parts = PyTuple_GET_ITEM(row, (arg & 1) && PyTuple_GET_SIZE(row) > 2 ? 2 : 1);
+        for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(parts); i++) {
+            PyObject *part = PyTuple_GET_ITEM(parts, i);
+            const long way = PyLong_AsLong(PyTuple_GET_ITEM(part, 2)), shift = PyLong_AsLong(PyTuple_GET_ITEM(part, 3));
+            if (way == Forward || way == Backward)
+                targets.push_back({PyList_GET_SIZE(ins), at / 2 + units + (way == Forward ? arg + shift : -arg), way == Backward});
+            PyObject *value = way == Forward || way == Backward ? Py_NewRef(Py_None)
+                                                                : operand(way, arg, shift, pools, PyTuple_GET_ITEM(part, 4));
+            PyObject *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(part, 0), value) : nullptr;
+            PyObject *offset = PyLong_FromSsize_t((begin < 0 ? at : begin) + i);
+            good = pair && offset && units > 0 && PyList_Append(ins, pair) == 0 && PyList_Append(kinds, PyTuple_GET_ITEM(part, 1)) == 0 &&
+                   PyList_Append(offsets, offset) == 0;
+            Py_XDECREF(value);
+            Py_XDECREF(pair);
+            Py_XDECREF(offset);
+        }
         begin = -1;
-        good = pair && offset && units > 0 && PyList_Append(ins, pair) == 0 && PyList_Append(kinds, kind) == 0 &&
-               PyList_Append(offsets, offset) == 0;
-        Py_XDECREF(value);
-        Py_XDECREF(pair);
-        Py_XDECREF(offset);
         at += 2 * units;
     }
     for (const Target &t : targets) {

@@ -1,0 +1,30 @@
+"""The opcodes of the CPython that runs."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import CodeType
+
+from pliant.bytecode.kinds import Kind
+from pliant.bytecode.operands import numbers, pools
+
+if sys.version_info >= (3, 13):
+    from pliant.bytecode.cpython313 import CACHES, CALLABLE_FIRST, OPCODES
+elif sys.version_info >= (3, 12):
+    from pliant.bytecode.cpython312 import CACHES, CALLABLE_FIRST, OPCODES
+else:
+    from pliant.bytecode.cpython311 import CACHES, CALLABLE_FIRST, OPCODES
+
+EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
+CACHE = dis.opmap["CACHE"]
+OPCODE: dict[Kind, int] = numbers(OPCODES)
+"""The opcode of each kind that resume functions are written with."""
+
+
+def exception_table(code: CodeType) -> list[tuple[int, int, int, int, bool]]:
+    """(start, end, target, depth of the stack, whether the index of the instruction is pushed), in bytes."""
+    return [(e.start, e.end, e.target, e.depth, e.lasti) for e in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
+
+
+__all__ = ["CACHE", "CACHES", "CALLABLE_FIRST", "EXTENDED_ARG", "OPCODE", "OPCODES", "exception_table", "pools"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import operator
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.operands import COMPARE, CONSTANT, FIXED, FLAGGED, FORWARD, NAME, NONE, PLAIN, SHARED, Opcode, Part, one
@@ -30,8 +31,11 @@ SINCE_312: dict[str, Opcode] = {
     "LOAD_FROM_DICT_OR_GLOBALS": one(K.LOAD_FROM_DICT_OR_GLOBALS, NAME),
     "BINARY_SLICE": one(K.LOAD_SLICE, NONE),
     "STORE_SLICE": one(K.STORE_SLICE, NONE),
-    "CALL_INTRINSIC_1": one(K.INTRINSIC_1, PLAIN),
-    "CALL_INTRINSIC_2": one(K.INTRINSIC_2, PLAIN),
+    "CALL_INTRINSIC_1": Opcode((Part(K.INTRINSIC_1, PLAIN),), {
+        1: (Part(K.PRINT_EXPR, NONE),), 2: (Part(K.IMPORT_STAR, NONE),), 3: (Part(K.STOP_ITERATION_ERROR, NONE),),
+        4: (Part(K.WRAP_ASYNC, NONE),), 5: (Part(K.UNARY, FIXED, fixed=operator.pos),), 6: (Part(K.LIST_TO_TUPLE, NONE),),
+    }),
+    "CALL_INTRINSIC_2": Opcode((Part(K.INTRINSIC_2, PLAIN),), {1: (Part(K.PREP_RERAISE_STAR, NONE),)}),
     "INTERPRETER_EXIT": one(K.NOP, NONE),
     "RESERVED": one(K.NOP, NONE),
 }

@@ -29,7 +29,7 @@ class Instruction:
 
 
 Handler = Callable[[Any, Any], Any]
-Row = tuple  # (code units with caches, parts[, parts if the lowest bit of the operand is set]); see native/decode.cpp
+Row = tuple  # (code units with caches, parts[, others for some operands]); see native/decode.cpp
 
 
 def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None = None) -> tuple[Row, ...]:
@@ -47,8 +47,14 @@ def rows(handlers: dict[Kind, Handler] | None = None, otherwise: Handler | None 
         if opcode is None:
             out.append((1, ((otherwise, K.NOP, FIXED, 0, name),)))
             continue
-        alternatives = [opcode.parts, opcode.flagged] if opcode.flagged else [opcode.parts]
-        out.append((1 + version.CACHES[number], *(tuple(part(p, name) for p in parts) for parts in alternatives)))
+        units = 1 + version.CACHES[number]
+        parts = tuple(part(p, name) for p in opcode.parts)
+        if isinstance(opcode.flagged, dict):
+            out.append((units, parts, {n: tuple(part(p, name) for p in others) for n, others in opcode.flagged.items()}))
+        elif opcode.flagged:
+            out.append((units, parts, tuple(part(p, name) for p in opcode.flagged)))
+        else:
+            out.append((units, parts))
     return tuple(out)
 
 

@@ -124,6 +124,7 @@ CALL_KW = of("call with keywords", lambda n: (n + 3, 1))
 CALL_EX = of("call with * and **", lambda flags: (3 + (flags & 1), 1))
 MAKE_FUNCTION = of("make function", lambda flags: (1 + (flags & 15).bit_count(), 1))
 SET_FUNCTION_ATTRIBUTE = kind("set attribute of function", 2, 1)
+STOP_ITERATION_ERROR = kind("StopIteration to RuntimeError", 1, 1)
 INTRINSIC_1 = kind("intrinsic function", 1, 1)
 INTRINSIC_2 = kind("intrinsic function of two", 2, 1)
 
@@ -136,7 +137,6 @@ BUILD_CONST_KEY_MAP = of("build dict of constant keys", lambda n: (n + 1, 1))
 BUILD_STRING = of("build string", takes)
 BUILD_SLICE = of("build slice", takes)
 FORMAT = of("format", lambda flags: (1 + (flags & 4 == 4), 1))  # operand: 4, a specification is on top; 1-3, str, repr, ascii
-CONVERT = kind("convert to text", 1, 1)
 LIST_APPEND = kind("append to list", 1, 0)  # operand: how deep the container is
 SET_ADD = kind("add to set", 1, 0)
 MAP_ADD = kind("add to dict", 2, 0)

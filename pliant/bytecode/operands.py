@@ -31,10 +31,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """The parts of an opcode; `flagged`, those if the lowest bit of its operand is set."""
+    """The parts of an opcode; `flagged`, those if the lowest bit of its operand is set, or those for some operands."""
 
     parts: tuple[Part, ...]
-    flagged: tuple[Part, ...] = ()
+    flagged: tuple[Part, ...] | dict[int, tuple[Part, ...]] = ()
 
 
 def one(kind: Kind, way: int, shift: int = 0, fixed: Any = None) -> Opcode:

@@ -14,10 +14,11 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
+from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret import runtime
-from pliant.interpret.capture import NULL
+from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
-from pliant.interpret.opcodes_build import call_ex_operands, call_operands
+from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, spread_operands
 from pliant.interpret.state import vm
 
 Row = tuple[tuple, int, int]
@@ -64,9 +65,7 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
 
 
 def call_ex(f: Any, flags: int) -> Row:
-    s = f.stack
-    kw = s[-1] if flags & 1 else {}
-    args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
+    fn, args, kw = spread_operands(f, flags)
     if type(args) is tuple and type(kw) is dict:
         fn, args, kw = call_ex_operands(f, flags)
         return real_call(f, fn, args, kw), 4 if flags & 1 else 3, 1
@@ -98,10 +97,41 @@ def named(fn: Callable, operands: int, pushes: int = 1) -> Callable[[Any, Any], 
 
 
 def load_method(f: Any, name: str) -> Row:
+    """The frame goes on with NULL and the bound method."""
     o = f.stack[-1]
-    f.stack[-1] = NULL  # the frame goes on with NULL and the bound method
+    if CALLABLE_FIRST:
+        return ("call", getattr, (o, name), {}), 1, AND_NULL
+    f.stack[-1] = NULL
     f.stack.append(o)
     return ("call", getattr, (o, name), {}), 1, 1
+
+
+def super_attr(f: Any, a: tuple[str, int]) -> Row:
+    return ("call", runtime.super_attribute, (*f.stack[-3:], a[0], bool(a[1] & 2)), {}), 3, 1
+
+
+def super_method(f: Any, a: tuple[str, int]) -> Row:
+    s = f.stack
+    action: tuple = ("call", runtime.super_attribute, (*s[-3:], a[0], bool(a[1] & 2)), {})
+    if CALLABLE_FIRST:
+        return action, 3, AND_NULL
+    s[-3] = NULL
+    return action, 2, 1
+
+
+def load_slice(f: Any, a: Any) -> Row:
+    s = f.stack
+    return ("call", operator.getitem, (s[-3], slice(s[-2], s[-1])), {}), 3, 1
+
+
+def store_slice(f: Any, a: Any) -> Row:
+    s = f.stack
+    return ("call", operator.setitem, (s[-3], slice(s[-2], s[-1]), s[-4]), {}), 4, 0
+
+
+def call_kw(f: Any, n: int) -> Row:
+    fn, args, kw = call_kw_operands(f, n)
+    return real_call(f, fn, args, kw), n + 3, 1
 
 
 def with_operator(f: Any, fn: Callable) -> Row:
@@ -190,6 +220,11 @@ def with_except(f: Any, a: Any) -> Row:
 ACTIONS: dict[Kind, Callable[[Any, Any], Row]] = {
     K.CALL: call,
     K.CALL_EX: call_ex,
+    K.CALL_KW: call_kw,
+    K.LOAD_SUPER_ATTR: super_attr,
+    K.LOAD_SUPER_METHOD: super_method,
+    K.LOAD_SLICE: load_slice,
+    K.STORE_SLICE: store_slice,
     K.LOAD_ATTR: named(getattr, 1),
     K.LOAD_METHOD: load_method,
     K.STORE_ATTR: named(setattr, 2, 0),

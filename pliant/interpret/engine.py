@@ -36,6 +36,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     modules,
     opcodes,
     opcodes_build,
+    opcodes_newer,
     policy,
     tracebacks,
 )
@@ -460,4 +461,4 @@ ASKED = {"__hash__", "__eq__"}
 """What C code asks of the keys of a container."""
 
 engine.set_capture_callback(captured_frame, classify)
-__all__ = ["CaptureFailed", "UserError", "capture", "collection_paused", "opcodes_build", "site_of"]
+__all__ = ["CaptureFailed", "UserError", "capture", "collection_paused", "opcodes_build", "opcodes_newer", "site_of"]

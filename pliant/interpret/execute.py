@@ -170,6 +170,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
 
 TAIL_OPERANDS: dict[Kind, Any] = {
     K.CALL: lambda f: f.decoded.ins[f.pc - 1][1] + 2,
+    K.CALL_KW: lambda f: f.decoded.ins[f.pc - 1][1] + 3,
     K.CALL_EX: lambda f: 4 if f.decoded.ins[f.pc - 1][1] & 1 else 3,
     K.LOAD_ATTR: 1,
     K.LOAD_ITEM: 2,

@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 from pliant.bytecode import kinds as K
+from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
@@ -93,7 +94,8 @@ def load_fast(f: Any, i: int) -> None:
 
 @op(K.STORE_LOCAL)
 def store_fast(f: Any, i: int) -> None:
-    f.fast[i] = f.stack.pop()
+    v = f.stack.pop()
+    f.fast[i] = v if v is not NULL else UNSET
 
 
 @op(K.DELETE_LOCAL)
@@ -229,9 +231,13 @@ def builtin(b: dict, name: str) -> Any:
 @op(K.LOAD_GLOBAL)
 def load_global(f: Any, a: tuple) -> None:
     v = global_value(f.globals, a[0])
-    if a[1]:
-        f.stack.append(NULL)
-    f.stack.append(v)
+    s = f.stack
+    if not a[1]:
+        s.append(v)
+    elif CALLABLE_FIRST:
+        s += (v, NULL)
+    else:
+        s += (NULL, v)
 
 
 @op(K.STORE_GLOBAL)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.bytecode import kinds as K
+from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret import runtime, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import call, native
@@ -17,7 +18,7 @@ from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashabl
 from pliant.interpret.state import vm
 from pliant.interpret.texts import formatted, joined
 
-FunctionType, MethodType = types.FunctionType, types.MethodType
+CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
 # -- attributes and items ------------------------------------------------------------------------------
 
@@ -44,12 +45,18 @@ def load_method(f: Any, name: str) -> None:
     except AttributeError as e:
         say_whose(e, o, name)
         raise
+    s.pop()
+    push_method(s, r, o)
+
+
+def push_method(s: list, r: Any, o: Any) -> None:
+    """What was read from `o` to be called, as CPython has it on the stack: a function and `o`, or one item and NULL."""
     if type(r) is MethodType and r.__self__ is o:
-        s[-1] = r.__func__
-        s.append(o)
+        s += (r.__func__, o)
+    elif CALLABLE_FIRST:
+        s += (r, NULL)
     else:
-        s[-1] = NULL
-        s.append(r)
+        s += (NULL, r)
 
 
 @op(K.STORE_ATTR)
@@ -102,10 +109,14 @@ def call_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
     s = f.stack
     base = len(s) - n
     args = tuple(s[base:])
-    fn, m = s[base - 1], s[base - 2]
-    if m is not NULL:
-        args = (fn, *args)
-        fn = m
+    fn, first = s[base - 2], s[base - 1]
+    if CALLABLE_FIRST:
+        if first is not NULL:
+            args = (first, *args)
+    elif fn is NULL:
+        fn = first
+    else:
+        args = (first, *args)
     k = f.kw
     if k:
         nk = len(k)
@@ -126,10 +137,36 @@ def op_call(f: Any, n: int) -> None:
     s[-1] = r
 
 
-def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
+def call_kw_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
+    """As `call_operands`, of a CALL that finds the names of its keyword arguments on top of the stack."""
+    f.kw = f.stack.pop()
+    try:
+        return call_operands(f, n)
+    finally:
+        f.stack.append(f.kw)
+        f.kw = ()
+
+
+@op(K.CALL_KW)
+def call_kw(f: Any, n: int) -> None:
+    fn, args, kw = call_kw_operands(f, n)
+    f.tail = True
+    r = call(fn, args, kw)
+    f.tail = False
     s = f.stack
-    kw = s[-1] if flags & 1 else {}
-    args, fn = (s[-2], s[-3]) if flags & 1 else (s[-1], s[-2])
+    del s[len(s) - n - 2 :]
+    s[-1] = r
+
+
+def spread_operands(f: Any, flags: int) -> tuple[Any, Any, Any]:
+    """What a call with `*` and `**` finds on the stack: (callable, positional arguments, keywords)."""
+    s = f.stack
+    at = len(s) - 1 - (flags & 1)
+    return s[at - 2 if CALLABLE_FIRST else at - 1], s[at], s[-1] if flags & 1 else {}
+
+
+def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
+    fn, args, kw = spread_operands(f, flags)
     if type(args) is not tuple:
         args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
     if flags & 1:
@@ -196,6 +233,8 @@ def make_function(f: Any, flags: int) -> None:
     annotations = s.pop() if flags & 4 else None
     kwdefaults = s.pop() if flags & 2 else None
     defaults = s.pop() if flags & 1 else None
+    if closure is None and code.co_freevars:
+        closure = tuple(CellType() for _ in code.co_freevars)  # until an instruction of its own brings them
     fn = FunctionType(code, f.globals, code.co_name, defaults, closure)
     if kwdefaults:
         fn.__kwdefaults__ = kwdefaults
@@ -203,6 +242,25 @@ def make_function(f: Any, flags: int) -> None:
         fn.__annotations__ = annotations if isinstance(annotations, dict) else dict(zip(annotations[::2], annotations[1::2], strict=True))
     fn.__qualname__ = code.co_qualname
     vm.world.own_functions[id(fn)] = fn
+    s.append(fn)
+
+
+@op(K.SET_FUNCTION_ATTRIBUTE)
+def set_function_attribute(f: Any, flag: int) -> None:
+    s = f.stack
+    fn = s.pop()
+    v = s.pop()
+    if flag == 8:
+        made = FunctionType(fn.__code__, f.globals, fn.__name__, None, v)
+        made.__qualname__ = fn.__qualname__
+        del vm.world.own_functions[id(fn)]
+        vm.world.own_functions[id(made)] = fn = made
+    elif flag == 4:
+        fn.__annotations__ = v if isinstance(v, dict) else dict(zip(v[::2], v[1::2], strict=True))
+    elif flag == 2:
+        fn.__kwdefaults__ = v
+    else:
+        fn.__defaults__ = v
     s.append(fn)
 
 
@@ -332,13 +390,19 @@ def set_update(f: Any, n: int) -> None:
     s.pop()
 
 
+def callee(s: list, n: int) -> Any:
+    """What is about to be called with the keywords that are merged."""
+    at = n + 3 + CALLABLE_FIRST
+    return s[-at] if len(s) >= at else None
+
+
 def merged(f: Any, n: int, unique: bool) -> None:
     s = f.stack
     v, target = s[-1], s[-n - 1]
     if not isinstance(v, dict):
         if not (hasattr(type(v), "keys") and hasattr(type(v), "__getitem__")):
             if unique:
-                raise TypeError(f"{function_text(s[-n - 3])} argument after ** must be a mapping, not {class_name(v)}")
+                raise TypeError(f"{function_text(callee(s, n))} argument after ** must be a mapping, not {class_name(v)}")
             raise TypeError(f"'{class_name(v)}' object is not a mapping")
         v = {k: getitem(v, k) for k in unpack(call(getattr_(v, "keys"), (), {}))}
     else:
@@ -350,7 +414,7 @@ def merged(f: Any, n: int, unique: bool) -> None:
             if not isinstance(k, str):
                 raise TypeError("keywords must be strings")
             if k in target:
-                fn = s[-n - 3] if len(s) >= n + 3 else None
+                fn = callee(s, n)
                 raise TypeError(f"{function_text(fn)} got multiple values for keyword argument {k!r}")
     if id(target) in vm.world.by_copy:
         for k, x in v.items():
@@ -470,4 +534,4 @@ def attributes_matched(subject: Any, cls: Any, names: tuple, n: int) -> tuple | 
     return runtime.class_pattern(cls, n, names, given, subject, getattr_)
 
 
-__all__ = ["UNSET", "call_ex_operands", "call_operands"]
+__all__ = ["UNSET", "call_ex_operands", "call_kw_operands", "call_operands", "push_method", "spread_operands"]

@@ -269,3 +269,8 @@ def fill_class(cls: type, content: dict[str, Any]) -> None:
 def set_slot(obj: Any, cls: type, name: str, value: Any) -> None:
     """A slot of an instance, whatever its class says about attributes."""
     cls.__dict__[name].__set__(obj, value)
+
+
+def super_attribute(fn: Any, cls: Any, obj: Any, name: str, two: bool) -> Any:
+    """`super().name`, whatever `super` means to the program."""
+    return getattr(fn(cls, obj) if two or fn is super else fn(), name)

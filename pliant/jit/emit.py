@@ -29,7 +29,7 @@ from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.capture import AND_NULL, NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
@@ -434,7 +434,7 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
     name, values = w.below(calls_python(fn, args, kwargs), b.ref(fn), b.refs(args))
     call = w.call(len(w.frames) - 1, name, values, keywords)
     if w.exit.pushes:
-        return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r")])]
+        return [f"_r = {call}"], [("", None, [*frame.stack, Name("_r"), *([NULL] if w.exit.pushes == AND_NULL else [])])]
     return [call], [("", None, frame.stack)]
 
 

@@ -13,6 +13,7 @@ import torch
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
+from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.jit.forget import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
@@ -212,7 +213,8 @@ def _make_handling() -> FunctionType:
     def handling(exc: BaseException, fn: Any, args: tuple, kwargs: dict) -> Any: ...
 
     head = ins(K.RESUME, 0) + ins(K.LOAD_LOCAL, 0) + ins(K.PUSH_EXC_INFO) + ins(K.POP)
-    call = ins(K.PUSH_NULL) + b"".join(ins(K.LOAD_LOCAL, i) for i in (1, 2, 3)) + ins(K.CALL_EX, 1)
+    callee = [ins(K.LOAD_LOCAL, 1), ins(K.PUSH_NULL)]
+    call = b"".join(callee if CALLABLE_FIRST else reversed(callee)) + ins(K.LOAD_LOCAL, 2) + ins(K.LOAD_LOCAL, 3) + ins(K.CALL_EX, 1)
     leave = ins(K.SWAP, 2) + ins(K.POP_EXCEPT)
     raw = head + call + leave + ins(K.RETURN)
     target = len(raw)

@@ -33,9 +33,18 @@ static PyObject *operand(long way, long arg, long shift, PyObject *pools, PyObje
     }
 }
 
+static PyObject *parts_of(PyObject *row, long arg) {
+    PyObject *usual = PyTuple_GET_ITEM(row, 1), *other = PyTuple_GET_SIZE(row) > 2 ? PyTuple_GET_ITEM(row, 2) : nullptr;
+    if (!other) return usual;
+    if (!PyDict_Check(other)) return arg & 1 ? other : usual;
+    PyObject *key = PyLong_FromLong(arg), *found = key ? PyDict_GetItem(other, key) : nullptr;
+    Py_XDECREF(key);
+    return found ? found : usual;
+}
+
 // decode_units(bytecode, rows, pools, extended_arg) -> (instructions, kinds, offsets, targets of backward jumps).
-// rows[opcode] = (code units with caches, (part, ...)[, parts if the lowest bit of the operand is set]); a part is (handler, kind, way,
-// shift, fixed operand). pools[0] holds names. Jumps' operands become instruction indexes; their `shift` is how many units behind its
+// rows[opcode] = (code units with caches, (part, ...)[, parts if the lowest bit of the operand is set, or a dict from operands to parts]);
+// a part is (handler, kind, way, shift, fixed operand). pools[0] holds names. Jumps' operands become instruction indexes; their `shift` is how many units behind its
 // target such a jump goes on. An instruction's offset is that of its first prefix; a second part's is one more.
 static PyObject *decode_units(PyObject *, PyObject *args) {
     Py_buffer raw;
@@ -63,7 +72,7 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
         high = 0;
         PyObject *row = PyTuple_GET_ITEM(rows, code[at]);
         const long units = PyLong_AsLong(PyTuple_GET_ITEM(row, 0));
-        PyObject *parts = PyTuple_GET_ITEM(row, (arg & 1) && PyTuple_GET_SIZE(row) > 2 ? 2 : 1);
+        PyObject *parts = parts_of(row, arg);
         for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(parts); i++) {
             PyObject *part = PyTuple_GET_ITEM(parts, i);
             const long way = PyLong_AsLong(PyTuple_GET_ITEM(part, 2)), shift = PyLong_AsLong(PyTuple_GET_ITEM(part, 3));

@@ -1,0 +1,123 @@
+"""One handler per kind of instruction that CPython has had since 3.12: comprehensions in place, `super()` in one, slices, ends of loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.bytecode import kinds as K
+from pliant.interpret.attributes import getattr_, say_whose
+from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.decode import op
+from pliant.interpret.opcodes import cell_name, force, global_value, load_deref
+from pliant.interpret.opcodes_build import push_method
+from pliant.interpret.slots import getitem, setitem
+from pliant.interpret.state import Break, vm
+from pliant.interpret.tracebacks import about_to_raise
+
+
+@op(K.LOAD_LOCAL_AND_CLEAR)
+def load_fast_and_clear(f: Any, i: int) -> None:
+    v = force(f, i)
+    f.stack.append(v if v is not UNSET else NULL)
+    f.fast[i] = UNSET
+
+
+# -- super ------------------------------------------------------------------------------------------------------------
+def of_super(f: Any, name: str, flags: int) -> tuple[Any, Any]:
+    """(the attribute, the object); the operands stay."""
+    fn, cls, o = f.stack[-3:]
+    proxy = vm.call(fn, (cls, o) if flags & 2 or fn is super else (), {})
+    try:
+        return getattr_(proxy, name), o
+    except AttributeError as e:
+        say_whose(e, proxy, name)
+        raise
+
+
+@op(K.LOAD_SUPER_ATTR)
+def load_super_attr(f: Any, a: tuple[str, int]) -> None:
+    r, _ = of_super(f, *a)
+    del f.stack[-2:]
+    f.stack[-1] = r
+
+
+@op(K.LOAD_SUPER_METHOD)
+def load_super_method(f: Any, a: tuple[str, int]) -> None:
+    r, o = of_super(f, *a)
+    del f.stack[-3:]
+    push_method(f.stack, r, o)
+
+
+# -- slices -----------------------------------------------------------------------------------------------------------
+@op(K.LOAD_SLICE)
+def load_slice(f: Any, a: Any) -> None:
+    s = f.stack
+    r = getitem(s[-3], slice(s[-2], s[-1]))
+    del s[-2:]
+    s[-1] = r
+
+
+@op(K.STORE_SLICE)
+def store_slice(f: Any, a: Any) -> None:
+    s = f.stack
+    setitem(s[-3], slice(s[-2], s[-1]), s[-4])
+    del s[-4:]
+
+
+# -- ends of loops, of delegation, of generators --------------------------------------------------------------------------
+@op(K.END_FOR)
+def end_for(f: Any, n: int) -> None:
+    del f.stack[len(f.stack) - n :]
+
+
+@op(K.END_SEND)
+def end_send(f: Any, a: Any) -> None:
+    del f.stack[-2]
+
+
+@op(K.CLEANUP_THROW)
+def cleanup_throw(f: Any, a: Any) -> None:
+    """An exception thrown into a delegation: the value of a StopIteration is that of the whole."""
+    s = f.stack
+    e = s[-1]
+    if isinstance(e, StopIteration):
+        s[-3:] = [None, e.value]
+        return
+    try:
+        about_to_raise(e, again=True)
+        raise e
+    finally:
+        del e
+
+
+@op(K.STOP_ITERATION_ERROR)
+def stop_iteration_error(f: Any, a: Any) -> None:
+    e = f.stack[-1]
+    if isinstance(e, StopIteration):
+        said = RuntimeError("generator raised StopIteration")
+        said.__cause__ = said.__context__ = e
+        f.stack[-1] = said
+
+
+# -- names in class bodies --------------------------------------------------------------------------------------------
+@op(K.LOAD_LOCALS)
+def load_locals(f: Any, a: Any) -> None:
+    if f.names is None:
+        raise Break("PL0009", "the local names of a function as a dict")
+    f.stack.append(f.names)
+
+
+@op(K.LOAD_FROM_DICT_OR_GLOBALS)
+def load_from_dict_or_globals(f: Any, name: str) -> None:
+    names = f.stack[-1]
+    f.stack[-1] = getitem(names, name) if vm.contains(names, name) else global_value(f.globals, name)
+
+
+@op(K.LOAD_FROM_DICT_OR_DEREF)
+def load_from_dict_or_deref(f: Any, i: int) -> None:
+    names, name = f.stack[-1], cell_name(f, i)
+    if vm.contains(names, name):
+        f.stack[-1] = getitem(names, name)
+        return
+    load_deref(f, i)
+    del f.stack[-2]

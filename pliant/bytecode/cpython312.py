@@ -32,8 +32,7 @@ SINCE_312: dict[str, Opcode] = {
     "BINARY_SLICE": one(K.LOAD_SLICE, NONE),
     "STORE_SLICE": one(K.STORE_SLICE, NONE),
     "CALL_INTRINSIC_1": Opcode((Part(K.INTRINSIC_1, PLAIN),), {
-        1: (Part(K.PRINT_EXPR, NONE),), 2: (Part(K.IMPORT_STAR, NONE),), 3: (Part(K.STOP_ITERATION_ERROR, NONE),),
-        4: (Part(K.WRAP_ASYNC, NONE),), 5: (Part(K.UNARY, FIXED, fixed=operator.pos),), 6: (Part(K.LIST_TO_TUPLE, NONE),),
+        3: (Part(K.STOP_ITERATION_ERROR, NONE),), 4: (Part(K.WRAP_ASYNC, NONE),), 5: (Part(K.UNARY, FIXED, fixed=operator.pos),), 6: (Part(K.LIST_TO_TUPLE, NONE),),
     }),
     "CALL_INTRINSIC_2": Opcode((Part(K.INTRINSIC_2, PLAIN),), {1: (Part(K.PREP_RERAISE_STAR, NONE),)}),
     "INTERPRETER_EXIT": one(K.NOP, NONE),

@@ -66,7 +66,7 @@ class Break:
     """The graph ends before an instruction that CPython must run.
 
     `action` says what to run, in normalized form:
-    - `("call", fn, args, kwargs)`: call it; its result is pushed `pushes` times (0, 1, or `AND_NULL`: NULL above it) on the innermost frame's stack;
+    - `("call", fn, args, kwargs)`: call it; its result is pushed `pushes` times (0 or 1; `AND_NULL`: below a NULL) on the innermost stack;
     - `("branch", value, offset_if_true, offset_if_false, stack_if_true, stack_if_false)`: `bool(value)`, then go on there;
     - `("next", iterator, offset_body, offset_exhausted, stack_if_exhausted)`: `next(iterator)`: push the item, or go on at the exit;
     - `("unpack", value, n)`: unpack into exactly n items, pushed so that the first is on top;

@@ -31,12 +31,12 @@ def never_started(size: int) -> bytes:
     return begin + ins(K.NOP) * ((size - len(begin)) // UNIT)
 
 
-def resumed_yield(code: CodeType, offset: int) -> int | None:
-    """The operand of the RESUME at `offset`, if a yield stands before it."""
+def resumed_yield(code: CodeType, offset: int) -> tuple[int, int] | None:
+    """The operands of the yield before `offset` and of the RESUME there, if they are that."""
     raw = code.co_code
     if raw[offset] != version.OPCODE[K.RESUME] or raw[offset - UNIT] != version.OPCODE[K.YIELD]:
         return None
-    return raw[offset + 1]
+    return raw[offset - 1], raw[offset + 1]
 
 
 exception_table = version.exception_table

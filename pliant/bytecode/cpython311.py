@@ -9,6 +9,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.operands import BACKWARD, COMPARE, CONSTANT, FIXED, FLAGGED, FORWARD, NAME, NONE, PLAIN, SHARED, Opcode, one
 
 CACHES: list[int] = dis._inline_cache_entries  # type: ignore[attr-defined]
+THROW_LEAVES_BY_SEND = True  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = False  # CALL finds NULL or a method below what it calls, or itself
 
 OPCODES: dict[str, Opcode] = {

@@ -10,6 +10,7 @@ from pliant.bytecode.operands import COMPARE, CONSTANT, FIXED, FLAGGED, FORWARD,
 
 _entries = dis._inline_cache_entries  # type: ignore[attr-defined]
 CACHES: list[int] = list(_entries) if isinstance(_entries, list) else [_entries.get(name, 0) for name in dis.opname]
+THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = False
 
 SINCE_312: dict[str, Opcode] = {
@@ -32,7 +33,8 @@ SINCE_312: dict[str, Opcode] = {
     "BINARY_SLICE": one(K.LOAD_SLICE, NONE),
     "STORE_SLICE": one(K.STORE_SLICE, NONE),
     "CALL_INTRINSIC_1": Opcode((Part(K.INTRINSIC_1, PLAIN),), {
-        3: (Part(K.STOP_ITERATION_ERROR, NONE),), 4: (Part(K.WRAP_ASYNC, NONE),), 5: (Part(K.UNARY, FIXED, fixed=operator.pos),), 6: (Part(K.LIST_TO_TUPLE, NONE),),
+        3: (Part(K.STOP_ITERATION_ERROR, NONE),), 4: (Part(K.WRAP_ASYNC, NONE),), 5: (Part(K.UNARY, FIXED, fixed=operator.pos),),
+        6: (Part(K.LIST_TO_TUPLE, NONE),),
     }),
     "CALL_INTRINSIC_2": Opcode((Part(K.INTRINSIC_2, PLAIN),), {1: (Part(K.PREP_RERAISE_STAR, NONE),)}),
     "INTERPRETER_EXIT": one(K.NOP, NONE),

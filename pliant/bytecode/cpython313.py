@@ -6,6 +6,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.cpython312 import CACHES, SINCE_312
 from pliant.bytecode.operands import COMPARE, FIXED, FORWARD, HIGH, LOW, NONE, PLAIN, SHARED, Opcode, Part, one
 
+THROW_LEAVES_BY_SEND = False  # whether `throw` ends a delegation by the jump of the SEND before it, or a handler does
 CALLABLE_FIRST = True
 
 OPCODES: dict[str, Opcode] = {
@@ -27,4 +28,4 @@ OPCODES: dict[str, Opcode] = {
     "EXIT_INIT_CHECK": one(K.NOP, NONE),
     "ENTER_EXECUTOR": one(K.NOP, NONE),
 }
-__all__ = ["CACHES", "CALLABLE_FIRST", "OPCODES"]
+__all__ = ["CACHES", "CALLABLE_FIRST", "OPCODES", "THROW_LEAVES_BY_SEND"]

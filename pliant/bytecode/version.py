@@ -10,11 +10,11 @@ from pliant.bytecode.kinds import Kind
 from pliant.bytecode.operands import numbers, pools
 
 if sys.version_info >= (3, 13):
-    from pliant.bytecode.cpython313 import CACHES, CALLABLE_FIRST, OPCODES
+    from pliant.bytecode.cpython313 import CACHES, CALLABLE_FIRST, OPCODES, THROW_LEAVES_BY_SEND
 elif sys.version_info >= (3, 12):
-    from pliant.bytecode.cpython312 import CACHES, CALLABLE_FIRST, OPCODES
+    from pliant.bytecode.cpython312 import CACHES, CALLABLE_FIRST, OPCODES, THROW_LEAVES_BY_SEND
 else:
-    from pliant.bytecode.cpython311 import CACHES, CALLABLE_FIRST, OPCODES
+    from pliant.bytecode.cpython311 import CACHES, CALLABLE_FIRST, OPCODES, THROW_LEAVES_BY_SEND
 
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]
@@ -27,4 +27,4 @@ def exception_table(code: CodeType) -> list[tuple[int, int, int, int, bool]]:
     return [(e.start, e.end, e.target, e.depth, e.lasti) for e in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
 
 
-__all__ = ["CACHE", "CACHES", "CALLABLE_FIRST", "EXTENDED_ARG", "OPCODE", "OPCODES", "exception_table", "pools"]
+__all__ = ["CACHE", "CACHES", "CALLABLE_FIRST", "EXTENDED_ARG", "OPCODE", "OPCODES", "THROW_LEAVES_BY_SEND", "exception_table", "pools"]

@@ -23,6 +23,7 @@ from pliant.bytecode import assemble, instruction_at, instructions
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import ins
 from pliant.bytecode.stack import LASTI, PREVIOUS, VALUE, stack_marks
+from pliant.bytecode.version import THROW_LEAVES_BY_SEND
 from pliant.interpret.capture import NULL, UNSET, FrameState, LastI, Start
 from pliant.jit.identity import WeakIdDict
 
@@ -311,21 +312,22 @@ def _sink(depth: int) -> bytes:
 def _suspend(code: CodeType, offset: int, none: int) -> bytes:
     """Suspend at a yield of our own that stands for the one before `offset` (its RESUME), then go on behind that RESUME.
 
-    A `yield from` is recognized by CPython by the RESUME after the YIELD_VALUE and left through the SEND before it, so the
+    A `yield from` is recognized by CPython by the RESUME after the YIELD_VALUE, and left, up to 3.11, through the SEND before it: then the
     preamble has both; its SEND is never executed, only jumped through when `throw()` ends the inner iterator.
     """
-    kind = assemble.resumed_yield(code, offset)
-    if kind is None:
+    operands = assemble.resumed_yield(code, offset)
+    if operands is None:
         raise CannotResume(f"{code.co_qualname}: no yield ends at {offset}")
-    delegating = kind & 3 >= 2
+    depth, kind = operands
+    by_send = THROW_LEAVES_BY_SEND and kind & 3 >= 2
     leave = b""
-    if delegating:
+    if by_send:
         leave = ins(K.JUMP, instruction_at(code, offset - 4).operand // 2)
     resume = ins(K.RESUME, kind) + ins(K.JUMP, (offset + 2 + len(leave)) // 2)
     out = ins(K.LOAD_CONST, none)
-    if delegating:
+    if by_send:
         out += ins(K.JUMP, 1) + ins(K.SEND, 1 + len(resume) // 2)
-    return out + ins(K.YIELD) + resume + leave
+    return out + ins(K.YIELD, depth) + resume + leave
 
 
 def _with_slot_zero(code: CodeType) -> CodeType:

@@ -108,7 +108,7 @@ PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
         return PyList_Check(o) ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i);
     }
     if (raw_length(o) < 0 || !PySequence_Check(o) || PyDict_Check(o) || PyAnySet_Check(o)) return nullptr;
-    if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) return nullptr;
+    if ((Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !is_deque(o)) return nullptr; // a class of Python may have its own way
     owned = true; // a deque, str or bytes
     PyObject *r = PySequence_GetItem(o, i);
     if (!r) PyErr_Clear();

@@ -236,6 +236,7 @@ PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     return result;
 }
 
+bool is_deque(PyObject *o) { return Py_TYPE(o) == deque_type; }
 bool is_ordered_dict(PyObject *o) { return PyObject_TypeCheck(o, &PyODict_Type); }
 
 Py_ssize_t raw_length(PyObject *o) {

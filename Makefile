@@ -3,20 +3,24 @@
 # make lint   ruff everywhere, mypy up to the interpreter
 # make bench  the benchmark programs, every system, each in a fresh process
 # make validate  every answer of the symbolic engine over whole programs, asked of z3 (needs the extra: z3-solver)
-# Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc.
+# make wheel  a wheel for this Python, in dist/
+# Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc; with
+# PYTHON=python3.12 or python3.13 everything runs there, in a .venv-3.12 or .venv-3.13 of its own (there torch brings its CUDA packages).
 
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-PY := .venv/bin/python
+VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv$(if $(filter-out 3.11,$(VERSION)),-$(VERSION))
+PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h)
 
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint bench validate setup clean
+.PHONY: demo test lint bench validate wheel setup clean
 
-setup: .venv/.built
+setup: $(VENV)/.built
 
 demo: setup
 	$(PY) -m pliant demo $(ARGS)
@@ -32,25 +36,29 @@ lint: setup
 bench: setup
 	$(PY) -m benchmarks.run $(ARGS)
 
+# The compiled core comes from the files here; nothing is fetched.
+wheel: setup
+	$(PIP) wheel --no-build-isolation --no-deps -w dist .
+
 validate: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m benchmarks.validate $(ARGS)
 
-.venv/.made:
-	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "pliant needs Python 3.11; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11")'
-	"$(PYTHON)" -m venv --clear .venv
+$(VENV)/.made:
+	@"$(PYTHON)" -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else "pliant needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11")'
+	"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
 # torch alone first: asked for by another package's range, pip might resolve a newer build with gigabytes of GPU libraries.
-.venv/.installed: requirements.lock .venv/.made
-	@echo "installing the pinned packages into .venv, once: a minute or two"
+$(VENV)/.installed: requirements.lock $(VENV)/.made
+	@echo "installing the pinned packages into $(VENV), once: a minute or two"
 	$(PIP) install -c requirements.lock torch==2.13.0
 	$(PIP) install --no-deps -r requirements.lock
 	@touch $@
 
 # No build isolation: the extension needs Python's headers and a C++ compiler, nothing that an isolated environment would fetch.
-.venv/.built: setup.py pyproject.toml $(NATIVE) .venv/.installed
+$(VENV)/.built: setup.py pyproject.toml $(NATIVE) $(VENV)/.installed
 	$(PIP) install --no-build-isolation --no-deps -e .
 	@touch $@
 
 clean:
-	rm -rf .venv build dist pliant.egg-info pliant/native/*.so
+	rm -rf .venv .venv-3.* build dist pliant.egg-info pliant/native/*.so

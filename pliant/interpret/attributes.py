@@ -249,7 +249,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     tr = type(raw)
     if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
+            property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(raw.fget, (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and hasattr(tr, "__get__"):
         if hasattr(tr, "__set__") or hasattr(tr, "__delete__"):
@@ -554,7 +554,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         tr = type(raw)
         if tr is property:
             if raw.fset is None:
-                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no setter")
+                property.__set__(raw, obj, None)  # AttributeError
             vm.call(raw.fset, (obj, value), {})
             return
         if tr is not FunctionType and hasattr(tr, "__set__"):
@@ -614,7 +614,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     raw = lookup(t, name)
     if type(raw) is property:
         if raw.fdel is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
+            property.__delete__(raw, obj)  # AttributeError
         vm.call(raw.fdel, (obj,), {})
         return
     if id(obj) in world.by_copy and raw is not UNSET and hasattr(type(raw), "__delete__"):

@@ -188,6 +188,12 @@ def partial_literal(b: Builder, p: functools.partial) -> str:
     return f"{make}({b.refs((p.func, *p.args))}{kw})"
 
 
+def property_after(b: Builder, p: property, name: str) -> None:
+    _, known_as = b.world.named_properties.get(id(p), (p, None))
+    if known_as is not None:
+        b.emit(f"{b.constant(property.__set_name__, 'set_name')}({name}, None, {known_as!r})")
+
+
 def cached_property_after(b: Builder, p: functools.cached_property, name: str) -> None:
     if p.attrname is not None:
         b.emit(f"{name}.attrname = {p.attrname!r}")
@@ -375,7 +381,7 @@ ROWS: dict[type, Row] = {
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),
-    property: call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)),
+    property: Row(call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)).literal, after=property_after),
     staticmethod: Row(call_row("staticmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     functools.cached_property: Row(
         lambda b, p: f"{b.constant(functools.cached_property)}({b.ref(p.func)})", after=cached_property_after
@@ -574,7 +580,10 @@ SUBCLASSES: dict[type, Row] = {
 
 def exception_empty(b: Builder, e: BaseException) -> str:
     base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
-    given = base.__reduce__(e)[1]  # what OSError hides from `args`
+    if issubclass(base, BaseExceptionGroup):  # a class of Python's may take, and keep as `args`, more than it hands on
+        given: tuple = (e.message, list(e.exceptions))  # type: ignore[attr-defined]
+    else:
+        given = base.__reduce__(e)[1]  # what OSError hides from `args`
     return f"{b.constant(support.new_exception)}({class_of(b, e)}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
 
 

@@ -28,6 +28,7 @@ from pliant.interpret.gate import has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.inside import guard_inside
 from pliant.interpret.state import Break, carried, vm, writes
 from pliant.interpret.types.row import ROWS
+from pliant.interpret.weak import dereference
 from pliant.interpret.world import NAMESPACES
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
@@ -408,22 +409,6 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if c is UNSET:
         raise TypeError(f"{t.__name__!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
-
-
-def dereference(ref: weakref.ReferenceType) -> Any:
-    """What a weak reference of the outside refers to, where the capture has met it already: the same object, as long as it lives."""
-    world = vm.world
-    o = ref()
-    if id(ref) not in world.outside:
-        return o
-    known = world.tensors.get(id(o))
-    h = world.shadows.get(id(o))
-    source = known.source if known is not None else h.source if h is not None else world.sources.get(id(o))
-    if o is None or source is None:
-        raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
-    world.guard(world.sources[id(ref)], "ID_MATCH", ref)
-    world.guard(source, "ID_MATCH", o)
-    return known if known is not None else h.copy if h is not None else o
 
 
 CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the type of the first argument; True: dealt with

@@ -5,7 +5,9 @@ The function is printed as source text and compiled by CPython, so its bytecode 
     def __compiled_fn_0(x, n, _s0):
         _g0, = _graph(x, _s0)
         _r = _print(_g0)
-        return _resume_at_34_1((x, n, _g0, _r))
+        _st0 = [x, n, _g0, _r]
+        _g0 = _r = None
+        return _resume_at_34_1(_st0)
 
 It is called with the frame's arguments and the slots that the guard filled. In tracebacks it looks like the user's frame: same
 file, same name, the line where the graph broke.
@@ -37,6 +39,7 @@ from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting
 from pliant.jit.glide import HEADER, RETURN, glide
+from pliant.jit.letting_go import letting_go
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -113,6 +116,7 @@ class Emitter:
         self.tail: list[str] = []  # effects and exit, behind the values
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
         self.carried: set[int] = set()  # ids of what goes on with a frame
+        self.states: dict[str, str] = {}  # variable -> the list of what a frame goes on with
         self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
         self.name = f"__compiled_fn_{next(_serial)}"
 
@@ -134,8 +138,13 @@ class Emitter:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
         head, executable = self.graph()
-        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *self.tail]
+        goes_on = isinstance(exit_, Break)  # then others run while this function is not done
+        body = [*head, *b.lines[:made], *(self.taken() if goes_on else ()), *replayed, *b.lines[made:], *self.tail]
+        if goes_on:
+            body = letting_go(body, len(body) - len(self.tail), self.states, b.items.values())
         named = list(b.slots.values())
+        if b.items:
+            body = [*(f"{name} = {self.params[0]}[{i}]" for i, name in b.items.items()), *body]
         if self.passed_on:
             named = [name for name in named if name not in self.passed_on] + [f"*{PASSED_ON}"]
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
@@ -252,11 +261,21 @@ class Emitter:
         entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
         name = self.builder.constant(entry, p.resume.code.co_name.strip("_"))
         self.going_on[name] = max(depth, self.going_on.get(name, 0))
-        return name, self.state(p.items)
+        return name, self.named_state(p.items)
 
     def state(self, items: list) -> str:
+        """A list of what a frame goes on with, which whoever goes on with it empties."""
         self.carried.update(map(id, items))
-        return self.builder.tuple(items)
+        return f"[{self.builder.refs(items)}]"
+
+    def named_state(self, items: list) -> str:
+        name = f"_st{len(self.states)}"
+        self.states[name] = self.state(items)
+        return name
+
+    def taken(self) -> list[str]:
+        """Empties the state that this function was given, now that no graph can fail any more and have CPython run the frame."""
+        return [f"{self.params[0]}.clear()"] if self.start is not None and self.params else []
 
     def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
         """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""
@@ -293,7 +312,7 @@ class Emitter:
         make = p.resume.functions.get(id(frame.globals))
         if make is None:
             make = p.resume.functions[id(frame.globals)] = resume.make_function(p.resume, frame.globals, name)
-        text = f"{b.constant(make, f'generator_{name}')}({b.tuple(p.items)})"
+        text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
 
@@ -418,7 +437,7 @@ class BreakWriter:
         context = self.emitter.context
         frame = at_offset(frame, header)
         loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
-        state = self.emitter.state(items)
+        state = self.emitter.named_state(items)
         name = self.b.constant(loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")

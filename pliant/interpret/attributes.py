@@ -291,7 +291,7 @@ STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 def bind_class(func: Any, cls: type) -> Any:
     if type(func) is FunctionType:
         return MethodType(func, cls)
-    return func.__get__(cls, type(cls)) if hasattr(type(func), "__get__") else MethodType(func, cls)
+    return func.__get__(cls, cls) if hasattr(type(func), "__get__") else MethodType(func, cls)
 
 
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:

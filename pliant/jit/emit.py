@@ -141,10 +141,11 @@ class Emitter:
         goes_on = isinstance(exit_, Break)  # then others run while this function is not done
         body = [*head, *b.lines[:made], *(self.taken() if goes_on else ()), *replayed, *b.lines[made:], *self.tail]
         if goes_on:
-            body = letting_go(body, len(body) - len(self.tail), self.states, b.items.values())
+            body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
         named = list(b.slots.values())
-        if b.items:
-            body = [*(f"{name} = {self.params[0]}[{i}]" for i, name in b.items.items()), *body]
+        body = [*self.unpacked(), *body]
+        if goes_on and any(type(key) is not str and name not in self.passed_on for key, name in b.slots.items()):
+            body.insert(0, f"{b.constant(native.take_slots)}()")
         if self.passed_on:
             named = [name for name in named if name not in self.passed_on] + [f"*{PASSED_ON}"]
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
@@ -272,6 +273,16 @@ class Emitter:
         name = f"_st{len(self.states)}"
         self.states[name] = self.state(items)
         return name
+
+    def unpacked(self) -> list[str]:
+        """What this function reads of the state that it was given."""
+        b = self.builder
+        if self.start is None or not b.items:
+            return []
+        state, names = self.params[0], [name for _, name in sorted(b.items.items())]
+        if len(names) == len(self.start.slots) + (self.start.handling is not None) + sum([type(s) is int for s in self.start.stack]):
+            return [f"[{', '.join(names)}] = {state}"]
+        return [f"{name} = {state}[{i}]" for i, name in b.items.items()]
 
     def taken(self) -> list[str]:
         """Empties the state that this function was given, now that no graph can fail any more and have CPython run the frame."""

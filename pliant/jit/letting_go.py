@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-NAMES = re.compile(r"\b_(?:[givu]\d+|r)\b")
-"""Variables of emitted functions that hold values; others are constants, slots, which the caller holds, and what is short-lived."""
-TARGETS = re.compile(r"\s*(\[?_(?:[givu]\d+|r)(?:, ?_(?:[givu]\d+|r))*,?\]?) = ")
+NAMES = re.compile(r"\b_(?:[giouv]\d+|r)\b")
+"""Variables of emitted functions that hold objects; others are constants, numbers, and what is short-lived."""
+TARGETS = re.compile(r"\s*(\[?_(?:[giouv]\d+|r)(?:, ?_(?:[giouv]\d+|r))*,?\]?) = ")
 STATES = re.compile(r"\b_st\d+\b")
 
 
@@ -22,7 +22,7 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
 
     Each of `states` (variable -> list display) is made before the line that hands it over. `bound`: the variables that are set already.
     """
-    held = dict.fromkeys(bound)
+    held = dict.fromkeys(name for name in bound if NAMES.fullmatch(name))
     out: list[str] = []
     for i, line in enumerate(lines):
         if i >= begin and "(" in line:

@@ -188,6 +188,12 @@ def partial_literal(b: Builder, p: functools.partial) -> str:
     return f"{make}({b.refs((p.func, *p.args))}{kw})"
 
 
+def array_literal(b: Builder, v: array.array) -> str:
+    made = f"{b.constant(array.array)}({v.typecode!r}, {b.simple(v.tobytes())})"
+    exact = v.__sizeof__() == array.array(v.typecode).__sizeof__() + len(v) * v.itemsize
+    return f"{made}.__copy__()" if exact and v else made  # an array made of bytes has room for more
+
+
 def property_after(b: Builder, p: property, name: str) -> None:
     _, known_as = b.world.named_properties.get(id(p), (p, None))
     if known_as is not None:
@@ -372,7 +378,7 @@ ROWS: dict[type, Row] = {
         None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
     ),
     bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
-    array.array: Row(lambda b, v: f"{b.constant(array.array)}({v.typecode!r}, {b.simple(v.tobytes())})"),
+    array.array: Row(array_literal),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
     types.TracebackType: Row(traceback_literal),
     types.MethodType: Row(method_literal),

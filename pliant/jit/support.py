@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dis
 import gc
@@ -241,7 +242,10 @@ def hop(code: CodeType, line: int, module: str | None = None) -> Any:
             co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
             co_linetable=_one_line(call.__code__),
         )  # fmt: skip
-        found = _hops[key] = forgetting(FunctionType(made, {"__name__": module} if module is not None else {}, code.co_name))
+        namespace = {"__builtins__": builtins.__dict__}  # C code that imports looks for `__import__` there
+        if module is not None:
+            namespace["__name__"] = module
+        found = _hops[key] = forgetting(FunctionType(made, namespace, code.co_name))
     return found
 
 

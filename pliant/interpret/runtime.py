@@ -95,9 +95,9 @@ def globals_of(fn: Any) -> dict:
     return fn.__globals__
 
 
-def evaluate(fn: Any, source: Any, frame_function: Any, names: dict) -> Any:
+def evaluate(fn: Any, source: Any, frame_function: Any, names: Any, **kwargs: Any) -> Any:
     """`eval(source)` or `exec(source)` with the names of the frame that the program wrote it in."""
-    return fn(source, frame_function.__globals__, names)
+    return fn(source, frame_function.__globals__, names, **kwargs)
 
 
 # -- patterns -----------------------------------------------------------------------------------------------------

@@ -402,7 +402,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
         return not truth(r)
     outside = vm.world.outside
-    if id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
+    if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     return native(fn, (a, b), {})
 
@@ -414,6 +414,7 @@ def c_slot(m: Any, x: Any, y: Any) -> Any:
     return native(m.__get__(x, type(x)), (y,), {})
 
 
+EQUALITY = (operator.eq, operator.ne)
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
 
 

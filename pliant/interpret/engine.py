@@ -75,7 +75,7 @@ class UserError(Exception):
     """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(repr(error))
+        super().__init__(type(error).__name__)
         self.error = error
 
 

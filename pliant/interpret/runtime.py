@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import __future__
 import abc
 import itertools
 import operator
@@ -95,8 +96,16 @@ def globals_of(fn: Any) -> dict:
     return fn.__globals__
 
 
+FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}) & ~0xFFFF
+"""Flags of code that `eval`, `exec` and `compile` take over from the code that calls them."""
+
+
 def evaluate(fn: Any, source: Any, frame_function: Any, names: Any, **kwargs: Any) -> Any:
-    """`eval(source)` or `exec(source)` with the names of the frame that the program wrote it in."""
+    """`eval(source)` or `exec(source)` with the names, and the `__future__`, of the frame that the program wrote it in."""
+    if isinstance(source, (str, bytes, bytearray, memoryview)):
+        if fn is eval:
+            source = bytes(source).lstrip(b" \t") if not isinstance(source, str) else source.lstrip(" \t")
+        source = compile(source, "<string>", fn.__name__, frame_function.__code__.co_flags & FUTURE, dont_inherit=True)
     return fn(source, frame_function.__globals__, names, **kwargs)
 
 

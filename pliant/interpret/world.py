@@ -43,6 +43,8 @@ class Opaque:
         self.source = source
 
     def __repr__(self) -> str:
+        if vm.active:  # C code writes it, or what it is in
+            opaque_use(self)
         return f"<opaque {self.source.name}>"
 
 
@@ -333,6 +335,9 @@ class World:
         t = type(v)
         if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
             return self.identity(v, source)
+        if made_by_c(t):
+            self.guard(source, "TYPE_MATCH", t)
+            return self.adopt(v, source)
         self.guard(source, "TYPE_MATCH", t)
         self.guard(source, "LENGTH", len(v))
         items = [self.locate(x, source.index(i)) for i, x in enumerate(v)]
@@ -368,6 +373,8 @@ class World:
         own = bound_descriptor(v)
         if type(o) is Opaque:
             return Opaque(v, source)
+        if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's
         return getattr(o, v.__name__) if own is None else own.__get__(o)
 
     def locate_partial(self, v: Any, source: Source) -> Any:
@@ -675,6 +682,14 @@ def bound_descriptor(m: Any) -> Any:
 
 
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
+
+
+def made_by_c(t: type) -> bool:
+    """Whether a kind of tuple has a constructor of its own in C, of which nothing is known (`datetime.IsoCalendarDate`)."""
+    return not t.__flags__ & HEAPTYPE and not hasattr(t, "n_sequence_fields")
+
+
+HEAPTYPE = 1 << 9
 
 
 def stored(d: dict) -> dict:

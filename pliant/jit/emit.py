@@ -30,6 +30,7 @@ from pliant import native
 from pliant.codegen.failures import failed
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import runtime
 from pliant.interpret.capture import NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
@@ -222,7 +223,7 @@ class Emitter:
         namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
         if "__name__" in self.fn.__globals__:  # what looks at its caller's module
             namespace["__name__"] = self.fn.__globals__["__name__"]
-        exec(compile(tree, code.co_filename, "exec"), namespace)
+        exec(compile(tree, code.co_filename, "exec", code.co_flags & runtime.FUTURE, dont_inherit=True), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)

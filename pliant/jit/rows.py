@@ -29,7 +29,7 @@ from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.texts import CONVERSIONS, LateText
 from pliant.interpret.types.identities import OwnId
-from pliant.interpret.world import NAMESPACES, Opaque, bound_descriptor
+from pliant.interpret.world import NAMESPACES, Opaque, bound_descriptor, made_by_c
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
 
@@ -462,6 +462,8 @@ def row_of(b: Builder, value: Any) -> Row:
         return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT
     if issubclass(t, BaseException):
         return EXCEPTION
+    if issubclass(t, tuple) and made_by_c(t):
+        raise CannotReconstruct(f"a {t.__module__}.{t.__qualname__}", t)
     for base, row in SUBCLASSES.items():
         if issubclass(t, base):
             return row

@@ -86,6 +86,31 @@ def class_methods_of_class_methods(x):
     return x + 1, Bound.twice(), Bound().twice(), Bound.name_of_it, Bound().name_of_it
 
 
+FUTURELESS: dict = {"__name__": __name__}
+exec(
+    """
+def annotated(x):
+    names, read = {}, {}
+    exec("n: int", names)
+    exec(compile("def f(n: int): pass", "text", "exec"), read)
+    return x + 1, names["__annotations__"], read["f"].__annotations__
+""",
+    FUTURELESS,
+)
+"""Written without `from __future__ import annotations`, which code that is made from text takes over from the code that makes it."""
+program((t(2),))(FUTURELESS["annotated"])
+
+
+@program(*[(t(2), s) for s in ("1", "x2", "3", "y4", "z5", "66", "q7")])
+def text_of_containers_that_change(x, s):
+    return x + 1, repr([s]), f"{(s, 1)!r}", "%r" % {s: s}, "{}".format([s])
+
+
+@program(*[(t(2), n) for n in (3, 4, 5, 6, 7, 8, 2.5, 3.5, 4.5, 5.5)])
+def methods_of_numbers(x, n):
+    return x + 1, n.__format__("e"), n.__repr__(), n.__add__(1)
+
+
 @pytest.mark.parametrize("case", cases(__name__))
 def test_program(case):
     case.run()

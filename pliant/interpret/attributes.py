@@ -572,11 +572,16 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     if outside:
         h = world.instance_dict(obj)
         if h is None:
-            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
+            raise AttributeError(without_dict(t, name, raw))
         h.located[name] = WRITTEN
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)
+
+
+def without_dict(t: type, name: str, raw: Any) -> str:
+    """What CPython says where an instance without a `__dict__` is to get, or to lose, an attribute that is no slot."""
+    return f"{t.__name__!r} object has no attribute {name!r}" if raw is UNSET else f"{t.__name__!r} object attribute {name!r} is read-only"
 
 
 def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
@@ -624,9 +629,10 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")
         h = world.instance_dict(obj)
         if h is None or name not in h.copy:
-            if h is not None:
-                world.absent(h, name)
-            raise AttributeError(name)
+            if h is None:
+                raise AttributeError(without_dict(t, name, raw))
+            world.absent(h, name)
+            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
         world.present(h, name)
         h.located[name] = WRITTEN
         del h.copy[name]

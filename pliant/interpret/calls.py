@@ -111,17 +111,21 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
+    if fn in READS_NUMBERS:
+        args = with_numbers(args)
     try:
         r = engine.call_captured(fn, args, kwargs)
     except (TypeError, ValueError):
-        if vm.pending is None and any([type(a) is torch.SymInt for a in args]):  # it wants an exact int, and has done nothing yet
-            return native(fn, tuple([concrete(a) if type(a) is torch.SymInt else a for a in args]), kwargs)
+        if vm.pending is None and any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
+            return native(fn, with_numbers(args), kwargs)
         if vm.pending is None and any([symbolic_within(a) for a in (*args, *kwargs.values())]):
             raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
         raise
     if vm.pending is not None:
         e, vm.pending = vm.pending, None
         raise e
+    if r is NotImplemented and any([type(a) in SYMBOLIC for a in args]):  # a special method that takes numbers alone
+        return native(fn, with_numbers(args), kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
     return carried(r)
@@ -132,6 +136,14 @@ UNTRACED: set[type] = set()
 
 
 SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
+
+
+READS_NUMBERS = {complex, OSError, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
+"""Functions of C to which a symbolic number says something else: the class of an OSError goes by its number, `complex` adds what `__complex__` gives."""
+
+
+def with_numbers(args: tuple) -> tuple:
+    return tuple([concrete(a) if type(a) in SYMBOLIC else a for a in args])
 
 
 def symbolic_within(a: Any, depth: int = 2) -> bool:

@@ -213,10 +213,10 @@ def bare_class(meta: type, name: str, bases: tuple, ns: dict) -> Any:
     ns = {k: None if k in late else v for k, v in ns.items()}
     cls = type.__new__(meta, name, bases, ns) if quiet(bases) else without_init_subclass(meta, name, bases, ns)
     if cls is not None:
-        if issubclass(meta, abc.ABCMeta):
-            _abc_init(cls)
         for k, v in late.items():
             type.__setattr__(cls, k, v)
+        if issubclass(meta, abc.ABCMeta):
+            _abc_init(cls)
     return cls
 
 

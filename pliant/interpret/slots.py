@@ -384,7 +384,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         return compare(fn, specialize(a), specialize(b))
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]
-    if tb is not ta and issubclass(tb, ta):
+    if tb is not ta and ta in tb.__mro__:  # no registered class: CPython looks at the bases
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):
@@ -492,7 +492,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     order = [(a, b, ta, name), (b, a, tb, reflected)]
     if ta is tb:
         order.pop()
-    elif issubclass(tb, ta) and lookup(tb, reflected) is not lookup(ta, reflected):
+    elif ta in tb.__mro__ and lookup(tb, reflected) is not lookup(ta, reflected):
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import sys
 import types
 from typing import Any
 
@@ -54,7 +55,7 @@ def opaque_use(self: Any, *_: Any) -> Any:
 
 for _name in (
     "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs bool int float "
-    "index hash str format len iter next getitem setitem contains call and or xor invert lshift rshift round matmul"
+    "index hash str format len iter next getitem setitem delitem contains call and or xor invert lshift rshift round matmul"
 ).split():
     setattr(Opaque, f"__{_name}__", opaque_use)
 
@@ -464,6 +465,8 @@ class World:
         if h is None:
             if id(v) in self.by_copy:
                 return v
+            if type(v) is dict and is_namespace(v):
+                return Opaque(v, source)  # names are read and written one by one, past any shadow
             h = self.shadow(v, source)
         elif h.source is not source:
             self.guard(source, "ALIAS", h.source)
@@ -682,6 +685,12 @@ def bound_descriptor(m: Any) -> Any:
 
 
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
+
+
+def is_namespace(d: dict) -> bool:
+    """Whether a dict holds the global names of a module, or of the code that is captured."""
+    name = d.get("__name__")
+    return d is vm.top_globals or (type(name) is str and getattr(sys.modules.get(name), "__dict__", None) is d)
 
 
 def made_by_c(t: type) -> bool:

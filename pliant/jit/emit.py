@@ -21,7 +21,7 @@ import collections
 import itertools
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
@@ -39,7 +39,7 @@ from pliant.jit.assemble import line_at
 from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting
-from pliant.jit.glide import HEADER, RETURN, glide
+from pliant.jit.glide import HEADER, RETURN, Place, glide
 from pliant.jit.letting_go import letting_go
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -388,18 +388,38 @@ class BreakWriter:
         return "return" if depth == 0 else "_r ="
 
     def normal(self, frame: FrameState, depth: int, choices: Choices) -> list[str]:
-        calls = []
-        for condition, offset, stack in choices:
-            calls.append((condition, f"{self.leaving(depth)} {self.going_on(frame, depth, offset, stack)}"))
-        if len(calls) == 1:
-            return [calls[0][1]]
-        return [f"if {calls[0][0]}:", PAD + calls[0][1], "else:", PAD + calls[1][1]]
+        ways = [(condition, self.going_on(frame, depth, offset, stack)) for condition, offset, stack in choices]
+        if len(ways) == 1:
+            return ways[0][1]
+        return [f"if {ways[0][0]}:", *(PAD + x for x in ways[0][1]), "else:", *(PAD + x for x in ways[1][1])]
 
-    def going_on(self, frame: FrameState, depth: int, offset: int | None, stack: list) -> str:
-        """What the rest of `frame` returns, as an expression."""
+    def going_on(self, frame: FrameState, depth: int, offset: int | None, stack: list) -> list[str]:
+        """The rest of `frame`: what it has let go of on the way to where it goes on is held until then."""
         emitter = self.emitter
         start = frame.offset if offset is None else offset
         place = glide(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
+        gone = self.let_go((*frame.fast, *stack), (*place.frame.fast, *place.frame.stack, place.value))
+        line = f"{self.leaving(depth)} {self.rest(place, frame, depth)}"
+        return [f"{' = '.join(gone)} = None", line] if gone else [line]
+
+    def let_go(self, before: tuple, now: tuple) -> list[str]:
+        """Variables of what a frame was given in its state and holds no more."""
+        kept = set(map(id, now))
+        world = self.emitter.capture.world
+        names = {}
+        for v in before:
+            if id(v) in kept:
+                continue
+            for x in inside(v):
+                shadow = world.by_copy.get(id(x))
+                source = world.source_of(x if shadow is None else shadow.orig)
+                if source is not None and source.root.op == "local" and source.root.arg[1] == "state":
+                    names[self.b.outside(source)] = None
+        return list(names)
+
+    def rest(self, place: Place, frame: FrameState, depth: int) -> str:
+        """What the rest of a frame returns from this place, as an expression."""
+        emitter = self.emitter
         if place.kind == RETURN:
             return self.b.ref(place.value)
         if place.kind == HEADER:
@@ -453,6 +473,14 @@ class BreakWriter:
         name = self.b.constant(loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")
+
+
+def inside(v: Any, depth: int = 3) -> Iterator[Any]:
+    """A value, and what is in it if it is a container that the program has made."""
+    yield v
+    if depth and (type(v) is list or type(v) is tuple or type(v) is dict):
+        for x in (*v, *v.values()) if type(v) is dict else v:
+            yield from inside(x, depth - 1)
 
 
 def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:

@@ -249,7 +249,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     tr = type(raw)
     if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
+            property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(raw.fget, (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and hasattr(tr, "__get__"):
         if hasattr(tr, "__set__") or hasattr(tr, "__delete__"):
@@ -291,7 +291,7 @@ STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 def bind_class(func: Any, cls: type) -> Any:
     if type(func) is FunctionType:
         return MethodType(func, cls)
-    return func.__get__(cls, type(cls)) if hasattr(type(func), "__get__") else MethodType(func, cls)
+    return func.__get__(cls, cls) if hasattr(type(func), "__get__") else MethodType(func, cls)
 
 
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
@@ -554,7 +554,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         tr = type(raw)
         if tr is property:
             if raw.fset is None:
-                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no setter")
+                property.__set__(raw, obj, None)  # AttributeError
             vm.call(raw.fset, (obj, value), {})
             return
         if tr is not FunctionType and hasattr(tr, "__set__"):
@@ -572,11 +572,16 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     if outside:
         h = shadows.instance_dict(world, obj)
         if h is None:
-            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
+            raise AttributeError(without_dict(t, name, raw))
         h.located[name] = WRITTEN
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)
+
+
+def without_dict(t: type, name: str, raw: Any) -> str:
+    """What CPython says where an instance without a `__dict__` is to get, or to lose, an attribute that is no slot."""
+    return f"{t.__name__!r} object has no attribute {name!r}" if raw is UNSET else f"{t.__name__!r} object attribute {name!r} is read-only"
 
 
 def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
@@ -614,7 +619,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     raw = lookup(t, name)
     if type(raw) is property:
         if raw.fdel is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
+            property.__delete__(raw, obj)  # AttributeError
         vm.call(raw.fdel, (obj,), {})
         return
     if id(obj) in world.by_copy and raw is not UNSET and hasattr(type(raw), "__delete__"):
@@ -624,9 +629,10 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")
         h = shadows.instance_dict(world, obj)
         if h is None or name not in h.copy:
-            if h is not None:
-                shadows.absent(world, h, name)
-            raise AttributeError(name)
+            if h is None:
+                raise AttributeError(without_dict(t, name, raw))
+            shadows.absent(world, h, name)
+            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
         shadows.present(world, h, name)
         h.located[name] = WRITTEN
         del h.copy[name]

@@ -200,12 +200,20 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
                 call(hook, (v, cls, key), {})
             except Exception as e:
                 raise RuntimeError(f"Error calling __set_name__ on {type(v).__name__!r} instance {key!r} in {name!r}") from e
+        elif hook is PROPERTY_SET_NAME and id(v) not in world.outside:
+            property.__set_name__(v, cls, key)  # type: ignore[attr-defined]
+            world.named_properties[id(v)] = (v, key)
+        elif hook is not UNSET:
+            raise refused(f"the class {name}, which tells a {type(v).__qualname__} its name")
     hook = getattr_(super(cls, cls), "__init_subclass__")
     if type(hook) is types.BuiltinMethodType:
         hook(**kw)
     else:
         call(hook, (), kw)
     return cls
+
+
+PROPERTY_SET_NAME = property.__dict__["__set_name__"]
 
 
 @functools.cache

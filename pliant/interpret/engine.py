@@ -45,7 +45,7 @@ from pliant.interpret.binding import make_frame
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
-from pliant.interpret.gate import through_c
+from pliant.interpret.gate import readable, through_c
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, vm
@@ -77,7 +77,7 @@ class UserError(Exception):
     """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(repr(error))
+        super().__init__(type(error).__name__)
         self.error = error
 
 
@@ -411,8 +411,8 @@ SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a 
 
 
 def classify(code: Any) -> int:
-    """Whether a Python frame that C code starts during capture is run by CPython (1) or interpreted (2)."""
-    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) else 2
+    """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
+    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
 NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())
@@ -435,6 +435,9 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
+        if policy.runs_natively(fn.__code__) and all(map(readable, args)):
+            positional, named = engine.spread(fn, tuple(args))
+            return engine.call_in_mode(engine.OFF, fn, positional, named)
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)

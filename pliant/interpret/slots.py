@@ -386,7 +386,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         return compare(fn, specialize(a), specialize(b))
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]
-    if tb is not ta and issubclass(tb, ta):
+    if tb is not ta and ta in tb.__mro__:  # no registered class: CPython looks at the bases
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):
@@ -404,7 +404,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
         return not truth(r)
     outside = vm.world.outside
-    if id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
+    if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     return native(fn, (a, b), {})
 
@@ -416,6 +416,7 @@ def c_slot(m: Any, x: Any, y: Any) -> Any:
     return native(m.__get__(x, type(x)), (y,), {})
 
 
+EQUALITY = (operator.eq, operator.ne)
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
 
 
@@ -493,7 +494,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     order = [(a, b, ta, name), (b, a, tb, reflected)]
     if ta is tb:
         order.pop()
-    elif issubclass(tb, ta) and lookup(tb, reflected) is not lookup(ta, reflected):
+    elif ta in tb.__mro__ and lookup(tb, reflected) is not lookup(ta, reflected):
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):

@@ -57,6 +57,7 @@ class World:
         self.cell_writes: dict[int, Any] = {}
         self.own_functions: dict[int, Any] = {}  # functions and classes that the program made
         self.own_classes: list[type] = []
+        self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}

@@ -97,6 +97,7 @@ class Builder:
         self.scope = scope
         self.params = params
         self.state_param = state_param
+        self.items: dict[int, str] = {}  # of the state: index -> variable
         self.make_generator = make_generator
         self.lines: list[str] = []
         self.env: dict[str, Any] = {}
@@ -137,7 +138,7 @@ class Builder:
         if source.op == "const":
             return self.constant(source.arg.obj)
         if self.state_param and source.op == "index" and source.base is not None and source.base.op == "local":
-            return f"{self.params[0]}[{source.arg}]"
+            return self.items.setdefault(source.arg, f"_i{source.arg}")
         return self.slot(source)
 
     def slot(self, key: Any) -> str:

@@ -80,6 +80,7 @@ from pliant.native._core import (
     set_mode,
     set_pool,
     set_run_callback,
+    take_slots,
 )
 from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, install_layout
 
@@ -91,7 +92,7 @@ __all__ = [
     "made_in_python", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
-    "tensor_number",
+    "take_slots", "tensor_number",
 ]  # fmt: skip
 
 PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself

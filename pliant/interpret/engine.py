@@ -163,14 +163,14 @@ def wants_numbers(rec: TorchOp, e: Exception) -> bool:
 
 def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
-    fn, kwargs = rec.fn, rec.kwargs
+    fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     if fn is torch.nn.functional.interpolate:
-        if resizing.refused(rec.args, kwargs):
+        if resizing.refused(args, kwargs):
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():
-            kwargs = resizing.settled(rec.args, kwargs)
-    with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
-        return fn(*rec.args, **kwargs)
+            args, kwargs = (), resizing.settled(args, kwargs)
+    with enable_python_dispatcher(), layout.framework(last_try=True):
+        return fn(*args, **kwargs)
 
 
 def with_plain_numbers(rec: TorchOp) -> Any:

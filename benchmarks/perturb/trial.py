@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import is_grad_enabled  # a change may put another function in its place
 
 import pliant
 from benchmarks.perturb import changes, settings
@@ -44,6 +45,17 @@ class TimeUp(BaseException):
 
 class Unsteady(Exception):
     """Eager does not answer the same twice, so nothing can be compared with it."""
+
+
+@contextlib.contextmanager
+def grad_mode(on: bool) -> Iterator[None]:
+    """Gradients on or off, and afterwards as they were, whatever the program or a change did to the names of this."""
+    before = is_grad_enabled()
+    torch._C._set_grad_enabled(on)
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(before)
 
 
 def alarm(*_: Any) -> None:
@@ -79,7 +91,7 @@ def recorded() -> Iterator[io.StringIO]:
 
 def process_state() -> tuple:
     """Settings that a call may have written."""
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
+    return (is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
         torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
         bytes(torch.get_rng_state().numpy()), random.getstate(), np.random.get_state()[1].tobytes())
 
@@ -172,7 +184,7 @@ class Trial:
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
-                with limit(seconds), torch.set_grad_enabled(not self.subject.no_grad and torch.is_grad_enabled()) if tight is None \
+                with limit(seconds), grad_mode(not self.subject.no_grad and is_grad_enabled()) if tight is None \
                         or tight.name != "inference mode" else contextlib.nullcontext():
                     value = fn(*args, **kwargs)
             except KeyboardInterrupt:
@@ -187,7 +199,7 @@ class Trial:
             torch._C._pop_torch_function_stack()
         description = Description(worlds)
         with warnings_ignored():
-            if self.subject.grad and error is None and torch.is_grad_enabled():
+            if self.subject.grad and error is None and is_grad_enabled():
                 description.add("backward", type(self.backward(value)).__name__)
             if self.copied:
                 for i, v in enumerate(args):

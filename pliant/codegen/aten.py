@@ -41,6 +41,7 @@ from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.recompose import recompose
+from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
 GUARD_PAYS = 4
@@ -180,7 +181,7 @@ class Writer:
         self.outputs = outputs
         self.ops = ops
         self.checks = checks
-        self.globals: dict[str, Any] = {"math": math}
+        self.globals: dict[str, Any] = {"math": maths}
         self.names: dict[int, str] = {}  # vid -> variable
         self.known: set[str] = set()  # symbols bound so far
         self.unbound: dict[str, list[int]] = {}  # symbol -> assertions (by their index) that wait for it

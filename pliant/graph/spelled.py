@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import record
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -32,7 +33,7 @@ class Unspelled(Exception):
 def undisturbed(*tensors: Any) -> Any:
     """The trace of these stand-ins, or None if something could come between a function and its operators."""
     trace = None
-    grad = torch.is_grad_enabled()
+    grad = is_grad_enabled()
     for x in tensors:
         if type(x) is not TracedTensor or (grad and x.requires_grad):
             return None

@@ -9,7 +9,6 @@ written in Python at the very end, when all that they need is owned.
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from pliant import native
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
+from pliant.symbolic import maths
 
 OP = {name: i for i, name in enumerate(native.OPS)}
 POSTFIX = {
@@ -282,7 +282,7 @@ class Compiler:
     def python_relation(self, r: int) -> None:
         """A relation over floats, or with operators that the engine lacks: a Python function over the values."""
         names = self.relation_vars[r]
-        holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": math})
+        holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": maths})
         args = tuple(self.hidden(self.nodes[self.symbols[name]]) for name in names)
         self.predicates.append((holds, args))
         self.predicate_why.append(-1 - r)

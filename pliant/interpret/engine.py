@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, spelled, symnode
+from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
@@ -390,6 +391,9 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
 def final_guards(world: World, at_entry: Any) -> list[Guard]:
     """All guards, class look-ups and torch's global state included."""
     out = list(world.guards.values())
+    if world.trace.ops:
+        for name in SPELLED:  # generated code calls them
+            lookup(torch.Tensor, name)
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))

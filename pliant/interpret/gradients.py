@@ -18,6 +18,7 @@ import torch
 import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
+from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -80,7 +81,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
-    with torch.no_grad():
+    with gradients(False):
         tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         call(backward, (ctx, *tangents), {})
     del trace.ops[n:], trace.torch_ops[n_torch:]
@@ -238,11 +239,11 @@ def reach(node: Any) -> tuple[set[Any], list[Any]]:
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
     """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf; into the one that is there."""
     now = getattr_(leaf, "grad")
-    with torch.no_grad():
+    with gradients(False):
         if now is not None:
-            graph_call(torch.Tensor.add_, (now, g), {}, "add_")
+            graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return
         if not own or not all(map(same, g.strides, leaf.strides)) or g.offset != 0:
             copy = graph_call(torch.empty_strided, (leaf.sizes, leaf.strides), {"dtype": g.dtype, "device": g.device})
-            g = graph_call(torch.Tensor.copy_, (copy, g), {}, "copy_")
+            g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
     vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import asking
@@ -513,7 +514,7 @@ def l_enumerate(args: tuple, kw: dict) -> Any:
 def l_reversed(args: tuple, kw: dict) -> Any:
     o = args[0]
     if type(o) is TracedTensor:
-        return graph_call(torch.Tensor.__reversed__, (o,), {}, "__reversed__")
+        return graph_call(ORIGINAL.__reversed__, (o,), {}, "__reversed__")
     m = lookup(type(o), "__reversed__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
@@ -639,7 +640,7 @@ def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
     """Whether it was made in inference mode: inputs say so (their dispatch keys are guarded), a view is what its base is."""
     for real in [vm.world.real[id(i)] for i in vm.trace.inputs if i.storage_id == t.storage_id and id(i) in vm.world.real]:
         return real.is_inference()
-    return torch.is_inference_mode_enabled()  # no region enters or leaves it
+    return is_inference_mode_enabled()  # no region enters or leaves it
 
 
 LOOKASIDES[torch.is_inference] = lambda args, kw: tensor_is_inference(args[0], (), {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
@@ -49,7 +50,7 @@ def unbind(t: Any) -> Any:
         raise TypeError("iteration over a 0-d tensor")
     if type(t.sizes[0]) is not int:
         concrete(t.sizes[0])
-    return graph_call(torch.Tensor.unbind, (t, 0), {}, "unbind")
+    return graph_call(ORIGINAL.unbind, (t, 0), {}, "unbind")
 
 
 def iterate(t: Any) -> Any:
@@ -84,7 +85,7 @@ def index(t: Any) -> Any:
 
 def item(t: Any) -> Any:
     """`t.item()`: an unbacked number bound when the graph runs."""
-    return graph_call(torch.Tensor.item, (t,), {}, "item")
+    return graph_call(ORIGINAL.item, (t,), {}, "item")
 
 
 def text(t: Any, fn: Any) -> Any:
@@ -143,7 +144,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
 def slot(t: Any, name: str, other: Any) -> Any:
     """A tensor operator whose other side may answer it: NotImplemented passes on."""
     try:
-        return graph_call(getattr(torch.Tensor, name), (t, other), {}, name)
+        return graph_call(getattr(ORIGINAL, name), (t, other), {}, name)
     except TypeError:
         return NotImplemented
 
@@ -219,7 +220,7 @@ def getattr_(t: Any, name: str) -> Any:
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
     if name == "trace":  # a method of tensors, and a property of the stand-in
-        return torch.Tensor.trace.__get__(t)
+        return ORIGINAL.trace.__get__(t)
     if real is None and name in OWN_TENSOR_SLOTS:
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
     cls_has = hasattr(torch.Tensor, name)

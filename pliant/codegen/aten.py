@@ -34,7 +34,7 @@ import torch
 
 from pliant import native
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
+from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.schema import op_info
@@ -206,6 +206,7 @@ class Writer:
         preamble = self.preamble(self) if self.preamble is not None else []
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
+        self.note_state(steps)
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
@@ -434,6 +435,14 @@ class Writer:
             lines += self.laid(op, makes)
         return Step([*before, *lines, *self.due_checks()], reads, makes)
 
+    def note_state(self, steps: list[Step]) -> None:
+        """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
+        for op, step in zip(self.ops, steps[1:], strict=True):
+            if not is_kernel(op.target) and liveness.draws(op.target):
+                self.globals["_state"] = STATE
+                step.lines.insert(0, f"{DRAWN} = _state()")
+                return
+
     def memory(self, target: Any, args: tuple, kwargs: dict) -> str:
         """New memory on the CPU, asked for without `torch.empty`; "" where that does more (fill it) or is asked for more."""
         if target is not EMPTY or kwargs.keys() != {"dtype", "device"} or kwargs["device"].type != "cpu" or not native.FAST_EMPTY:
@@ -601,7 +610,7 @@ def is_held(target: Any) -> bool:
 def cannot_repeat(op: Any, memory: set[int]) -> bool:
     """Whether doing this again could be noticed: it writes to memory of others, or is unknown.
 
-    Random numbers may be drawn again: an exception that meets no handler would be worse than another draw.
+    Random numbers are drawn again, from the state that the generator had (`note_state`).
     """
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)

@@ -244,6 +244,11 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
     raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattr__ is no plain function", clean=True)
 
 
+def has(cls: type, name: str) -> bool:
+    """Whether a class has a special method: one that a class statement made may get it later, or lose it."""
+    return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
+
+
 def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     """An attribute whose class has `raw` under its name: the descriptor protocol."""
     tr = type(raw)
@@ -251,8 +256,8 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         if raw.fget is None:
             raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
         return vm.call(raw.fget, (obj,), {})
-    if tr is not FunctionType and tr is not functools.cached_property and hasattr(tr, "__get__"):
-        if hasattr(tr, "__set__") or hasattr(tr, "__delete__"):
+    if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
+        if has(tr, "__set__") or has(tr, "__delete__"):
             return data_descriptor(obj, t, raw, tr, name, outside)
     d, h = own_dict(obj, outside)
     if d is not None and name in d:
@@ -272,7 +277,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         return bind_class(raw.__func__, t)
     if tr is staticmethod:
         return raw.__func__
-    if hasattr(tr, "__get__"):
+    if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
             return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
@@ -420,7 +425,7 @@ def type_getattr(cls: type, name: str) -> Any:
             return bind_class(raw.__func__, cls)
         if name == "__weakref__":
             return getattr(cls, name)
-        if hasattr(tr, "__get__"):
+        if has(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
                 return vm.interp(g, (descriptor(raw, cls, name), None, cls), {})
@@ -441,7 +446,7 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
     world = vm.world
     if type(m) is FunctionType:
         return MethodType(m, cls)
-    if meta is not type and m is not UNSET and not hasattr(type(m), "__get__"):
+    if meta is not type and m is not UNSET and not has(type(m), "__get__"):
         return class_value(m, meta, name)
     if meta is not type and type(m) is not UNSET and type(lookup(type(m), "__get__")) is FunctionType:
         return vm.interp(lookup(type(m), "__get__"), (descriptor(m, meta, name), cls, meta), {})
@@ -488,7 +493,7 @@ def super_getattr(sup: Any, name: str) -> Any:
             return bind_class(raw.__func__, cls)
         if tr is staticmethod:
             return raw.__func__
-        if hasattr(tr, "__get__"):
+        if has(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
                 return vm.interp(g, (descriptor(raw, b, name), obj, cls), {})
@@ -557,7 +562,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 raise AttributeError(f"property {name!r} of {t.__name__!r} object has no setter")
             vm.call(raw.fset, (obj, value), {})
             return
-        if tr is not FunctionType and hasattr(tr, "__set__"):
+        if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
             if type(s) is FunctionType:
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
@@ -617,7 +622,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
             raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
         vm.call(raw.fdel, (obj,), {})
         return
-    if id(obj) in world.by_copy and raw is not UNSET and hasattr(type(raw), "__delete__"):
+    if id(obj) in world.by_copy and raw is not UNSET and has(type(raw), "__delete__"):
         raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:
         if type(raw) is types.MemberDescriptorType:

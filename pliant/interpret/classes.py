@@ -163,6 +163,8 @@ def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     if type(meta) is not type:
         raise refused("a class made by a metaclass that has one itself")
     new, init = lookup(meta, "__new__"), lookup(meta, "__init__")
+    if new is None or init is None:
+        raise refused(f"a class made by {meta.__qualname__}, part of which cannot be called")
     python_new = new.__func__ if type(new) is staticmethod else new
     cls = call(python_new, (meta, name, bases, ns), kw) if type(python_new) is FunctionType else new_class(meta, name, bases, ns, kw)
     if isinstance(cls, meta) and type(init) is FunctionType:

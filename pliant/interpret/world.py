@@ -658,6 +658,8 @@ class World:
             return r
         if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
             self.guard(source, "TYPE_MATCH", type(v))
+            for name in ("layout", "is_quantized", "is_meta"):  # it has no class of its own
+                self.guard(source.attr(name), "ID_MATCH", getattr(v, name))
             return self.adopt(v, source)
         return tensor_inputs.make_tensor(self, v, source)
 

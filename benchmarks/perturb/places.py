@@ -23,10 +23,11 @@ import torch
 LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "pliant", "pytest", "_pytest", "hypothesis", "builtins"})
 HARNESS = ("tests.helpers", "tests.conftest", "tests.programs.registry", "benchmarks.perturb.values", "benchmarks.compare")
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
-    range, slice, types.CodeType)
+    range, slice, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__annotations__", "__dataclass_params__",
     "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__slots__",
-    "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__", "__hash__"})
+    "__slotnames__", "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__",
+    "__hash__"})
 MOST = 6000  # objects of one walk
 
 Undo = Callable[[], None]

@@ -51,7 +51,11 @@ def attributes(o: Any) -> dict:
 
 def identity(o: Any) -> int:
     h = vm.world.by_copy.get(id(o))
-    return id(h.orig if h is not None else o)
+    if h is None:
+        vm.world.known_by_identity(o)
+        return id(o)
+    vm.world.known_by_identity(h.orig)
+    return id(h.orig)
 
 
 def library(fn: Any, args: tuple) -> Any:

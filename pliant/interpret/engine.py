@@ -397,6 +397,8 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
+    for first, *others in [list(sources) for sources in world.keys.values() if len(sources) > 1]:
+        out.append(Guard(first, "NOT_ALIAS", tuple(others)))
     out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 
@@ -421,6 +423,13 @@ def note_slot(fn: Any, args: list) -> None:
         lookup(type(args[0]), fn.__name__)
 
 
+def note_method(fn: Any) -> None:
+    """What C code tells a mode, or a class of tensors, that was called: the method that it found on `torch.Tensor`."""
+    name = getattr(fn, "__name__", None)
+    if type(name) is str:
+        lookup(torch.Tensor, name)
+
+
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
@@ -432,6 +441,8 @@ def captured_frame(fn: Any, args: list) -> Any:
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
+        if fn.__name__ == "__torch_function__" and len(args) > 1:
+            note_method(args[1])
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

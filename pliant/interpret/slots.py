@@ -47,6 +47,8 @@ def hashable(k: Any) -> Any:
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
+    if id(k) in vm.world.outside:
+        vm.world.known_by_identity(k)
     if opaque(k) and lookup(t, "__hash__") is not object.__hash__:
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     return k

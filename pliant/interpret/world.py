@@ -114,6 +114,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
+        self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}
         self.ordinary: set[type] = set()  # classes whose instances have no special way to their attributes
@@ -189,6 +190,12 @@ class World:
             self.outside[i] = obj
             self.sources[i] = source
         return obj
+
+    def known_by_identity(self, o: Any) -> None:
+        """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""
+        source = o.source if type(o) is TracedTensor else self.sources.get(id(o))
+        if source is not None:
+            self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
 
     # -- locate: a value read from outside becomes a stand-in -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:

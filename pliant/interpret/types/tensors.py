@@ -18,6 +18,7 @@ from pliant.interpret import datafield, indexing
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import KEYED
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
@@ -295,6 +296,17 @@ def delattr_(t: Any, name: str) -> None:
     raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
 
 
+def hashed(t: Any) -> Any:
+    vm.world.known_by_identity(t)
+    return t
+
+
+def to_c(fn: Any, t: Any) -> Any:
+    if isinstance(getattr(fn, "__self__", None), KEYED):
+        vm.world.known_by_identity(t)
+    return t
+
+
 def admitted(fn: Any, t: Any) -> Any:
     return t
 
@@ -303,7 +315,8 @@ ROW = row(
     name="tensor", located=tuple(TENSOR_TYPES), stands=(TracedTensor,), locate=World.tensor, type=seen_type,
     getattr=getattr_, setattr=setattr_, delattr=delattr_, getitem=getitem, setitem=setitem, contains=contains, iter=iterate, length=length,
     truth=truth, index=index, number=number, outside_key=outside_key, text=text, format=formatted, unary=unary, binary=binary, slot=slot,
-    compare=compare, rank=10, method=tensor_method, to_graph=admitted,
+    compare=compare, rank=10, method=tensor_method, to_graph=admitted, to_c=to_c,
+    hashed=hashed,
 )  # fmt: skip
 
 METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: item(t)

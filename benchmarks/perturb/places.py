@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "pliant", "pytest", "_pytest", "hypothesis", "builtins"})
+OF_THE_COMPILER = ("_registered_model_output_types",)  # read by transformers where it is not being compiled
 HARNESS = ("tests.helpers", "tests.conftest", "tests.programs.registry", "benchmarks.perturb.values", "benchmarks.compare")
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
     range, slice, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -276,7 +277,7 @@ def of_function(place: Place) -> Iterator[Place]:
     codes = list(code_objects(fn.__code__))
     names = {name for code in codes for name in code.co_names}
     where = f"globals({fn.__globals__.get('__name__')})"
-    for name in sorted(names & fn.__globals__.keys() - {"__name__", "__builtins__"}):
+    for name in sorted(names & fn.__globals__.keys() - {"__name__", "__builtins__", *OF_THE_COMPILER}):
         yield named(where, fn.__globals__, name)
         value = fn.__globals__[name]
         if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] != "pliant":

@@ -132,6 +132,7 @@ class Trial:
     def __init__(self, subject: Subject, backend: str = "aten", rng: random.Random | None = None) -> None:
         self.subject, self.backend = subject, backend
         self.rng = rng or random.Random(0)
+        self.begins: Callable[[str], None] = lambda side: None  # hears which side is about to be called
         self.fn, self.calls = subject.make()
         self.call = self.calls[0]
         self.copied = self.can_copy()
@@ -315,7 +316,9 @@ class Trial:
         forget = self.world.adopt() if undo is not None else None
         try:
             extra = [World(Walk().go([Place(f"new {change.path}", change.new, None)]))] if change.new is not None else []
+            self.begins("eager")
             want = self.eager(self.call, extra, change if change.tight else None)
+            self.begins("compiled")
             if isinstance(want.error, TimeUp | MemoryError):
                 return "eager does not end"
             got = self.ours(self.call, extra, change if change.tight else None)

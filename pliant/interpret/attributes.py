@@ -31,6 +31,7 @@ FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, typ
 MODULE_GETATTR = torch.nn.Module.__getattr__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
+CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
 PROPERTY_GET = property.__get__
 HEAPTYPE = 1 << 9
 IMMUTABLETYPE = 1 << 8
@@ -268,7 +269,11 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
         not_yet()
-        v = vm.call(getattr_(descriptor(raw, t, name), "func"), (obj,), {})
+        cached = descriptor(raw, t, name)
+        if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
+            raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
+        parts = {part: getattr_(cached, part) for part in CACHED}
+        v = vm.call(parts["func"], (obj,), {})
         if h is not None:
             h.located[name] = WRITTEN
         d[name] = v  # type: ignore[index]
@@ -546,6 +551,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if type(sa) is FunctionType:
             vm.interp(sa, (obj, name, value), {})
             return
+        if type(sa) is not types.WrapperDescriptorType:
+            raise Break("PL0006", f"attribute {name!r} of a {t.__name__}, whose __setattr__ is no plain function", clean=True)
         if issubclass(t, OWN_WAYS):
             if id(obj) in world.outside:
                 raise Break("PL0006", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
@@ -574,14 +581,23 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 return
             raw.__set__(obj, value)
             return
+        hidden(t, name, raw)
     if outside:
         h = world.instance_dict(obj)
         if h is None:
             raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
-        h.located[name] = WRITTEN
+        if h.located.get(name) is not WRITTEN:
+            h.located.pop(name, None)  # in the order of the writes
+            h.located[name] = WRITTEN
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)
+
+
+def hidden(t: type, name: str, raw: Any) -> None:
+    """An attribute of a class had no say in what became of an instance's: another one in its place may have."""
+    if t.__flags__ & HEAPTYPE and id(t) not in vm.world.own_functions:
+        vm.world.type_attr(t, name, raw)
 
 
 def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
@@ -616,12 +632,16 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
         if type(da) is FunctionType:
             vm.interp(da, (obj, name), {})
             return
+        if type(da) is not types.WrapperDescriptorType:
+            raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}, whose __delattr__ is no plain function", clean=True)
     raw = lookup(t, name)
     if type(raw) is property:
         if raw.fdel is None:
             raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
         vm.call(raw.fdel, (obj,), {})
         return
+    if raw is not UNSET:
+        hidden(t, name, raw)
     if id(obj) in world.by_copy and raw is not UNSET and has(type(raw), "__delete__"):
         raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:

@@ -59,6 +59,8 @@ def inline(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Interpret a Python function, whatever the tables say of it."""
     loc = bind(fn, args, kwargs)
     if loc is None:
+        if id(fn) not in vm.world.own_functions and id(fn) not in vm.world.function_sources:
+            guard_function(fn)
         raise_binding_error(fn, args, kwargs)
     return run_frame(fn, loc)  # type: ignore[arg-type]
 

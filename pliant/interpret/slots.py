@@ -409,10 +409,15 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     return native(fn, (a, b), {})
 
 
+REPEATS = {"__mul__", "__rmul__", "__imul__"}
+
+
 def c_slot(m: Any, x: Any, y: Any) -> Any:
     """A special method of C, of `x`, asked about `y`."""
     if opaque(x):
         raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
+    if m.__name__ in REPEATS and not isinstance(y, int) and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
+        raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
     return native(m.__get__(x, type(x)), (y,), {})
 
 

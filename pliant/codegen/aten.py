@@ -215,6 +215,11 @@ class Writer:
             self.globals["_bump"] = torch._C._increment_version
             steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
         for op in self.replay:
+            made = [t.vid for t in op.outs if isinstance(t, TracedTensor) and t.vid in self.names]
+            if made and context is None:
+                continue
+            for vid in made:  # below autograd, for what reads it there: to autograd that one is no view
+                del self.names[vid]
             steps.append(self.statement(op))
             steps[-1].outside = True
             if views.hides_gradient(op):

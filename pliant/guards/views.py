@@ -42,6 +42,7 @@ class Interface:
 
 if numpy is not None:
     import torch
+    from torch import empty, from_numpy  # a program may put functions of its own in their place
 
     NAMES_OF_KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
     KINDS = {id(numpy.dtype(name)): getattr(torch, name) for name in NAMES_OF_KINDS}
@@ -54,14 +55,14 @@ if numpy is not None:
         """A tensor over the memory of an array that may be written to. Raises where torch has no such tensor."""
         if a.flags.num & READY != READY or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
-        return torch.from_numpy(a) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+        return from_numpy(a) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
     @view
     def frozen_array_tensor(a: Any) -> Any:
         """A tensor over the memory of an array that may only be read: the graph does not write to it."""
         if a.flags.num & READY != ALIGNED or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
-        return torch.from_numpy(numpy.asarray(Interface(a))) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+        return from_numpy(numpy.asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
     @view
     def scalar_number(s: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret.attributes import getattr_, lookup
@@ -116,7 +117,7 @@ def deep_tensor(o: Any, memo: dict) -> Any:
     if real is not None:
         vm.world.guard(o.source.dict(), "DICT_KEYS", tuple(real.__dict__))
     plain = o.pytype is torch.Tensor and not o.requires_grad and not o.is_conj() and not o.is_neg() and o.dense
-    if not plain or (real is not None and (real.__dict__ or real.is_inference())) or (o.storage_id, "memory") in memo:
+    if not plain or (real is not None and (real.__dict__ or ORIGINAL.is_inference(real))) or (o.storage_id, "memory") in memo:
         raise Break("PL0012", "copy.deepcopy of a tensor that is a view, a parameter or has gradients", clean=True)
     if o.offset != 0:
         raise Break("PL0012", "copy.deepcopy of a tensor that does not begin where its memory does", clean=True)

@@ -18,6 +18,7 @@ import torch
 import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
+from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
@@ -236,14 +237,27 @@ def reach(node: Any) -> tuple[set[Any], list[Any]]:
     return seen, list({id(x): x for x in leaves}.values())
 
 
+def has_no_gaps(t: torch.Tensor) -> bool:
+    """Whether the dims of a tensor, in some order, fill its memory without gaps or overlaps."""
+    step = 1 if t.numel() else 0
+    for stride, size in sorted((stride, size) for stride, size in zip(t.stride(), t.shape, strict=True) if size != 1):
+        if step and stride != step:
+            return False
+        step *= size
+    return True
+
+
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
-    """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf; into the one that is there."""
+    """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
+    overlaps; into the one that is there."""
+    packed = has_no_gaps(vm.world.real[id(leaf)])
     now = getattr_(leaf, "grad")
     with gradients(False):
         if now is not None:
             graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return
-        if not own or not all(map(same, g.strides, leaf.strides)) or g.offset != 0:
-            copy = graph_call(torch.empty_strided, (leaf.sizes, leaf.strides), {"dtype": g.dtype, "device": g.device})
+        strides = leaf.strides if packed else contiguous_strides(leaf.sizes)
+        if not own or not all(map(same, g.strides, strides)) or g.offset != 0:
+            copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
             g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
     vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)

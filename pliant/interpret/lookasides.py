@@ -639,7 +639,7 @@ def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
 def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
     """Whether it was made in inference mode: inputs say so (their dispatch keys are guarded), a view is what its base is."""
     for real in [vm.world.real[id(i)] for i in vm.trace.inputs if i.storage_id == t.storage_id and id(i) in vm.world.real]:
-        return real.is_inference()
+        return ORIGINAL.is_inference(real)
     return is_inference_mode_enabled()  # no region enters or leaves it
 
 

@@ -529,6 +529,8 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     for x in (a, b):
         if opaque(x):
             raise Break("PL0007", f"an operator on a {type(x).__module__}.{type(x).__qualname__}", clean=True)
+        if fn in (operator.mul, operator.imul):
+            lookup(type(x), "__index__")  # a sequence asks for it
     return native(fn, (a, b), {})
 
 

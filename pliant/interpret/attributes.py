@@ -348,6 +348,8 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
         if kind not in d or (h is not None and world.is_empty(h, kind)):
             continue
         sub = world.item(h, kind) if h is not None else d[kind]
+        if not isinstance(sub, dict):
+            raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose {kind} is no dict", clean=True)
         inner = world.by_copy.get(id(sub))
         if name in sub:
             return world.item(inner, name) if inner is not None else sub[name]

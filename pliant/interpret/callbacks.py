@@ -112,10 +112,11 @@ def l_sum(args: tuple, kw: dict) -> Any:
     if all([type(x) in NUMBERS for x in items]) and type(start) in NUMBERS:
         return native(sum, (items, start), {})
     for x in items:
-        start = binary(operator.add, start, x)
+        start = binary(ADD, start, x)
     return start
 
 
+ADD = operator.add
 NUMBERS = {int, float, bool, complex, *SYM_TYPES}
 
 
@@ -154,7 +155,7 @@ def l_accumulate(args: tuple, kw: dict) -> Any:
     given |= kw
     fn = given.get("func")
     kw = {"initial": given["initial"]} if "initial" in given else {}
-    return native(itertools.accumulate, (iterable(given["iterable"]), callback(operator.add if fn is None else fn)), kw)
+    return native(itertools.accumulate, (iterable(given["iterable"]), callback(ADD if fn is None else fn)), kw)
 
 
 @lookaside(itertools.groupby)

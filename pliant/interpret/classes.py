@@ -329,9 +329,10 @@ for _cls in (enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag):
 # -- dataclasses -----------------------------------------------------------------------------------------------
 PROCESS = dataclasses._process_class  # type: ignore[attr-defined]
 FIELDS = "__dataclass_fields__"
+LIST_FIELDS = dataclasses.fields
 
 
-@lookaside(dataclasses.fields)
+@lookaside(LIST_FIELDS)
 def l_fields(args: tuple, kw: dict) -> Any:
     """`dataclasses.fields`, interpreted once for each table of fields: libraries ask for them with every attribute that they set."""
     world = vm.world
@@ -341,10 +342,10 @@ def l_fields(args: tuple, kw: dict) -> Any:
         table = None
     h = world.by_copy.get(id(table))
     if h is None or type(table) is not dict:
-        return inline(dataclasses.fields, args, kw)
+        return inline(LIST_FIELDS, args, kw)
     known = world.lookups.get((l_fields, id(table)))
     if known is None or len(table) != known[0] or WRITTEN in h.located.values():
-        found = inline(dataclasses.fields, args, kw)
+        found = inline(LIST_FIELDS, args, kw)
         known = world.lookups[l_fields, id(table)] = (len(table), found)
     return known[1]
 

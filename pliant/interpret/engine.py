@@ -73,11 +73,15 @@ class CaptureFailed(PliantError):
 
 
 class UserError(Exception):
-    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
+    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
 
-    def __init__(self, error: BaseException) -> None:
+    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
+    """
+
+    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
         super().__init__(repr(error))
         self.error = error
+        self.of_torch = of_torch
 
 
 SOURCED.add(Lazy)
@@ -99,7 +103,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     rec = trace.torch_call(fn, args, kwargs)
     try:
         return run_recorded(trace, rec, fn, args, kwargs)
-    except BaseException:
+    except BaseException as e:
+        vm.world.torch_error = id(e)
         if rec.out is PENDING:
             rec.out = FAILED
         raise
@@ -311,7 +316,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except (Restart, CaptureFailed, ConstraintViolation):
             raise
         except Exception as e:
-            raise UserError(e) from e
+            raise UserError(e, world.torch_error == id(e)) from e
         try:
             with trace.recording():
                 effects = effects_of(world)

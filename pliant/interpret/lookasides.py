@@ -144,7 +144,10 @@ def l_super(args: tuple, kw: dict) -> Any:
     if "__class__" not in names:
         raise RuntimeError("super(): __class__ cell not found")
     cell = f.fast[len(f.fast) - len(names) + names.index("__class__")]
-    cls = read_cell(cell, f, 0)
+    try:
+        cls = read_cell(cell, f, 0)
+    except (NameError, UnboundLocalError):
+        raise RuntimeError("super(): empty __class__ cell") from None
     first = force(f, 0)
     if type(first) is types.CellType:
         first = read_cell(first, f, 0)

@@ -17,6 +17,7 @@ import torch
 
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
+from pliant.guards import views
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source, const, holder
 from pliant.interpret import declared, tensor_inputs
@@ -129,6 +130,7 @@ class World:
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
+        self.torch_error = 0  # the id of the latest exception that a torch function raised
         self.subclasses: Any = None  # the one guard of what was asked about abstract classes
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
@@ -663,10 +665,15 @@ class World:
             if r.source is not source:
                 self.guard(source, "ALIAS", r.source)
             return r
+        if torch._C._len_torch_function_stack():  # what is asked of it here is no question of the program's
+            with torch._C.DisableTorchFunction():
+                return self.new_tensor(v, source)
+        return self.new_tensor(v, source)
+
+    def new_tensor(self, v: Any, source: Source) -> Any:
         if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
             self.guard(source, "TYPE_MATCH", type(v))
-            for name in ("layout", "is_quantized", "is_meta"):  # it has no class of its own
-                self.guard(source.attr(name), "ID_MATCH", getattr(v, name))
+            self.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
             return self.adopt(v, source)
         return tensor_inputs.make_tensor(self, v, source)
 

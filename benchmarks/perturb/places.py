@@ -11,6 +11,7 @@ import builtins
 import collections
 import enum
 import functools
+import logging
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,10 +22,11 @@ import numpy as np
 import torch
 
 LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "pliant", "pytest", "_pytest", "hypothesis", "builtins"})
-OF_THE_COMPILER = ("_registered_model_output_types",)  # read by transformers where it is not being compiled
+OF_THE_COMPILER = ("_registered_model_output_types", "_active_collector")  # transformers reads them by whether it is being compiled
 HARNESS = ("tests.helpers", "tests.conftest", "tests.programs.registry", "benchmarks.perturb.values", "benchmarks.compare")
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
-    range, slice, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    range, slice, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+    logging.Logger, logging.Manager)
 CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__annotations__", "__dataclass_params__",
     "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__slots__",
     "__slotnames__", "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__",

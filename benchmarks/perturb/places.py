@@ -290,6 +290,8 @@ def of_module(path: str, module: types.ModuleType, names: set[str], depth: int) 
     """The attributes of a module that some code names."""
     for name in sorted(names & vars(module).keys() - {"__name__", "__builtins__"}):
         value = vars(module)[name]
+        if value is sys.modules:
+            continue
         if isinstance(value, types.ModuleType):
             if depth and value is not module and value.__name__.split(".")[0] != "pliant":
                 yield from of_module(f"{path}.{name}", value, names, depth - 1)

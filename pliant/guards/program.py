@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from pliant import native
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
@@ -376,6 +378,13 @@ def others(guard: Guard) -> tuple[Source, ...]:
 
 def fast_tensor(spec: TensorSpec) -> bool:
     t = spec.example
+    if torch._C._len_torch_function_stack():  # no mode of the program is asked
+        with torch._C.DisableTorchFunction():
+            return is_plain(t, spec)
+    return is_plain(t, spec)
+
+
+def is_plain(t: Any, spec: TensorSpec) -> bool:
     return native.plain_tensor(t) and t.dtype is spec.dtype and t.device == spec.device and t.ndim == spec.ndim
 
 

@@ -615,12 +615,15 @@ def logged_once(fn: Any, args: tuple, kw: dict) -> bool:
 CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 
-@lookaside(warnings.warn)
+WARN = warnings.warn
+
+
+@lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
     if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     asking.question(asking.some_warning_raises, (), {}, False)
-    vm.world.calls.append((warnings.warn, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
+    vm.world.calls.append((WARN, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
 
 
 # -- tensors ------------------------------------------------------------------------------------------------

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from torch import is_anomaly_enabled
+
 from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
@@ -129,6 +132,8 @@ class Region:
             code = fn.__code__
             if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
                 return RETRY  # another thread was faster
+            if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
+                return EAGER
             record = self.record(code)
             if record.skip > 0:
                 record.skip -= 1

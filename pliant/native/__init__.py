@@ -137,6 +137,7 @@ def slow_state() -> tuple:
         torch._C._is_torch_function_all_disabled(),
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+        torch.is_anomaly_enabled(),
         forward_ad._current_level >= 0,
         modes_key(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 
 import pytest
 import torch
@@ -273,6 +274,51 @@ def test_gradient_of_a_leaf_with_gaps():
 
     make = lambda n: torch.stack([t(n), t(n)], -1)[..., 0].requires_grad_()  # noqa: E731
     assert compiled(fn)(make(4)) == fn(make(4))
+
+
+def test_anomaly_mode_is_left_to_eager():
+    """It tells the node that made a nan, and the line of its forward part."""
+    m, x = nn.Linear(3, 4), t(2, 3)
+    run = compiled(lambda x: m(x).sum().sqrt())
+    run(x)
+    with torch.autograd.set_detect_anomaly(True, check_nan=True):
+        with pytest.raises(RuntimeError, match="SqrtBackward0"), pytest.warns(UserWarning, match="Error detected"):
+            run(x * float("nan")).backward()
+        with torch.no_grad():
+            assert torch.equal(run(x), m(x).sum().sqrt())
+    run(x).backward()
+
+
+def test_functions_of_pytorch_that_warn():
+    """Each call of the program warns, or raises what the warning is made."""
+    fn = lambda x, y: torch.nn.functional.mse_loss(x, y)  # noqa: E731
+    run = compiled(fn)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="target size"):
+            run(t(3), t(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning):
+            run(t(3), t(1))
+
+
+def test_modes_are_not_asked_about_inputs():
+    seen = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, fn, kinds, args=(), kwargs=None):
+            seen.append(fn)
+            return fn(*args, **(kwargs or {}))
+
+    def fn(x, y):
+        return x + y
+
+    run, x, y = compiled(fn), t(3), t(3)
+    for f in (fn, run, run):
+        seen.clear()
+        with Mode():
+            f(x, y)
+        assert seen == [torch.Tensor.add]
 
 
 @pytest.mark.parametrize("flag", [1, "x", None])

@@ -303,22 +303,16 @@ def test_functions_of_pytorch_that_warn():
 
 
 def test_modes_are_not_asked_about_inputs():
-    seen = []
-
     class Mode(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, fn, kinds, args=(), kwargs=None):
-            seen.append(fn)
+            if fn == torch.Tensor.is_quantized.__get__:
+                return True
             return fn(*args, **(kwargs or {}))
 
-    def fn(x, y):
-        return x + y
-
-    run, x, y = compiled(fn), t(3), t(3)
-    for f in (fn, run, run):
-        seen.clear()
-        with Mode():
-            f(x, y)
-        assert seen == [torch.Tensor.add]
+    run, x = compiled(lambda x: x + 1), t(3)
+    with Mode():
+        assert torch.equal(run(x), x + 1)
+        assert pliant.stats()["graph_breaks"] == 0
 
 
 @pytest.mark.parametrize("flag", [1, "x", None])

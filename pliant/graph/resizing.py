@@ -14,6 +14,10 @@ from typing import Any
 
 import torch
 
+from pliant.graph.dispatch import same
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.traced import TracedTensor
+
 PARAMETERS = ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
 #: By mode and number of dims: the factors that kernels take for the given one where the output size is the same with both.
 SETTLED = {("linear", 1): (1,), ("bilinear", 2): (1,), ("trilinear", 3): (1,), ("nearest", 2): (1, 2)}
@@ -45,6 +49,9 @@ def refused(args: tuple, kwargs: dict) -> bool:
         return False
     if given.get("mode", "nearest") == "nearest" and x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
         return True
+    if isinstance(x, TracedTensor) and any([type(n) is int and n == 1 for n in x.sizes[:2]]):
+        if not all(map(same, x.strides, contiguous_strides(x.sizes))):
+            return True  # the stride of a dim of 1 is the kernel's own
     return not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:])
 
 

@@ -55,6 +55,7 @@ def hashable(k: Any) -> Any:
 
 
 TUPLES = (tuple, torch.Size)
+GETITEM, CONTAINS = operator.getitem, operator.contains
 
 
 def outside_key(k: Any) -> Any:
@@ -207,7 +208,7 @@ def getitem(o: Any, k: Any) -> Any:
                 return interp(missing, (o, k), {})
             if t is collections.defaultdict or t is collections.Counter:
                 h.located[k] = WRITTEN
-                return native(operator.getitem, (o, k), {})
+                return native(GETITEM, (o, k), {})
             raise KeyError(k)
         k = position(k)
         if isinstance(o, list) and type(k) is int:
@@ -230,10 +231,10 @@ def getitem(o: Any, k: Any) -> Any:
             return interp(mm, (o, k), {})
         if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
-        return native(operator.getitem, (o, k), {})
+        return native(GETITEM, (o, k), {})
     if opaque(o):
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
-    return native(operator.getitem, (o, hashable(k) if isinstance(o, dict) else k), {})
+    return native(GETITEM, (o, hashable(k) if isinstance(o, dict) else k), {})
 
 
 SEQUENCES = {tuple, list, torch.Size, str, bytes, range}
@@ -353,7 +354,7 @@ def contains(c: Any, x: Any) -> bool:
                 return False
             if y is x or truth(compare(operator.eq, y, x)):
                 return True
-    return native(operator.contains, (c, x), {})
+    return native(CONTAINS, (c, x), {})
 
 
 def answering(ta: type, tb: type, column: str) -> TypeRow | None:

@@ -139,6 +139,19 @@ def test_attributes_are_written_in_the_order_of_the_program():
         assert order[0] == order[1]
 
 
+def test_order_of_a_dict_with_a_break_among_its_writes():
+    def fn(x):
+        d = {"a": x, "b": 1}
+        d["c"] = x.to_sparse()
+        d.update({"e": 2}, f=3)
+        del d["b"]
+        d.setdefault("g", []).append(x)
+        return list(d), d
+
+    want, got = fn(t(3)), compiled(fn)(t(3))
+    assert want[0] == got[0] == list(got[1]) == list(want[1])
+
+
 @pytest.mark.parametrize("name", ["__setattr__", "__delattr__"])
 def test_methods_that_are_none(name):
     class Own:

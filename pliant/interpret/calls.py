@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import operator
 import types
+import warnings
 import weakref
+from _thread import get_ident
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -60,6 +63,8 @@ def inline(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Interpret a Python function, whatever the tables say of it."""
     loc = bind(fn, args, kwargs)
     if loc is None:
+        if id(fn) not in vm.world.own_functions and id(fn) not in vm.world.function_sources:
+            guard_function(fn)
         raise_binding_error(fn, args, kwargs)
     return run_frame(fn, loc)  # type: ignore[arg-type]
 
@@ -235,6 +240,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(fn) is FunctionType:
             guard_function(fn)
             guard_inside(fn)
+            with warnings_heard():
+                return graph_call(fn, args, kwargs)
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
         return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
@@ -251,6 +258,29 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         code, reason = policy.break_of(fn)
         raise Break(code, reason, clean=True)
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
+
+
+@contextlib.contextmanager
+def warnings_heard() -> Iterator[None]:
+    """Python code of PyTorch that is run as it is may warn: each call of the program does."""
+    said: list[tuple] = []
+    thread, before = get_ident(), warnings.warn
+
+    def warn(*args: Any, **kwargs: Any) -> None:
+        if get_ident() != thread:
+            before(*args, **kwargs)
+        elif (args, kwargs) not in said:  # the call may be tried in several ways
+            said.append((args, kwargs))
+            LOOKASIDES[WARN](args, kwargs)
+
+    warnings.warn = warn  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.warn = before
+
+
+WARN = warnings.warn
 
 
 def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, spelled, symnode
+from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
@@ -74,11 +75,15 @@ class CaptureFailed(PliantError):
 
 
 class UserError(Exception):
-    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
+    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
 
-    def __init__(self, error: BaseException) -> None:
+    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
+    """
+
+    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
         super().__init__(type(error).__name__)
         self.error = error
+        self.of_torch = of_torch
 
 
 SOURCED.add(Lazy)
@@ -100,7 +105,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     rec = trace.torch_call(fn, args, kwargs)
     try:
         return run_recorded(trace, rec, fn, args, kwargs)
-    except BaseException:
+    except BaseException as e:
+        vm.world.torch_error = id(e)
         if rec.out is PENDING:
             rec.out = FAILED
         raise
@@ -168,14 +174,14 @@ def wants_numbers(rec: TorchOp, e: Exception) -> bool:
 
 def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
-    fn, kwargs = rec.fn, rec.kwargs
+    fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     if fn is torch.nn.functional.interpolate:
-        if resizing.refused(rec.args, kwargs):
+        if resizing.refused(args, kwargs):
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():
-            kwargs = resizing.settled(rec.args, kwargs)
-    with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
-        return fn(*rec.args, **kwargs)
+            args, kwargs = (), resizing.settled(args, kwargs)
+    with enable_python_dispatcher(), layout.framework(last_try=True):
+        return fn(*args, **kwargs)
 
 
 def with_plain_numbers(rec: TorchOp) -> Any:
@@ -315,7 +321,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except (Restart, CaptureFailed, ConstraintViolation):
             raise
         except Exception as e:
-            raise UserError(e) from e
+            raise UserError(e, world.torch_error == id(e)) from e
         try:
             with trace.recording():
                 effects = effects_of(world)
@@ -400,9 +406,14 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
 def final_guards(world: World, at_entry: Any) -> list[Guard]:
     """All guards, class look-ups and torch's global state included."""
     out = list(world.guards.values())
+    if world.trace.ops:
+        for name in SPELLED:  # generated code calls them
+            lookup(torch.Tensor, name)
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
+    for first, *others in [list(sources) for sources in world.keys.values() if len(sources) > 1]:
+        out.append(Guard(first, "NOT_ALIAS", tuple(others)))
     out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 
@@ -427,6 +438,13 @@ def note_slot(fn: Any, args: list) -> None:
         lookup(type(args[0]), fn.__name__)
 
 
+def note_method(fn: Any) -> None:
+    """What C code tells a mode, or a class of tensors, that was called: the method that it found on `torch.Tensor`."""
+    name = getattr(fn, "__name__", None)
+    if type(name) is str:
+        lookup(torch.Tensor, name)
+
+
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
@@ -441,6 +459,8 @@ def captured_frame(fn: Any, args: list) -> Any:
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
+        if fn.__name__ == "__torch_function__" and len(args) > 1:
+            note_method(args[1])
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

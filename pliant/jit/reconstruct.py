@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from pliant.guards.source import Source
 from pliant.interpret import runtime
 from pliant.jit import support
+from pliant.symbolic import maths
 
 MAX_TEXT = 200  # longer literals are held as constants
 
@@ -157,7 +158,7 @@ class Builder:
             return self.output(value)
         text = e.python(lambda name: self.slot(getattr(name, "name", name)))
         if "math." in text:
-            self.env.setdefault("math", math)
+            self.env.setdefault("math", maths)
         return text if e.op == "sym" else f"({text})"
 
     def output(self, value: Any) -> str:

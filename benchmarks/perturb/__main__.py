@@ -52,6 +52,8 @@ class Run:
     def hear(self, event: dict[str, Any], state: dict[str, Any]) -> None:
         if event["event"] == "try":
             state["last"] = event
+        elif event["event"] == "side":
+            state["last"]["side"] = event["side"]
         elif event["event"] == "begin":
             state["last"] = {"program": event["program"], "index": -1, "change": "nothing changed"}
         elif event["event"] == "found":
@@ -91,7 +93,8 @@ class Run:
             crashes += 1
             empty = dict.fromkeys(("path", "old", "new"), "")
             self.hear({"event": "found", "program": last["program"], "kind": last["change"].split(":")[0], "name": last["change"], **empty,
-                "what": f"{outcome.status}: {outcome.error[-400:]}", "verdict": "crash", "index": last["index"]}, state)
+                "what": f"{outcome.status}: {outcome.error[-400:]}",
+                "verdict": "crash" if last.get("side") != "eager" else "eager crashes", "index": last["index"]}, state)
             skip = last["index"] + 1
             if last["index"] < 0 or crashes > 6:
                 given_up = {"counts": {}, "seconds": 0.0, "note": "given up: crashes"}

@@ -22,6 +22,7 @@ from benchmarks.perturb.state import World, items, plain, same_array, storage_of
 
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}|(?<=grad_fn=<)\w+")  # (a compiled region is one node of the autograd graph)
 UNREADABLE = (types.GeneratorType, types.CoroutineType, types.FrameType, types.TracebackType, types.CodeType)
+UNMARKED = tuple | frozenset | np.generic  # Python and NumPy may share equal ones or not
 NUMBERS = (fractions.Fraction, decimal.Decimal)
 
 
@@ -45,7 +46,7 @@ class Description:
 
     def walk(self, path: str, obj: Any, depth: int = 0) -> None:
         cls = type(obj)
-        name = f"{cls.__module__}.{cls.__qualname__}"
+        name = f"{cls.__module__}.{cls.__qualname__}" if "Backward" not in cls.__name__ else "a node"  # a region is one of its own
         if isinstance(obj, ATOMS):
             if isinstance(obj, types.CodeType):
                 self.add(path, (name, obj.co_qualname))
@@ -58,13 +59,13 @@ class Description:
         if known is None:
             self.alive.append(obj)
             self.labels[id(obj)] = path
-            if not isinstance(obj, tuple | frozenset):  # Python may share equal ones or not
+            if not isinstance(obj, UNMARKED):
                 self.open.add(id(obj))
-        self.add(path, (name, known if not isinstance(obj, tuple | frozenset) else ""))
-        if (known is not None and id(obj) not in self.open and not isinstance(obj, tuple | frozenset)) or depth > 60:
+        self.add(path, (name, known if not isinstance(obj, UNMARKED) else ""))
+        if (known is not None and id(obj) not in self.open and not isinstance(obj, UNMARKED)) or depth > 60:
             return
         self.open.discard(id(obj))
-        if known is not None and isinstance(obj, tuple | frozenset) and depth > 30:
+        if known is not None and isinstance(obj, UNMARKED) and depth > 30:
             return
         self.inside(path, obj, depth + 1)
 
@@ -96,7 +97,7 @@ class Description:
             self.walk(path + ".__self__", obj.__self__, depth)
         elif isinstance(obj, types.BuiltinFunctionType | types.ModuleType):
             self.add(path, getattr(obj, "__qualname__", obj.__name__))
-        elif not isinstance(obj, UNREADABLE):
+        elif not isinstance(obj, UNREADABLE) and "Backward" not in type(obj).__name__:
             self.containers(path, obj, depth)
 
     def containers(self, path: str, obj: Any, depth: int) -> None:

@@ -11,6 +11,7 @@ import builtins
 import collections
 import enum
 import functools
+import logging
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,12 +22,15 @@ import numpy as np
 import torch
 
 LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "pliant", "pytest", "_pytest", "hypothesis", "builtins"})
+OF_THE_COMPILER = ("_registered_model_output_types", "_active_collector")  # transformers reads them by whether it is being compiled
 HARNESS = ("tests.helpers", "tests.conftest", "tests.programs.registry", "benchmarks.perturb.values", "benchmarks.compare")
 ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
-    range, slice, types.CodeType)
+    range, slice, types.CodeType, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+    logging.Logger, logging.Manager)
 CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__annotations__", "__dataclass_params__",
     "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__slots__",
-    "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__", "__hash__"})
+    "__slotnames__", "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__",
+    "__hash__"})
 MOST = 6000  # objects of one walk
 
 Undo = Callable[[], None]
@@ -275,7 +279,7 @@ def of_function(place: Place) -> Iterator[Place]:
     codes = list(code_objects(fn.__code__))
     names = {name for code in codes for name in code.co_names}
     where = f"globals({fn.__globals__.get('__name__')})"
-    for name in sorted(names & fn.__globals__.keys() - {"__name__", "__builtins__"}):
+    for name in sorted(names & fn.__globals__.keys() - {"__name__", "__builtins__", *OF_THE_COMPILER}):
         yield named(where, fn.__globals__, name)
         value = fn.__globals__[name]
         if isinstance(value, types.ModuleType) and value.__name__.split(".")[0] != "pliant":
@@ -286,6 +290,8 @@ def of_module(path: str, module: types.ModuleType, names: set[str], depth: int) 
     """The attributes of a module that some code names."""
     for name in sorted(names & vars(module).keys() - {"__name__", "__builtins__"}):
         value = vars(module)[name]
+        if value is sys.modules:
+            continue
         if isinstance(value, types.ModuleType):
             if depth and value is not module and value.__name__.split(".")[0] != "pliant":
                 yield from of_module(f"{path}.{name}", value, names, depth - 1)

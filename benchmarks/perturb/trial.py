@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import is_grad_enabled  # a change may put another function in its place
 
 import pliant
 from benchmarks.perturb import changes, settings
@@ -44,6 +45,17 @@ class TimeUp(BaseException):
 
 class Unsteady(Exception):
     """Eager does not answer the same twice, so nothing can be compared with it."""
+
+
+@contextlib.contextmanager
+def grad_mode(on: bool) -> Iterator[None]:
+    """Gradients on or off, and afterwards as they were, whatever the program or a change did to the names of this."""
+    before = is_grad_enabled()
+    torch._C._set_grad_enabled(on)
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(before)
 
 
 def alarm(*_: Any) -> None:
@@ -79,7 +91,7 @@ def recorded() -> Iterator[io.StringIO]:
 
 def process_state() -> tuple:
     """Settings that a call may have written."""
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
+    return (is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
         torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
         bytes(torch.get_rng_state().numpy()), random.getstate(), np.random.get_state()[1].tobytes())
 
@@ -120,6 +132,7 @@ class Trial:
     def __init__(self, subject: Subject, backend: str = "aten", rng: random.Random | None = None) -> None:
         self.subject, self.backend = subject, backend
         self.rng = rng or random.Random(0)
+        self.begins: Callable[[str], None] = lambda side: None  # hears which side is about to be called
         self.fn, self.calls = subject.make()
         self.call = self.calls[0]
         self.copied = self.can_copy()
@@ -172,7 +185,7 @@ class Trial:
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
-                with limit(seconds), torch.set_grad_enabled(not self.subject.no_grad and torch.is_grad_enabled()) if tight is None \
+                with limit(seconds), grad_mode(not self.subject.no_grad and is_grad_enabled()) if tight is None \
                         or tight.name != "inference mode" else contextlib.nullcontext():
                     value = fn(*args, **kwargs)
             except KeyboardInterrupt:
@@ -187,7 +200,7 @@ class Trial:
             torch._C._pop_torch_function_stack()
         description = Description(worlds)
         with warnings_ignored():
-            if self.subject.grad and error is None and torch.is_grad_enabled():
+            if self.subject.grad and error is None and is_grad_enabled():
                 description.add("backward", type(self.backward(value)).__name__)
             if self.copied:
                 for i, v in enumerate(args):
@@ -303,7 +316,9 @@ class Trial:
         forget = self.world.adopt() if undo is not None else None
         try:
             extra = [World(Walk().go([Place(f"new {change.path}", change.new, None)]))] if change.new is not None else []
+            self.begins("eager")
             want = self.eager(self.call, extra, change if change.tight else None)
+            self.begins("compiled")
             if isinstance(want.error, TimeUp | MemoryError):
                 return "eager does not end"
             got = self.ours(self.call, extra, change if change.tight else None)

@@ -38,6 +38,7 @@ def work(subject: Subject, backend: str, seed: int, most: int, seconds: float, s
 
     try:
         trial = Trial(subject, backend, random.Random(f"{seed} {subject.name}"))
+        trial.begins = lambda side: report("side", side=side)
         for found in trial.run(most, seconds, skip, trying):
             report("found", **dataclasses.asdict(found))
     except Unsteady as e:

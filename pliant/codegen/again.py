@@ -11,16 +11,17 @@ the program's own) the region says so when somebody asks.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pliant.graph.originals import gradients
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
+from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
 
 OWN_STATISTICS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"))
@@ -154,7 +155,7 @@ class Recipe:
 
         `saved` goes with the tensors that the node saved; `given` holds a gradient or None for each head.
         """
-        with torch.enable_grad(), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        with gradients(True), torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
             env, numbers = self.bind(slots)
             targets = [env[vid] for vid in self.wanted]
             env.update((vid, v) for vid, v in zip(self.taken, saved, strict=True) if vid is not None)
@@ -197,10 +198,10 @@ class Recipe:
             if type(value) is list:
                 return [real(v) for v in value]
             if type(value) is Number:
-                return eval(value.text, {"math": math}, {name: numbers[name] for name in value.names})  # our own text
+                return eval(value.text, {"math": maths}, {name: numbers[name] for name in value.names})  # our own text
             return value
 
-        with torch.set_grad_enabled(step.grad):
+        with gradients(step.grad):
             result = step.target(*map(real, step.args), **{k: real(v) for k, v in step.kwargs.items()})
         outs = [result] if step.single else liveness.leaves(result)
         for vid, made in zip(step.outs, outs, strict=True):
@@ -235,7 +236,7 @@ class Twice:
             found = self.recipe().gradients(slots, saved, grads)
             return tuple(None if i is None else found[i] for i in self.gives)
         assert self.backward is not None
-        with torch.no_grad():
+        with gradients(False):
             out = self.backward(ctx, *grads)
         tensors = [g for g in out if g is not None]
         sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]

@@ -7,7 +7,6 @@ meant to raise, and puts back what did not go through the graph: constants and i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from pliant.codegen.variants import given as arguments
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.lower import liveness
+from pliant.symbolic import maths
 
 CLEAN, UNCLEAN = -1, -2
 """In the place of an assertion's number: another exception, with everything as it was before the graph, or perhaps not."""
@@ -35,7 +35,7 @@ def around(
     number = {check.text: i for i, check in reversed(list(enumerate(checks)))}
     within = [check for check in checks if not all(s.name in params for s in check.expr.symbols())]
     run = runner(graph, variants, number, bool(within))
-    names: dict[str, Any] = {"_run": run, "math": math}
+    names: dict[str, Any] = {"_run": run, "math": maths}
     lines: list[str] = []
     places: dict[int, Place] = {}
     known: dict[int, Place] = {}

@@ -34,13 +34,14 @@ import torch
 
 from pliant import native
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
+from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.recompose import recompose
+from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
 GUARD_PAYS = 4
@@ -180,7 +181,7 @@ class Writer:
         self.outputs = outputs
         self.ops = ops
         self.checks = checks
-        self.globals: dict[str, Any] = {"math": math}
+        self.globals: dict[str, Any] = {"math": maths}
         self.names: dict[int, str] = {}  # vid -> variable
         self.known: set[str] = set()  # symbols bound so far
         self.unbound: dict[str, list[int]] = {}  # symbol -> assertions (by their index) that wait for it
@@ -205,6 +206,7 @@ class Writer:
         preamble = self.preamble(self) if self.preamble is not None else []
         steps = [Step(self.bind_from_inputs() + self.due_checks())]
         steps += [self.statement(op) for op in self.ops]
+        self.note_state(steps)
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
@@ -213,6 +215,11 @@ class Writer:
             self.globals["_bump"] = torch._C._increment_version
             steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
         for op in self.replay:
+            made = [t.vid for t in op.outs if isinstance(t, TracedTensor) and t.vid in self.names]
+            if made and context is None:
+                continue
+            for vid in made:  # below autograd, for what reads it there: to autograd that one is no view
+                del self.names[vid]
             steps.append(self.statement(op))
             steps[-1].outside = True
             if views.hides_gradient(op):
@@ -433,6 +440,14 @@ class Writer:
             lines += self.laid(op, makes)
         return Step([*before, *lines, *self.due_checks()], reads, makes)
 
+    def note_state(self, steps: list[Step]) -> None:
+        """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
+        for op, step in zip(self.ops, steps[1:], strict=True):
+            if not is_kernel(op.target) and liveness.draws(op.target):
+                self.globals["_state"] = STATE
+                step.lines.insert(0, f"{DRAWN} = _state()")
+                return
+
     def memory(self, target: Any, args: tuple, kwargs: dict) -> str:
         """New memory on the CPU, asked for without `torch.empty`; "" where that does more (fill it) or is asked for more."""
         if target is not EMPTY or kwargs.keys() != {"dtype", "device"} or kwargs["device"].type != "cpu" or not native.FAST_EMPTY:
@@ -600,7 +615,7 @@ def is_held(target: Any) -> bool:
 def cannot_repeat(op: Any, memory: set[int]) -> bool:
     """Whether doing this again could be noticed: it writes to memory of others, or is unknown.
 
-    Random numbers may be drawn again: an exception that meets no handler would be worse than another draw.
+    Random numbers are drawn again, from the state that the generator had (`note_state`).
     """
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)

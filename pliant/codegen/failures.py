@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+import torch
+
 from pliant.bytecode.assemble import exception_table, handler_at
 
 NEVER = 1 << 30
+DRAWN = "_drawn"
+"""The variable of a generated program that holds the generator's state from before its first draw."""
+STATE, PUT_STATE = torch.random.get_rng_state, torch.random.set_rng_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,22 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> No
     """`e` came out of a graph, and is about to be raised again. `again(e, handled)` leaves if the frame can run anew; else it stays."""
     place, clean, below = where(e)
     if clean:
+        draw_anew(e.__traceback__)
         again(e, place is None or place.handled)
     if place is not None:
         for file, name, line in reversed(place.calls):
             below = TracebackType(below, shown(file, name), -1, line)
         e.__traceback__ = below
+
+
+def draw_anew(tb: TracebackType | None) -> None:
+    """Give the generator the state that it had before the graph, if the graph has drawn from it."""
+    while tb is not None:
+        state = tb.tb_frame.f_locals.get(DRAWN) if tb.tb_frame.f_code.co_filename in PLACES else None
+        if state is not None:
+            PUT_STATE(state)
+            return
+        tb = tb.tb_next
 
 
 def _stub() -> Any:

@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pliant.codegen import spellings
+from pliant.graph.originals import is_own
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("", torch._C._VariableFunctions),
@@ -106,6 +107,12 @@ FORMS: dict[str, tuple[str, Renderer]] = {
     "aten::_local_scalar_dense": ("item", _method),
 }
 """Spellings that beat a function call, or that exist only as a method: overload -> (name, renderer)."""
+
+NEEDS = {
+    "+": ("__add__", "__radd__"), "-": ("__sub__", "__rsub__"), "*": ("__mul__", "__rmul__"), "/": ("__truediv__", "__rtruediv__"),
+    "slice": ("__getitem__",), "index": ("__getitem__",),
+}  # fmt: skip
+"""The methods of tensors that a form of that name calls, where it is not the one so called: a program may have replaced them."""
 
 EQUIVALENT: dict[str, Any] = {
     f"aten::{name}.Scalar": getattr(torch.ops.aten, name).Tensor for name in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_")
@@ -330,6 +337,8 @@ def lookup(target: Any, args: tuple | list, kwargs: dict) -> Call:
     call = _calls.get(key)
     if call is None:
         call = _calls[key] = _choose(target, args, kwargs)
+    if call.render is not _function and not all(map(is_own, NEEDS.get(call.name, (call.name,)))):
+        return plain(target)
     return call
 
 

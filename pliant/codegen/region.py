@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant.codegen.again import FREED, Again, Refuse, Twice
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
+from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
@@ -49,7 +50,7 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     if plan is not None and plan.differentiable:
         return Region(plan, lower).build()
     # gradients could flow although none does: what the capture saw was computed without autograd
-    hidden = torch.is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+    hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
     return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or recompose)
 
 
@@ -101,7 +102,7 @@ class Region:
         backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
         self.twice.backward = backward.fn
         around = self.write_around(node_of(self.name, forward.fn, backward.fn))
-        node = Node(self.name, forward, backward, around, self.twice, torch.is_grad_enabled(), len(self.plan.differentiable))
+        node = Node(self.name, forward, backward, around, self.twice, is_grad_enabled(), len(self.plan.differentiable))
         return node.executable()
 
     def gives(self) -> tuple[int | None, ...]:
@@ -131,7 +132,7 @@ class Region:
         def preamble(w: Writer) -> list[str]:
             lines = []
             if full:
-                w.globals.update(_grad_on=torch.is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
+                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
                 lines.append(f"if _grad_on(): return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
                 lines.append(f"if {missing}: return _partial(ctx, {', '.join(params)})")
@@ -221,7 +222,7 @@ class Region:
 
         def run(*given: Any) -> tuple:
             out = list(inner(*given))
-            with torch.enable_grad():
+            with gradients(True):
                 refusing = Refuse.apply(FREED, len(at), *[out[i] for i in at], *[given[i] for i in slots])
             for i, t in zip(at, refusing, strict=True):
                 out[i] = t
@@ -289,7 +290,7 @@ def with_grad(fn: Callable) -> Callable:
     """The region turns gradients on itself, and is entered with them off."""
 
     def run(*slots: Any) -> tuple:
-        with torch.enable_grad():
+        with gradients(True):
             return fn(*slots)
 
     return run

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, symnode
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.schema import argument, op_info
@@ -98,7 +99,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
                 trace.masks.pop(written.storage_id, None)
     calls = trace.torch_ops
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
-    op.grad = torch.is_grad_enabled()
+    op.grad = is_grad_enabled()
     if trace.before is not None:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)

@@ -1,8 +1,11 @@
 """Resizing by a factor, with sizes kept symbolic.
 
 `F.interpolate(x, scale_factor=...)` reaches overloads of `upsample_*` whose C++ code works the output size out in plain integers. They
-are tried again by PyTorch's Python code (`symbolic_resizing`), which takes symbols but differs in one thing: along a dim whose size
-comes out as it was, the kernels copy, whatever the factor is. `settled` asks for that first, and then says 1.
+are tried again with PyTorch's decompositions in Python, which take symbols but differ in one thing. Where a dim comes out as long as it
+was, the linear kernels copy, whatever the factor is; so do the two-dimensional nearest ones, which also repeat each item where it comes
+out twice as long. `settled` asks for that first, and then says 1 or 2. The other nearest ones go
+by the factor, but for that of three dimensions and channels-last memory, which does one or the other as the number of channels is: it is
+refused.
 """
 
 from __future__ import annotations
@@ -10,63 +13,53 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-aten = torch.ops.aten
-NAMES = (
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d"
-    " upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"
-).split()
+from pliant.graph.dispatch import same
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.traced import TracedTensor
 
-#: PyTorch's Python binding -> (the overload with an output size, whether it is told of corners).
-RESIZERS: dict[Any, tuple[Any, bool]] = {
-    getattr(torch._C._nn, name): (getattr(aten, name).default, "nearest" not in name) for name in NAMES if hasattr(torch._C._nn, name)
-}
-
-
-def resize(op: Any, corners: bool, x: torch.Tensor, output_size: Any, *rest: Any) -> torch.Tensor:
-    """As ATen's overload `vec`: exactly one of `output_size` and the factors (the last argument) is given."""
-    *flags, factors = rest
-    n = x.dim() - 2
-    if factors is None:
-        return op(x, output_size, *flags, *[None] * n)
-    sizes = [torch.sym_int(torch.sym_float(x.shape[i + 2]) * factors[i]) for i in range(n)]
-    return op(x, sizes, *flags, *factors)
+PARAMETERS = ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+#: By mode and number of dims: the factors that kernels take for the given one where the output size is the same with both.
+SETTLED = {("linear", 1): (1,), ("bilinear", 2): (1,), ("trilinear", 3): (1,), ("nearest", 2): (1, 2)}
 
 
 def settled(args: tuple, kwargs: dict) -> dict:
-    """Keyword arguments of `F.interpolate` with a factor of 1 along the dims that keep their size; which those are is guarded."""
-    factors, x = kwargs.get("scale_factor"), args[0] if args else kwargs.get("input")
-    if len(args) > 1 or factors is None or kwargs.get("recompute_scale_factor") or not isinstance(x, torch.Tensor):
+    """Keyword arguments of `F.interpolate` with the factors that its kernels take; which those are is guarded."""
+    kwargs = dict(zip(PARAMETERS, args, strict=False)) | kwargs
+    factors, x = kwargs.get("scale_factor"), kwargs.get("input")
+    if factors is None or kwargs.get("recompute_scale_factor") or kwargs.get("antialias") or not isinstance(x, torch.Tensor):
         return kwargs
-    if kwargs.get("mode") == "bicubic" or kwargs.get("antialias"):
-        return kwargs  # those kernels use the factor all the same
+    n = x.dim() - 2
+    whole = SETTLED.get((kwargs.get("mode", "nearest"), n), ())
+    if not whole:
+        return kwargs
     if not isinstance(factors, (list, tuple)):
-        factors = [factors] * (x.dim() - 2)
-    if len(factors) != x.dim() - 2:
+        factors = [factors] * n
+    if len(factors) != n:
         return kwargs
-    return kwargs | {"scale_factor": [1.0 if stays(n, f) else f for n, f in zip(x.shape[2:], factors, strict=True)]}
+    return kwargs | {"scale_factor": [taken(size, f, whole) for size, f in zip(x.shape[2:], factors, strict=True)]}
 
 
 def refused(args: tuple, kwargs: dict) -> bool:
-    """Whether PyTorch's kernels may refuse what its Python code for symbols takes: numbers that are not float, nothing to resize."""
-    x = args[0] if args else kwargs.get("input")
-    return isinstance(x, torch.Tensor) and (not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:]))
-
-
-def stays(n: Any, factor: Any) -> bool:
-    """Does a dim of `n` keep its size under this factor? (A dim of 1 has one value, whatever is done with it.)"""
-    if isinstance(factor, (int, float)) and not 1 < factor < 1.5:
+    """Whether PyTorch's kernels may refuse what its Python code for symbols takes: numbers that are not float, nothing to resize; or
+    do what depends on more than the sizes of what is resized."""
+    given = dict(zip(PARAMETERS, args, strict=False)) | kwargs
+    x = given.get("input")
+    if not isinstance(x, torch.Tensor):
         return False
-    return bool(torch.sym_int(torch.sym_float(n) * factor) == n)
+    if given.get("mode", "nearest") == "nearest" and x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
+        return True
+    if isinstance(x, TracedTensor) and any([type(n) is int and n == 1 for n in x.sizes[:2]]):
+        if not all(map(same, x.strides, contiguous_strides(x.sizes))):
+            return True  # the stride of a dim of 1 is the kernel's own
+    return not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:])
 
 
-class symbolic_resizing(TorchFunctionMode):
-    """See the module's docstring."""
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        found = RESIZERS.get(func)
-        # (input, output size, corners if the kind has them, factors): the other overload has the factors one by one
-        if found is not None and not kwargs and len(args) == 3 + found[1] and not isinstance(args[-1], float):
-            return resize(*found, *args)
-        return func(*args, **(kwargs or {}))
+def taken(n: Any, factor: Any, whole: tuple[int, ...]) -> Any:
+    """The factor by which a dim of `n` is resized. (A dim of 1 has one value, whatever is done with it.)"""
+    for k in whole:
+        if isinstance(factor, (int, float)) and not k < factor < (1.5, 3)[k - 1]:
+            continue
+        if torch.sym_int(torch.sym_float(n) * factor) == n * k:
+            return float(k)
+    return factor

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import record
+from pliant.graph.originals import ORIGINAL, is_grad_enabled
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -32,7 +33,7 @@ class Unspelled(Exception):
 def undisturbed(*tensors: Any) -> Any:
     """The trace of these stand-ins, or None if something could come between a function and its operators."""
     trace = None
-    grad = torch.is_grad_enabled()
+    grad = is_grad_enabled()
     for x in tensors:
         if type(x) is not TracedTensor or (grad and x.requires_grad):
             return None
@@ -64,7 +65,7 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     rows = sym(trace, count(trace, x.sizes[:2]))
     flat = apply(trace, aten.view.default, x, [rows, x.sizes[2]])
     product = apply(trace, aten.addmm.default, bias, flat, apply(trace, aten.t.default, weight))
-    return product.view((x.sizes[0], x.sizes[1], weight.sizes[0]))  # the program sees this one: a view of what PyTorch says
+    return ORIGINAL.view(product, (x.sizes[0], x.sizes[1], weight.sizes[0]))  # the program sees this one: a view of what PyTorch says
 
 
 def layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -82,8 +83,8 @@ def reshape(x: Any, *shape: Any) -> Any:
     if not all([type(s) is int or type(s) is torch.SymInt for s in sizes]):
         return NotImplemented  # tensors of one number stand for it
     if x.dense:
-        return x.view(sizes)
-    return x.view(x.sizes) if unchanged(x, sizes) else NotImplemented
+        return ORIGINAL.view(x, sizes)
+    return ORIGINAL.view(x, x.sizes) if unchanged(x, sizes) else NotImplemented
 
 
 def contiguous(x: Any) -> Any:

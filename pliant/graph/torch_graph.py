@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from pliant.graph.builder import SYMS, Builder, Undefined
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp, atoms
 from pliant.graph.symnode import SymNode
 from pliant.graph.trace import Trace
@@ -58,7 +59,7 @@ class TorchBuilder(Builder):
         super().__init__(trace)
         self.lowered = lowered
         self.keeps = keeps
-        self.grad = torch.is_grad_enabled()
+        self.grad = is_grad_enabled()
         self.autocast: dict[str, bool] = {"cpu": torch.is_autocast_enabled("cpu"), "cuda": torch.is_autocast_enabled("cuda")}
         self.floats: list[tuple[Expr, fx.Node]] = []
         self.checks = [c for c in trace.scope.asserts if c.expr.const is not True]

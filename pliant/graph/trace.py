@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pliant.graph import handlers, probe, symnode
 from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import gradients
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import op_info
@@ -127,7 +128,7 @@ class Trace:
             copy_bits(self, real, x)
             if requires_grad and not real.is_leaf:
                 leaf = x
-                with torch.enable_grad():
+                with gradients(True):
                     x = Carry.apply(leaf)
                 self.leaves[x.vid] = leaf
         self.inputs.append(x)

@@ -73,6 +73,14 @@ class Reconsider(Untraceable):
         self.what = what
 
 
+class NoBackward(Exception):
+    """The autograd engine raised `error` for a tape that it recorded itself: kernels refuse the program already going forward, mostly."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def is_limit(error: BaseException) -> bool:
     """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
     return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)

@@ -9,15 +9,17 @@ written in Python at the very end, when all that they need is owned.
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from pliant import native
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
+from pliant.symbolic import maths
 
 OP = {name: i for i, name in enumerate(native.OPS)}
 POSTFIX = {
@@ -282,7 +284,7 @@ class Compiler:
     def python_relation(self, r: int) -> None:
         """A relation over floats, or with operators that the engine lacks: a Python function over the values."""
         names = self.relation_vars[r]
-        holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": math})
+        holds = eval(f"lambda {', '.join(names)}: {self.relations[r].python()}", {"math": maths})
         args = tuple(self.hidden(self.nodes[self.symbols[name]]) for name in names)
         self.predicates.append((holds, args))
         self.predicate_why.append(-1 - r)
@@ -376,6 +378,13 @@ def others(guard: Guard) -> tuple[Source, ...]:
 
 def fast_tensor(spec: TensorSpec) -> bool:
     t = spec.example
+    if torch._C._len_torch_function_stack():  # no mode of the program is asked
+        with torch._C.DisableTorchFunction():
+            return is_plain(t, spec)
+    return is_plain(t, spec)
+
+
+def is_plain(t: Any, spec: TensorSpec) -> bool:
     return native.plain_tensor(t) and t.dtype is spec.dtype and t.device == spec.device and t.ndim == spec.ndim
 
 

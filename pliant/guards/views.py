@@ -11,6 +11,8 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 VIEWS: dict[str, Callable[[Any], Any]] = {}
 NAMES: dict[Callable[[Any], Any], str] = {}
 
@@ -20,6 +22,13 @@ def view(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     VIEWS[fn.__name__] = fn
     NAMES[fn] = fn.__name__
     return fn
+
+
+@view
+def kind_of_tensor(t: Any) -> Any:
+    """What of a tensor that no graph takes is not told by its class. No mode of the program is asked."""
+    with torch._C.DisableTorchFunction():
+        return f"{t.layout} on {t.device.type}{', quantized' if t.is_quantized else ''}"
 
 
 try:
@@ -41,7 +50,7 @@ class Interface:
 
 
 if numpy is not None:
-    import torch
+    from torch import empty, from_numpy  # a program may put functions of its own in their place
 
     NAMES_OF_KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
     KINDS = {id(numpy.dtype(name)): getattr(torch, name) for name in NAMES_OF_KINDS}
@@ -54,14 +63,14 @@ if numpy is not None:
         """A tensor over the memory of an array that may be written to. Raises where torch has no such tensor."""
         if a.flags.num & READY != READY or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
-        return torch.from_numpy(a) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+        return from_numpy(a) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
     @view
     def frozen_array_tensor(a: Any) -> Any:
         """A tensor over the memory of an array that may only be read: the graph does not write to it."""
         if a.flags.num & READY != ALIGNED or id(a.dtype) not in KINDS:
             raise ValueError("an array that torch does not know")
-        return torch.from_numpy(numpy.asarray(Interface(a))) if a.size else torch.empty(a.shape, dtype=KINDS[id(a.dtype)])
+        return from_numpy(numpy.asarray(Interface(a))) if a.size else empty(a.shape, dtype=KINDS[id(a.dtype)])
 
     @view
     def scalar_number(s: Any) -> Any:

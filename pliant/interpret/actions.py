@@ -57,8 +57,9 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         return ("call", runtime.call_method, (fn.__self__, fn.__name__, *args), kw)
     if fn is builtins.globals:
         return ("call", runtime.globals_of, (f.func,), {})
-    if (fn is builtins.eval or fn is builtins.exec) and len(args) == 1:
-        return ("call", runtime.evaluate, (fn, args[0], f.func, vm.locals(f)), {})
+    if (fn is builtins.eval or fn is builtins.exec) and args and not any([given is not None for given in args[1:2]]):
+        names = args[2] if len(args) == 3 and args[2] is not None else vm.locals(f)
+        return ("call", runtime.evaluate, (fn, args[0], f.func, names), kw)
     if fn is builtins.dir and not args:
         return ("call", sorted, (vm.locals(f),), {})
     return ("call", fn, args, kw)

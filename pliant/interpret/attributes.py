@@ -31,6 +31,7 @@ FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, typ
 MODULE_GETATTR = torch.nn.Module.__getattr__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
+CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
 PROPERTY_GET = property.__get__
 HEAPTYPE = 1 << 9
 IMMUTABLETYPE = 1 << 8
@@ -244,15 +245,20 @@ def nowhere(obj: Any, t: type, name: str, d: dict | None, h: Any, generic: bool)
     raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattr__ is no plain function", clean=True)
 
 
+def has(cls: type, name: str) -> bool:
+    """Whether a class has a special method: one that a class statement made may get it later, or lose it."""
+    return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
+
+
 def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     """An attribute whose class has `raw` under its name: the descriptor protocol."""
     tr = type(raw)
     if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no getter")
+            property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(raw.fget, (obj,), {})
-    if tr is not FunctionType and tr is not functools.cached_property and hasattr(tr, "__get__"):
-        if hasattr(tr, "__set__") or hasattr(tr, "__delete__"):
+    if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
+        if has(tr, "__set__") or has(tr, "__delete__"):
             return data_descriptor(obj, t, raw, tr, name, outside)
     d, h = own_dict(obj, outside)
     if d is not None and name in d:
@@ -263,7 +269,11 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
         not_yet()
-        v = vm.call(getattr_(descriptor(raw, t, name), "func"), (obj,), {})
+        cached = descriptor(raw, t, name)
+        if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
+            raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
+        parts = {part: getattr_(cached, part) for part in CACHED}
+        v = vm.call(parts["func"], (obj,), {})
         if h is not None:
             h.located[name] = WRITTEN
         d[name] = v  # type: ignore[index]
@@ -272,7 +282,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         return bind_class(raw.__func__, t)
     if tr is staticmethod:
         return raw.__func__
-    if hasattr(tr, "__get__"):
+    if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
             return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
@@ -291,7 +301,7 @@ STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 def bind_class(func: Any, cls: type) -> Any:
     if type(func) is FunctionType:
         return MethodType(func, cls)
-    return func.__get__(cls, type(cls)) if hasattr(type(func), "__get__") else MethodType(func, cls)
+    return func.__get__(cls, cls) if hasattr(type(func), "__get__") else MethodType(func, cls)
 
 
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
@@ -338,6 +348,8 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
         if kind not in d or (h is not None and shadows.is_empty(world, h, kind)):
             continue
         sub = shadows.item(world, h, kind) if h is not None else d[kind]
+        if not isinstance(sub, dict):
+            raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose {kind} is no dict", clean=True)
         inner = world.by_copy.get(id(sub))
         if name in sub:
             return shadows.item(world, inner, name) if inner is not None else sub[name]
@@ -420,7 +432,7 @@ def type_getattr(cls: type, name: str) -> Any:
             return bind_class(raw.__func__, cls)
         if name == "__weakref__":
             return getattr(cls, name)
-        if hasattr(tr, "__get__"):
+        if has(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
                 return vm.interp(g, (descriptor(raw, cls, name), None, cls), {})
@@ -441,7 +453,7 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
     world = vm.world
     if type(m) is FunctionType:
         return MethodType(m, cls)
-    if meta is not type and m is not UNSET and not hasattr(type(m), "__get__"):
+    if meta is not type and m is not UNSET and not has(type(m), "__get__"):
         return class_value(m, meta, name)
     if meta is not type and type(m) is not UNSET and type(lookup(type(m), "__get__")) is FunctionType:
         return vm.interp(lookup(type(m), "__get__"), (descriptor(m, meta, name), cls, meta), {})
@@ -488,7 +500,7 @@ def super_getattr(sup: Any, name: str) -> Any:
             return bind_class(raw.__func__, cls)
         if tr is staticmethod:
             return raw.__func__
-        if hasattr(tr, "__get__"):
+        if has(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
                 return vm.interp(g, (descriptor(raw, b, name), obj, cls), {})
@@ -541,6 +553,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if type(sa) is FunctionType:
             vm.interp(sa, (obj, name, value), {})
             return
+        if type(sa) is not types.WrapperDescriptorType:
+            raise Break("PL0006", f"attribute {name!r} of a {t.__name__}, whose __setattr__ is no plain function", clean=True)
         if issubclass(t, OWN_WAYS):
             if id(obj) in world.outside:
                 raise Break("PL0006", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
@@ -554,10 +568,10 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         tr = type(raw)
         if tr is property:
             if raw.fset is None:
-                raise AttributeError(f"property {name!r} of {t.__name__!r} object has no setter")
+                property.__set__(raw, obj, None)  # AttributeError
             vm.call(raw.fset, (obj, value), {})
             return
-        if tr is not FunctionType and hasattr(tr, "__set__"):
+        if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
             if type(s) is FunctionType:
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
@@ -569,14 +583,28 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 return
             raw.__set__(obj, value)
             return
+        hidden(t, name, raw)
     if outside:
         h = shadows.instance_dict(world, obj)
         if h is None:
-            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
-        h.located[name] = WRITTEN
+            raise AttributeError(without_dict(t, name, raw))
+        if h.located.get(name) is not WRITTEN:
+            h.located.pop(name, None)  # in the order of the writes
+            h.located[name] = WRITTEN
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)
+
+
+def without_dict(t: type, name: str, raw: Any) -> str:
+    """What CPython says where an instance without a `__dict__` is to get, or to lose, an attribute that is no slot."""
+    return f"{t.__name__!r} object has no attribute {name!r}" if raw is UNSET else f"{t.__name__!r} object attribute {name!r} is read-only"
+
+
+def hidden(t: type, name: str, raw: Any) -> None:
+    """An attribute of a class had no say in what became of an instance's: another one in its place may have."""
+    if t.__flags__ & HEAPTYPE and id(t) not in vm.world.own_functions:
+        vm.world.type_attr(t, name, raw)
 
 
 def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
@@ -611,22 +639,27 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
         if type(da) is FunctionType:
             vm.interp(da, (obj, name), {})
             return
+        if type(da) is not types.WrapperDescriptorType:
+            raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}, whose __delattr__ is no plain function", clean=True)
     raw = lookup(t, name)
     if type(raw) is property:
         if raw.fdel is None:
-            raise AttributeError(f"property {name!r} of {t.__name__!r} object has no deleter")
+            property.__delete__(raw, obj)  # AttributeError
         vm.call(raw.fdel, (obj,), {})
         return
-    if id(obj) in world.by_copy and raw is not UNSET and hasattr(type(raw), "__delete__"):
+    if raw is not UNSET:
+        hidden(t, name, raw)
+    if id(obj) in world.by_copy and raw is not UNSET and has(type(raw), "__delete__"):
         raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:
         if type(raw) is types.MemberDescriptorType:
             raise Break("PL0006", f"deleting slot {name!r} of a {t.__name__}")
         h = shadows.instance_dict(world, obj)
         if h is None or name not in h.copy:
-            if h is not None:
-                shadows.absent(world, h, name)
-            raise AttributeError(name)
+            if h is None:
+                raise AttributeError(without_dict(t, name, raw))
+            shadows.absent(world, h, name)
+            raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}")
         shadows.present(world, h, name)
         h.located[name] = WRITTEN
         del h.copy[name]

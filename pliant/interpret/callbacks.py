@@ -112,19 +112,25 @@ def l_sum(args: tuple, kw: dict) -> Any:
     if all([type(x) in NUMBERS for x in items]) and type(start) in NUMBERS:
         return native(sum, (items, start), {})
     for x in items:
-        start = binary(operator.add, start, x)
+        start = binary(ADD, start, x)
     return start
 
 
+ADD = operator.add
+REDUCE = functools.reduce
+ACCUMULATE = itertools.accumulate
+GROUPBY = itertools.groupby
+FROM_ITERABLE = itertools.chain.from_iterable
+COMPRESS = itertools.compress
 NUMBERS = {int, float, bool, complex, *SYM_TYPES}
 
 
 @lookaside(functools.reduce)
 def l_reduce(args: tuple, kw: dict) -> Any:
     if not 2 <= len(args) <= 3 or kw:
-        return native(functools.reduce, args, kw)
+        return native(REDUCE, args, kw)
     if lookup(type(args[1]), "__iter__") is UNSET and lookup(type(args[1]), "__getitem__") is UNSET:
-        return native(functools.reduce, args, kw)  # which says what is wrong
+        return native(REDUCE, args, kw)  # which says what is wrong
     it = get_iter(args[1])
     if len(args) == 3:
         acc = args[2]
@@ -150,21 +156,21 @@ for _fn in (itertools.starmap, itertools.takewhile, itertools.dropwhile):  # typ
 def l_accumulate(args: tuple, kw: dict) -> Any:
     given = dict(zip(("iterable", "func"), args, strict=False))
     if len(args) > 2 or given.keys() & kw.keys() or not kw.keys() <= {"iterable", "func", "initial"} or not (args or "iterable" in kw):
-        return native(itertools.accumulate, args, kw)
+        return native(ACCUMULATE, args, kw)
     given |= kw
     fn = given.get("func")
     kw = {"initial": given["initial"]} if "initial" in given else {}
-    return native(itertools.accumulate, (iterable(given["iterable"]), callback(operator.add if fn is None else fn)), kw)
+    return native(ACCUMULATE, (iterable(given["iterable"]), callback(ADD if fn is None else fn)), kw)
 
 
 @lookaside(itertools.groupby)
 def l_groupby(args: tuple, kw: dict) -> Any:
     given = dict(zip(("iterable", "key"), args, strict=False))
     if len(args) > 2 or given.keys() & kw.keys() or not kw.keys() <= {"iterable", "key"} or not (args or "iterable" in kw):
-        return native(itertools.groupby, args, kw)
+        return native(GROUPBY, args, kw)
     given |= kw
     fn = given.get("key")
-    return native(itertools.groupby, (iterable(given["iterable"]), Callback(itself if fn is None else fn, read=True)), {})
+    return native(GROUPBY, (iterable(given["iterable"]), Callback(itself if fn is None else fn, read=True)), {})
 
 
 def itself(x: Any) -> Any:
@@ -178,8 +184,8 @@ LOOKASIDES[itself] = lambda args, kw: args[0]
 def l_chain_from_iterable(args: tuple, kw: dict) -> Any:
     """`chain.from_iterable(xs)`: what it walks is asked for its iterator by the interpreter."""
     if len(args) != 1 or kw:
-        return native(itertools.chain.from_iterable, args, kw)
-    return native(itertools.chain.from_iterable, (native(map, (Callback(iter), iterable(args[0])), {}),), {})
+        return native(FROM_ITERABLE, args, kw)
+    return native(FROM_ITERABLE, (native(map, (Callback(iter), iterable(args[0])), {}),), {})
 
 
 LOOKASIDES[itertools.chain, "from_iterable"] = l_chain_from_iterable
@@ -188,8 +194,8 @@ LOOKASIDES[itertools.chain, "from_iterable"] = l_chain_from_iterable
 @lookaside(itertools.compress)
 def l_compress(args: tuple, kw: dict) -> Any:
     if len(args) != 2 or kw:
-        return native(itertools.compress, args, kw)
-    return native(itertools.compress, (iterable(args[0]), native(map, (Callback(bool), iterable(args[1])), {})), {})
+        return native(COMPRESS, args, kw)
+    return native(COMPRESS, (iterable(args[0]), native(map, (Callback(bool), iterable(args[1])), {})), {})
 
 
 @lookaside(iter)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import operator
 import types
+import warnings
 import weakref
+from _thread import get_ident
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -29,6 +32,7 @@ from pliant.interpret.inside import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import NAMESPACES
 from pliant.interpret.types.row import ROWS
+from pliant.interpret.weak import dereference
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 BuiltinType = types.BuiltinFunctionType
@@ -59,6 +63,8 @@ def inline(fn: Any, args: tuple, kwargs: dict) -> Any:
     """Interpret a Python function, whatever the tables say of it."""
     loc = bind(fn, args, kwargs)
     if loc is None:
+        if id(fn) not in vm.world.own_functions and id(fn) not in vm.world.function_sources:
+            guard_function(fn)
         raise_binding_error(fn, args, kwargs)
     return run_frame(fn, loc)  # type: ignore[arg-type]
 
@@ -110,16 +116,20 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
+    if fn in READS_NUMBERS:
+        args = with_numbers(args)
     try:
         r = engine.call_captured(fn, args, kwargs)
     except (TypeError, ValueError):
-        if vm.pending is None and any([type(a) is torch.SymInt for a in args]):  # it wants an exact int, and has done nothing yet
-            return native(fn, tuple([concrete(a) if type(a) is torch.SymInt else a for a in args]), kwargs)
+        if vm.pending is None and any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
+            return native(fn, with_numbers(args), kwargs)
         if vm.pending is None and any([symbolic_within(a) for a in (*args, *kwargs.values())]):
             raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
         raise
     if vm.pending is not None:
         raise taken()
+    if r is NotImplemented and any([type(a) in SYMBOLIC for a in args]):  # a special method that takes numbers alone
+        return native(fn, with_numbers(args), kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
     return carried(r)
@@ -130,6 +140,15 @@ UNTRACED: set[type] = set()
 
 
 SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
+
+
+READS_NUMBERS = {complex, OSError, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
+"""Functions of C to which a symbolic number says something else: the class of an OSError goes by its number, `complex` adds what
+`__complex__` gives."""
+
+
+def with_numbers(args: tuple) -> tuple:
+    return tuple([concrete(a) if type(a) in SYMBOLIC else a for a in args])
 
 
 def symbolic_within(a: Any, depth: int = 2) -> bool:
@@ -221,6 +240,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         if type(fn) is FunctionType:
             guard_function(fn)
             guard_inside(fn)
+            with warnings_heard():
+                return graph_call(fn, args, kwargs)
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
         return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
@@ -237,6 +258,29 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         code, reason = policy.break_of(fn)
         raise Break(code, reason, clean=True)
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
+
+
+@contextlib.contextmanager
+def warnings_heard() -> Iterator[None]:
+    """Python code of PyTorch that is run as it is may warn: each call of the program does."""
+    said: list[tuple] = []
+    thread, before = get_ident(), warnings.warn
+
+    def warn(*args: Any, **kwargs: Any) -> None:
+        if get_ident() != thread:
+            before(*args, **kwargs)
+        elif (args, kwargs) not in said:  # the call may be tried in several ways
+            said.append((args, kwargs))
+            LOOKASIDES[WARN](args, kwargs)
+
+    warnings.warn = warn  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.warn = before
+
+
+WARN = warnings.warn
 
 
 def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -407,22 +451,6 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if c is UNSET:
         raise TypeError(f"{t.__name__!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
-
-
-def dereference(ref: weakref.ReferenceType) -> Any:
-    """What a weak reference of the outside refers to, where the capture has met it already: the same object, as long as it lives."""
-    world = vm.world
-    o = ref()
-    if id(ref) not in world.outside:
-        return o
-    known = world.tensors.get(id(o))
-    h = world.shadows.get(id(o))
-    source = known.source if known is not None else h.source if h is not None else world.sources.get(id(o))
-    if o is None or source is None:
-        raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
-    world.guard(world.sources[id(ref)], "ID_MATCH", ref)
-    world.guard(source, "ID_MATCH", o)
-    return known if known is not None else h.copy if h is not None else o
 
 
 CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the type of the first argument; True: dealt with

@@ -165,6 +165,8 @@ def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     if type(meta) is not type:
         raise refused("a class made by a metaclass that has one itself")
     new, init = lookup(meta, "__new__"), lookup(meta, "__init__")
+    if new is None or init is None:
+        raise refused(f"a class made by {meta.__qualname__}, part of which cannot be called")
     python_new = new.__func__ if type(new) is staticmethod else new
     cls = call(python_new, (meta, name, bases, ns), kw) if type(python_new) is FunctionType else new_class(meta, name, bases, ns, kw)
     if isinstance(cls, meta) and type(init) is FunctionType:
@@ -201,12 +203,20 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
                 call(hook, (v, cls, key), {})
             except Exception as e:
                 raise RuntimeError(f"Error calling __set_name__ on {type(v).__name__!r} instance {key!r} in {name!r}") from e
+        elif hook is PROPERTY_SET_NAME and id(v) not in world.outside:
+            property.__set_name__(v, cls, key)  # type: ignore[attr-defined]
+            world.named_properties[id(v)] = (v, key)
+        elif hook is not UNSET:
+            raise refused(f"the class {name}, which tells a {type(v).__qualname__} its name")
     hook = getattr_(super(cls, cls), "__init_subclass__")
     if type(hook) is types.BuiltinMethodType:
         hook(**kw)
     else:
         call(hook, (), kw)
     return cls
+
+
+PROPERTY_SET_NAME = property.__dict__["__set_name__"]
 
 
 @functools.cache
@@ -329,9 +339,10 @@ for _cls in (enum.Enum, enum.IntEnum, enum.StrEnum, enum.Flag, enum.IntFlag):
 # -- dataclasses -----------------------------------------------------------------------------------------------
 PROCESS = dataclasses._process_class  # type: ignore[attr-defined]
 FIELDS = "__dataclass_fields__"
+LIST_FIELDS = dataclasses.fields
 
 
-@lookaside(dataclasses.fields)
+@lookaside(LIST_FIELDS)
 def l_fields(args: tuple, kw: dict) -> Any:
     """`dataclasses.fields`, interpreted once for each table of fields: libraries ask for them with every attribute that they set."""
     world = vm.world
@@ -341,10 +352,10 @@ def l_fields(args: tuple, kw: dict) -> Any:
         table = None
     h = world.by_copy.get(id(table))
     if h is None or type(table) is not dict:
-        return inline(dataclasses.fields, args, kw)
+        return inline(LIST_FIELDS, args, kw)
     known = world.lookups.get((l_fields, id(table)))
     if known is None or len(table) != known[0] or WRITTEN in h.located.values():
-        found = inline(dataclasses.fields, args, kw)
+        found = inline(LIST_FIELDS, args, kw)
         known = world.lookups[l_fields, id(table)] = (len(table), found)
     return known[1]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import shadows
@@ -24,6 +25,7 @@ from pliant.interpret.gate import has_c_state
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
 
+COPY, DEEPCOPY = copy.copy, copy.deepcopy
 ATOMS = {
     int, float, complex, bool, str, bytes, type(None), type(Ellipsis), types.FunctionType, types.BuiltinFunctionType, range,
     torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, torch.layout, torch.memory_format,
@@ -51,7 +53,11 @@ def attributes(o: Any) -> dict:
 
 def identity(o: Any) -> int:
     h = vm.world.by_copy.get(id(o))
-    return id(h.orig if h is not None else o)
+    if h is None:
+        vm.world.known_by_identity(o)
+        return id(o)
+    vm.world.known_by_identity(h.orig)
+    return id(h.orig)
 
 
 def library(fn: Any, args: tuple) -> Any:
@@ -66,7 +72,7 @@ def shallow(o: Any) -> Any:
     if t in ATOMS:
         return o
     if not plain_instance(t):
-        return library(copy.copy, (o,))
+        return library(COPY, (o,))
     made = object.__new__(t)
     made.__dict__.update(attributes(o))
     return made
@@ -99,7 +105,7 @@ def deep(o: Any, memo: dict) -> Any:
             return o
         return remember(memo, o, items)
     if not plain_instance(t):
-        return library(copy.deepcopy, (o, memo))
+        return library(DEEPCOPY, (o, memo))
     made = remember(memo, o, object.__new__(t))
     for k, v in attributes(o).items():
         made.__dict__[k] = deep(v, memo)
@@ -109,8 +115,10 @@ def deep(o: Any, memo: dict) -> Any:
 def deep_tensor(o: Any, memo: dict) -> Any:
     """A tensor with memory of its own. The library copies memory as a whole: tensors that share some, or see a part, are left to it."""
     real = vm.world.real.get(id(o))
+    if real is not None:
+        vm.world.guard(o.source.dict(), "DICT_KEYS", tuple(real.__dict__))
     plain = o.pytype is torch.Tensor and not o.requires_grad and not o.is_conj() and not o.is_neg() and o.dense
-    if not plain or (real is not None and (real.__dict__ or real.is_inference())) or (o.storage_id, "memory") in memo:
+    if not plain or (real is not None and (real.__dict__ or ORIGINAL.is_inference(real))) or (o.storage_id, "memory") in memo:
         raise Break("PL0012", "copy.deepcopy of a tensor that is a view, a parameter or has gradients", clean=True)
     if o.offset != 0:
         raise Break("PL0012", "copy.deepcopy of a tensor that does not begin where its memory does", clean=True)
@@ -125,12 +133,23 @@ def remember(memo: dict, o: Any, made: Any) -> Any:
 
 
 def l_copy(args: tuple, kw: dict) -> Any:
-    return shallow(*bound(copy.copy, args, kw))
+    return shallow(*bound(COPY, args, kw))
 
 
 def l_deepcopy(args: tuple, kw: dict) -> Any:
-    o, memo, *_ = bound(copy.deepcopy, args, kw)
+    o, memo, *_ = bound(DEEPCOPY, args, kw)
+    hold(DEEPCOPY, "deepcopy")
+    if id(memo) in vm.world.by_copy:  # it holds what the library noted there
+        raise Break("PL0012", "copy.deepcopy with a memo from outside", clean=True)
     return deep(o, {} if memo is None else memo)
+
+
+def hold(fn: Any, name: str) -> None:
+    """The library's own function is the one that it calls for the parts."""
+    found = vars(copy).get(name)
+    vm.world.guard(S.const(copy).dict().key(name), "ID_MATCH", found)
+    if found is not fn:
+        raise Break("PL0011", f"copy.{name}, which was replaced, is called for parts", clean=True)
 
 
 def bound(fn: Any, args: tuple, kw: dict) -> list:
@@ -141,6 +160,6 @@ def bound(fn: Any, args: tuple, kw: dict) -> list:
     return loc[: fn.__code__.co_argcount]
 
 
-LOOKASIDES[copy.copy] = l_copy
-LOOKASIDES[copy.deepcopy] = l_deepcopy
+LOOKASIDES[COPY] = l_copy
+LOOKASIDES[DEEPCOPY] = l_deepcopy
 __all__ = ["l_copy", "l_deepcopy"]

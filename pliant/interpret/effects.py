@@ -99,6 +99,9 @@ def dict_difference(world: World, h: Shadow, out: list[Effect]) -> None:
         return
     removed = [k for k in o if k not in c]
     changed = [k for k in c if k not in o or not unchanged(h, k, c[k], o[k])]
+    if len(changed) > 1 and h.owner is not None and all([h.located.get(k) is WRITTEN for k in changed]):
+        order = {k: i for i, k in enumerate(h.located)}  # of the writes: nobody has guarded which attributes were there before
+        changed.sort(key=order.__getitem__)
     expected = [k for k in o if k in c] + [k for k in c if k not in o]
     if list(c) != expected:
         shadows.read_all(world, h.copy)

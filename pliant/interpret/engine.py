@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import emptiness, layout, resizing, spelled, symnode
+from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
@@ -46,7 +47,7 @@ from pliant.interpret.binding import make_frame
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
-from pliant.interpret.gate import through_c
+from pliant.interpret.gate import readable, through_c
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, vm
@@ -75,11 +76,15 @@ class CaptureFailed(PliantError):
 
 
 class UserError(Exception):
-    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real."""
+    """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(repr(error))
+    `of_torch`: PyTorch refused a call of stand-ins. Its shape functions often say so by another type of exception than its kernels.
+    """
+
+    def __init__(self, error: BaseException, of_torch: bool = False) -> None:
+        super().__init__(type(error).__name__)
         self.error = error
+        self.of_torch = of_torch
 
 
 SOURCED.add(Lazy)
@@ -101,7 +106,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     rec = trace.torch_call(fn, args, kwargs)
     try:
         return run_recorded(trace, rec, fn, args, kwargs)
-    except BaseException:
+    except BaseException as e:
+        vm.world.torch_error = id(e)
         if rec.out is PENDING:
             rec.out = FAILED
         raise
@@ -169,14 +175,14 @@ def wants_numbers(rec: TorchOp, e: Exception) -> bool:
 
 def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
-    fn, kwargs = rec.fn, rec.kwargs
+    fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     if fn is torch.nn.functional.interpolate:
-        if resizing.refused(rec.args, kwargs):
+        if resizing.refused(args, kwargs):
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():
-            kwargs = resizing.settled(rec.args, kwargs)
-    with enable_python_dispatcher(), resizing.symbolic_resizing(), layout.framework(last_try=True):
-        return fn(*rec.args, **kwargs)
+            args, kwargs = (), resizing.settled(args, kwargs)
+    with enable_python_dispatcher(), layout.framework(last_try=True):
+        return fn(*args, **kwargs)
 
 
 def with_plain_numbers(rec: TorchOp) -> Any:
@@ -316,7 +322,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except (Restart, CaptureFailed, ConstraintViolation):
             raise
         except Exception as e:
-            raise UserError(e) from e
+            raise UserError(e, world.torch_error == id(e)) from e
         try:
             with trace.recording():
                 effects = effects_of(world)
@@ -401,9 +407,14 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
 def final_guards(world: World, at_entry: Any) -> list[Guard]:
     """All guards, class look-ups and torch's global state included."""
     out = list(world.guards.values())
+    if world.trace.ops:
+        for name in SPELLED:  # generated code calls them
+            lookup(torch.Tensor, name)
     for cls, names in world.type_attrs.items():
         found = {k: (None if v is UNSET else v) for k, v in names.items()}
         out.append(Guard(S.const(cls), "TYPE_ATTRS", found))
+    for first, *others in [list(sources) for sources in world.keys.values() if len(sources) > 1]:
+        out.append(Guard(first, "NOT_ALIAS", tuple(others)))
     out.append(Guard(S.func(), "GLOBAL_STATE", at_entry))
     return out
 
@@ -412,8 +423,8 @@ SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a 
 
 
 def classify(code: Any) -> int:
-    """Whether a Python frame that C code starts during capture is run by CPython (1) or interpreted (2)."""
-    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) else 2
+    """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
+    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
 NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())
@@ -428,6 +439,13 @@ def note_slot(fn: Any, args: list) -> None:
         lookup(type(args[0]), fn.__name__)
 
 
+def note_method(fn: Any) -> None:
+    """What C code tells a mode, or a class of tensors, that was called: the method that it found on `torch.Tensor`."""
+    name = getattr(fn, "__name__", None)
+    if type(name) is str:
+        lookup(torch.Tensor, name)
+
+
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
@@ -436,9 +454,14 @@ def captured_frame(fn: Any, args: list) -> Any:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
+        if policy.runs_natively(fn.__code__) and all(map(readable, args)):
+            positional, named = engine.spread(fn, tuple(args))
+            return engine.call_in_mode(engine.OFF, fn, positional, named)
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
+        if fn.__name__ == "__torch_function__" and len(args) > 1:
+            note_method(args[1])
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

@@ -67,9 +67,16 @@ def to_c(fn: Any, a: Any) -> Any:
         shadows.read_deep(world, a)
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)
-    elif id(a) in world.outside and has_c_state(t) and name_of(fn) not in STORES:  # type: ignore[arg-type]
-        raise unreadable(fn, a)
+    elif id(a) in world.outside:
+        if has_c_state(t) and name_of(fn) not in STORES:  # type: ignore[arg-type]
+            raise unreadable(fn, a)
+        if isinstance(getattr(fn, "__self__", None), KEYED):
+            world.known_by_identity(a)
     return a
+
+
+KEYED = (dict, set, frozenset)
+"""Containers that know what is in them by hashes: mostly by identity."""
 
 
 def unreadable(fn: Any, a: Any) -> Break:

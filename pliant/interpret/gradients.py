@@ -18,6 +18,8 @@ import torch
 import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -80,7 +82,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
-    with torch.no_grad():
+    with gradients(False):
         tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         call(backward, (ctx, *tangents), {})
     del trace.ops[n:], trace.torch_ops[n_torch:]
@@ -123,7 +125,7 @@ def switch(setter: Any, getter: Callable[..., Any]) -> None:
 
     def put(args: tuple, kw: dict) -> None:
         *which, value = args
-        if kw or getter(*which) != value:
+        if kw or getter(*which) is not value:  # (what is no bool but equals one is refused)
             vm.trace.torch_call(setter, args, kw).out = setter(*args, **kw)
 
     lookaside(setter)(put)
@@ -235,14 +237,27 @@ def reach(node: Any) -> tuple[set[Any], list[Any]]:
     return seen, list({id(x): x for x in leaves}.values())
 
 
+def has_no_gaps(t: torch.Tensor) -> bool:
+    """Whether the dims of a tensor, in some order, fill its memory without gaps or overlaps."""
+    step = 1 if t.numel() else 0
+    for stride, size in sorted((stride, size) for stride, size in zip(t.stride(), t.shape, strict=True) if size != 1):
+        if step and stride != step:
+            return False
+        step *= size
+    return True
+
+
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
-    """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf; into the one that is there."""
+    """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
+    overlaps; into the one that is there."""
+    packed = has_no_gaps(vm.world.real[id(leaf)])
     now = getattr_(leaf, "grad")
-    with torch.no_grad():
+    with gradients(False):
         if now is not None:
-            graph_call(torch.Tensor.add_, (now, g), {}, "add_")
+            graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return
-        if not own or not all(map(same, g.strides, leaf.strides)) or g.offset != 0:
-            copy = graph_call(torch.empty_strided, (leaf.sizes, leaf.strides), {"dtype": g.dtype, "device": g.device})
-            g = graph_call(torch.Tensor.copy_, (copy, g), {}, "copy_")
+        strides = leaf.strides if packed else contiguous_strides(leaf.sizes)
+        if not own or not all(map(same, g.strides, strides)) or g.offset != 0:
+            copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
+            g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
     vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)

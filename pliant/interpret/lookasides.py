@@ -18,6 +18,7 @@ import torch
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
+from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import asking, shadows
@@ -145,7 +146,10 @@ def l_super(args: tuple, kw: dict) -> Any:
     if "__class__" not in names:
         raise RuntimeError("super(): __class__ cell not found")
     cell = f.fast[len(f.fast) - len(names) + names.index("__class__")]
-    cls = read_cell(cell, f, 0)
+    try:
+        cls = read_cell(cell, f, 0)
+    except (NameError, UnboundLocalError):
+        raise RuntimeError("super(): empty __class__ cell") from None
     first = force(f, 0)
     if type(first) is types.CellType:
         first = read_cell(first, f, 0)
@@ -515,7 +519,7 @@ def l_enumerate(args: tuple, kw: dict) -> Any:
 def l_reversed(args: tuple, kw: dict) -> Any:
     o = args[0]
     if type(o) is TracedTensor:
-        return graph_call(torch.Tensor.__reversed__, (o,), {}, "__reversed__")
+        return graph_call(ORIGINAL.__reversed__, (o,), {}, "__reversed__")
     m = lookup(type(o), "__reversed__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
@@ -609,12 +613,15 @@ def logged_once(fn: Any, args: tuple, kw: dict) -> bool:
 CACHED_LOOKASIDES[logging.Logger] = logged_once
 
 
-@lookaside(warnings.warn)
+WARN = warnings.warn
+
+
+@lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
     if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     asking.question(asking.some_warning_raises, (), {}, False)
-    vm.world.calls.append((warnings.warn, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
+    vm.world.calls.append((WARN, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
 
 
 # -- tensors ------------------------------------------------------------------------------------------------
@@ -636,8 +643,8 @@ def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
 def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
     """Whether it was made in inference mode: inputs say so (their dispatch keys are guarded), a view is what its base is."""
     for real in [vm.world.real[id(i)] for i in vm.trace.inputs if i.storage_id == t.storage_id and id(i) in vm.world.real]:
-        return real.is_inference()
-    return torch.is_inference_mode_enabled()  # no region enters or leaves it
+        return ORIGINAL.is_inference(real)
+    return is_inference_mode_enabled()  # no region enters or leaves it
 
 
 LOOKASIDES[torch.is_inference] = lambda args, kw: tensor_is_inference(args[0], (), {})

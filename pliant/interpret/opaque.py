@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.guards.source import Source
-from pliant.interpret.state import Break
+from pliant.interpret.state import Break, vm
 
 
 class Opaque:
@@ -18,6 +18,8 @@ class Opaque:
         self.source = source
 
     def __repr__(self) -> str:
+        if vm.active:  # C code writes it, or what it is in
+            opaque_use(self)
         return f"<opaque {self.source.name}>"
 
 
@@ -27,6 +29,6 @@ def opaque_use(self: Any, *_: Any) -> Any:
 
 for _name in (
     "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs bool int float "
-    "index hash str format len iter next getitem setitem contains call and or xor invert lshift rshift round matmul"
+    "index hash str format len iter next getitem setitem delitem contains call and or xor invert lshift rshift round matmul"
 ).split():
     setattr(Opaque, f"__{_name}__", opaque_use)

@@ -14,6 +14,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.guards import source as S
+from pliant.interpret import groups
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
@@ -523,65 +524,27 @@ def pop_except(f: Any, a: Any) -> None:
 @op(K.CHECK_EXC_MATCH)
 def check_exc_match(f: Any, a: Any) -> None:
     s = f.stack
-    t = s[-1]
-    for c in t if isinstance(t, tuple) else (t,):
-        if not (isinstance(c, type) and issubclass(c, BaseException)):
-            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    s[-1] = isinstance(s[-2], t)
+    groups.check_classes(s[-1])
+    s[-1] = groups.matches(s[-2], s[-1])
 
 
 @op(K.CHECK_EG_MATCH)
 def check_eg_match(f: Any, a: Any) -> None:
     s = f.stack
-    t, e = s[-1], s[-2]
-    if isinstance(e, BaseExceptionGroup):
-        match, rest = e.split(t)
-    elif isinstance(e, t):
-        match, rest = BaseExceptionGroup("", [e]) if not isinstance(e, Exception) else ExceptionGroup("", [e]), None
-    else:
-        match, rest = None, e
-    s[-2], s[-1] = rest, match
+    groups.check_group_classes(s[-1])
+    match, rest = groups.match(s[-2], s[-1])
+    s[-1] = match
     if match is not None:
-        vm.exc = match
+        s[-2] = rest
+        f.handling[-1] = vm.exc = match
 
 
 @op(K.PREP_RERAISE_STAR)
 def prep_reraise_star(f: Any, a: Any) -> None:
     s = f.stack
-    excs, orig = s[-1], s[-2]
-    left = [e for e in excs if e is not None]
-    if not left:
-        r: Any = None
-    elif not isinstance(orig, BaseExceptionGroup):
-        r = left[0]
-    else:
-        leaves: set[int] = set()
-        collect_leaves(orig, leaves)
-        raised: list[Any] = []
-        again: list[Any] = []
-        for e in left:
-            mine: set[int] = set()
-            collect_leaves(e, mine)
-            (again if mine <= leaves else raised).append(e)
-        kept: set[int] = set()
-        for e in again:
-            collect_leaves(e, kept)
-        rest = orig.split(lambda e: id(e) in kept)[0] if kept else None
-        if raised:
-            parts = raised + ([rest] if rest is not None else [])
-            r = parts[0] if len(parts) == 1 else ExceptionGroup("", parts)
-        else:
-            r = rest
+    r = groups.to_raise(s[-2], s[-1])
     s.pop()
     s[-1] = r
-
-
-def collect_leaves(e: Any, out: set[int]) -> None:
-    if isinstance(e, BaseExceptionGroup):
-        for x in e.exceptions:
-            collect_leaves(x, out)
-    else:
-        out.add(id(e))
 
 
 @op(K.RERAISE)

@@ -117,6 +117,7 @@ def set_kind(fn: Any, kind: str) -> None:
         if key is not None:
             _by_user[id(key)] = (key, BY_USER[kind])
     runs_natively.cache_clear()
+    reads_objects.cache_clear()
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -429,7 +430,15 @@ def runs_natively(code: types.CodeType) -> bool:
     return rule.kind in ("native_python", "graph")
 
 
+@functools.cache
+def reads_objects(code: types.CodeType) -> bool:
+    """Whether this is code of the standard library that CPython runs only where all that it could read is guarded (`gate.readable`)."""
+    path = code.co_filename
+    ours = path.startswith((_PLIANT, _TORCH)) or _user(code) is not None
+    return not ours and modules.module_policy(module_of_file(path)).kind == "native_python"
+
+
 load()
 
 __all__ = ["KINDS", "ROWS", "Policy", "allow_in_graph", "break_of", "break_of_method", "c_kind", "class_kind", "classify", "inline"]
-__all__ += ["kind_of_object", "load", "method_kind", "python_kind", "runs_natively", "set_kind", "skip", "user_kind"]
+__all__ += ["kind_of_object", "load", "method_kind", "python_kind", "reads_objects", "runs_natively", "set_kind", "skip", "user_kind"]

@@ -1,6 +1,7 @@
 """Small functions that emitted code calls to do what one instruction does (no tensors, no capture state)."""
 
 from __future__ import annotations
+import __future__
 
 import abc
 import itertools
@@ -95,9 +96,17 @@ def globals_of(fn: Any) -> dict:
     return fn.__globals__
 
 
-def evaluate(fn: Any, source: Any, frame_function: Any, names: dict) -> Any:
-    """`eval(source)` or `exec(source)` with the names of the frame that the program wrote it in."""
-    return fn(source, frame_function.__globals__, names)
+FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}) & ~0xFFFF
+"""Flags of code that `eval`, `exec` and `compile` take over from the code that calls them."""
+
+
+def evaluate(fn: Any, source: Any, frame_function: Any, names: Any, **kwargs: Any) -> Any:
+    """`eval(source)` or `exec(source)` with the names, and the `__future__`, of the frame that the program wrote it in."""
+    if isinstance(source, (str, bytes, bytearray, memoryview)):
+        if fn is eval:
+            source = bytes(source).lstrip(b" \t") if not isinstance(source, str) else source.lstrip(" \t")
+        source = compile(source, "<string>", fn.__name__, frame_function.__code__.co_flags & FUTURE, dont_inherit=True)
+    return fn(source, frame_function.__globals__, names, **kwargs)
 
 
 # -- patterns -----------------------------------------------------------------------------------------------------
@@ -204,10 +213,10 @@ def bare_class(meta: type, name: str, bases: tuple, ns: dict) -> Any:
     ns = {k: None if k in late else v for k, v in ns.items()}
     cls = type.__new__(meta, name, bases, ns) if quiet(bases) else without_init_subclass(meta, name, bases, ns)
     if cls is not None:
-        if issubclass(meta, abc.ABCMeta):
-            _abc_init(cls)
         for k, v in late.items():
             type.__setattr__(cls, k, v)
+        if issubclass(meta, abc.ABCMeta):
+            _abc_init(cls)
     return cls
 
 

@@ -48,12 +48,15 @@ def hashable(k: Any) -> Any:
     row = ROWS.get(t)
     if row is not None:
         return row.hashed(k) if row.hashed is not None else k
+    if id(k) in vm.world.outside:
+        vm.world.known_by_identity(k)
     if opaque(k) and lookup(t, "__hash__") is not object.__hash__:
         raise Break("PL0007", f"a {t.__module__}.{t.__qualname__} as a key", clean=True)
     return k
 
 
 TUPLES = (tuple, torch.Size)
+GETITEM, CONTAINS = operator.getitem, operator.contains
 
 
 def outside_key(k: Any) -> Any:
@@ -207,7 +210,7 @@ def getitem(o: Any, k: Any) -> Any:
                 return interp(missing, (o, k), {})
             if t is collections.defaultdict or t is collections.Counter:
                 h.located[k] = WRITTEN
-                return native(operator.getitem, (o, k), {})
+                return native(GETITEM, (o, k), {})
             raise KeyError(k)
         k = position(k)
         if isinstance(o, list) and type(k) is int:
@@ -230,10 +233,10 @@ def getitem(o: Any, k: Any) -> Any:
             return interp(mm, (o, k), {})
         if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
-        return native(operator.getitem, (o, k), {})
+        return native(GETITEM, (o, k), {})
     if opaque(o):
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
-    return native(operator.getitem, (o, hashable(k) if isinstance(o, dict) else k), {})
+    return native(GETITEM, (o, hashable(k) if isinstance(o, dict) else k), {})
 
 
 SEQUENCES = {tuple, list, torch.Size, str, bytes, range}
@@ -353,7 +356,7 @@ def contains(c: Any, x: Any) -> bool:
                 return False
             if y is x or truth(compare(operator.eq, y, x)):
                 return True
-    return native(operator.contains, (c, x), {})
+    return native(CONTAINS, (c, x), {})
 
 
 def answering(ta: type, tb: type, column: str) -> TypeRow | None:
@@ -386,7 +389,7 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         return compare(fn, specialize(a), specialize(b))
     name, mirrored = COMPARE_METHODS[fn]
     order = [(a, b, ta, name), (b, a, tb, mirrored)]
-    if tb is not ta and issubclass(tb, ta):
+    if tb is not ta and ta in tb.__mro__:  # no registered class: CPython looks at the bases
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):
@@ -404,18 +407,24 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
         r = compare(operator.eq, a, b)  # the default __ne__ inverts __eq__
         return not truth(r)
     outside = vm.world.outside
-    if id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
+    if fn in EQUALITY and id(a) in outside and id(b) in outside and ta is tb and lookup(ta, "__eq__") is object.__eq__:
         return identical(a, b) is (fn is operator.eq)
     return native(fn, (a, b), {})
+
+
+REPEATS = {"__mul__", "__rmul__", "__imul__"}
 
 
 def c_slot(m: Any, x: Any, y: Any) -> Any:
     """A special method of C, of `x`, asked about `y`."""
     if opaque(x):
         raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
+    if m.__name__ in REPEATS and not isinstance(y, int) and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
+        raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
     return native(m.__get__(x, type(x)), (y,), {})
 
 
+EQUALITY = (operator.eq, operator.ne)
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
 
 
@@ -493,7 +502,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     order = [(a, b, ta, name), (b, a, tb, reflected)]
     if ta is tb:
         order.pop()
-    elif issubclass(tb, ta) and lookup(tb, reflected) is not lookup(ta, reflected):
+    elif ta in tb.__mro__ and lookup(tb, reflected) is not lookup(ta, reflected):
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):
@@ -524,6 +533,8 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     for x in (a, b):
         if opaque(x):
             raise Break("PL0007", f"an operator on a {type(x).__module__}.{type(x).__qualname__}", clean=True)
+        if fn in (operator.mul, operator.imul):
+            lookup(type(x), "__index__")  # a sequence asks for it
     return native(fn, (a, b), {})
 
 

@@ -2,7 +2,8 @@
 
 An exception that the program raises travels through frames of the interpreter, which leave their marks on it. When a handler of the
 program catches it, it gets the traceback that CPython would have given: one entry for each frame of the program that it passed, RERAISE
-adding none. The frames in it are empty stand-ins with the user's code (file, name and positions are right; locals are not there).
+and a bare `raise` adding none. The frames in it are empty stand-ins with the user's code (file, name and positions are right; locals are
+not there).
 An exception that existed before the capture gets its fields back when the capture ends; what changed becomes effects.
 """
 
@@ -114,7 +115,8 @@ def made_here(e: BaseException) -> bool:
 def passes(e: BaseException, f: Frame) -> None:
     """`e` was raised by the current instruction of `f`, or came out of it."""
     i = f.pc - 1
-    if f.decoded.kinds[i] is not K.RERAISE:
+    kind = f.decoded.kinds[i]
+    if kind is not K.RERAISE and not (kind is K.RAISE and f.decoded.ins[i][1] == 0 and e is vm.exc):
         passes_at(e, f.code, i)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.interpret.opaque import Opaque
@@ -57,9 +58,11 @@ class World:
         self.cell_writes: dict[int, Any] = {}
         self.own_functions: dict[int, Any] = {}  # functions and classes that the program made
         self.own_classes: list[type] = []
+        self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
+        self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}
         self.ordinary: set[type] = set()  # classes whose instances have no special way to their attributes
@@ -74,6 +77,7 @@ class World:
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
+        self.torch_error = 0  # the id of the latest exception that a torch function raised
         self.subclasses: Any = None  # the one guard of what was asked about abstract classes
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
@@ -135,6 +139,12 @@ class World:
             self.outside[i] = obj
             self.sources[i] = source
         return obj
+
+    def known_by_identity(self, o: Any) -> None:
+        """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""
+        source = o.source if type(o) is TracedTensor else self.sources.get(id(o))
+        if source is not None:
+            self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
 
     # -- locate: a value read from outside becomes a stand-in -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:

@@ -5,7 +5,9 @@ The function is printed as source text and compiled by CPython, so its bytecode 
     def __compiled_fn_0(x, n, _s0):
         _g0, = _graph(x, _s0)
         _r = _print(_g0)
-        return _resume_at_34_1((x, n, _g0, _r))
+        _st0 = [x, n, _g0, _r]
+        _g0 = _r = None
+        return _resume_at_34_1(_st0)
 
 It is called with the frame's arguments and the slots that the guard filled. In tracebacks it looks like the user's frame: same
 file, same name, the line where the graph broke.
@@ -19,7 +21,7 @@ import collections
 import itertools
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
@@ -29,6 +31,7 @@ from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
+from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
@@ -36,7 +39,8 @@ from pliant.jit import loops, resume, rows, support
 from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting
-from pliant.jit.glide import HEADER, RETURN, glide
+from pliant.jit.glide import HEADER, RETURN, Place, glide
+from pliant.jit.letting_go import letting_go
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -113,6 +117,7 @@ class Emitter:
         self.tail: list[str] = []  # effects and exit, behind the values
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
         self.carried: set[int] = set()  # ids of what goes on with a frame
+        self.states: dict[str, str] = {}  # variable -> the list of what a frame goes on with
         self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
         self.name = f"__compiled_fn_{next(_serial)}"
 
@@ -134,8 +139,14 @@ class Emitter:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
         head, executable = self.graph()
-        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *self.tail]
+        goes_on = isinstance(exit_, Break)  # then others run while this function is not done
+        body = [*head, *b.lines[:made], *(self.taken() if goes_on else ()), *replayed, *b.lines[made:], *self.tail]
+        if goes_on:
+            body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
         named = list(b.slots.values())
+        body = [*self.unpacked(), *body]
+        if goes_on and any(type(key) is not str and name not in self.passed_on for key, name in b.slots.items()):
+            body.insert(0, f"{b.constant(native.take_slots)}()")
         if self.passed_on:
             named = [name for name in named if name not in self.passed_on] + [f"*{PASSED_ON}"]
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
@@ -212,7 +223,7 @@ class Emitter:
         namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
         if "__name__" in self.fn.__globals__:  # what looks at its caller's module
             namespace["__name__"] = self.fn.__globals__["__name__"]
-        exec(compile(tree, code.co_filename, "exec"), namespace)
+        exec(compile(tree, code.co_filename, "exec", code.co_flags & runtime.FUTURE, dont_inherit=True), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
@@ -252,11 +263,31 @@ class Emitter:
         entry = loops.entry_point(p.resume, frame.globals, self.context.miss)
         name = self.builder.constant(entry, p.resume.code.co_name.strip("_"))
         self.going_on[name] = max(depth, self.going_on.get(name, 0))
-        return name, self.state(p.items)
+        return name, self.named_state(p.items)
 
     def state(self, items: list) -> str:
+        """A list of what a frame goes on with, which whoever goes on with it empties."""
         self.carried.update(map(id, items))
-        return self.builder.tuple(items)
+        return f"[{self.builder.refs(items)}]"
+
+    def named_state(self, items: list) -> str:
+        name = f"_st{len(self.states)}"
+        self.states[name] = self.state(items)
+        return name
+
+    def unpacked(self) -> list[str]:
+        """What this function reads of the state that it was given."""
+        b = self.builder
+        if self.start is None or not b.items:
+            return []
+        state, names = self.params[0], [name for _, name in sorted(b.items.items())]
+        if len(names) == len(self.start.slots) + (self.start.handling is not None) + sum([type(s) is int for s in self.start.stack]):
+            return [f"[{', '.join(names)}] = {state}"]
+        return [f"{name} = {state}[{i}]" for i, name in b.items.items()]
+
+    def taken(self) -> list[str]:
+        """Empties the state that this function was given, now that no graph can fail any more and have CPython run the frame."""
+        return [f"{self.params[0]}.clear()"] if self.start is not None and self.params else []
 
     def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
         """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""
@@ -293,7 +324,7 @@ class Emitter:
         make = p.resume.functions.get(id(frame.globals))
         if make is None:
             make = p.resume.functions[id(frame.globals)] = resume.make_function(p.resume, frame.globals, name)
-        text = f"{b.constant(make, f'generator_{name}')}({b.tuple(p.items)})"
+        text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
 
@@ -357,18 +388,38 @@ class BreakWriter:
         return "return" if depth == 0 else "_r ="
 
     def normal(self, frame: FrameState, depth: int, choices: Choices) -> list[str]:
-        calls = []
-        for condition, offset, stack in choices:
-            calls.append((condition, f"{self.leaving(depth)} {self.going_on(frame, depth, offset, stack)}"))
-        if len(calls) == 1:
-            return [calls[0][1]]
-        return [f"if {calls[0][0]}:", PAD + calls[0][1], "else:", PAD + calls[1][1]]
+        ways = [(condition, self.going_on(frame, depth, offset, stack)) for condition, offset, stack in choices]
+        if len(ways) == 1:
+            return ways[0][1]
+        return [f"if {ways[0][0]}:", *(PAD + x for x in ways[0][1]), "else:", *(PAD + x for x in ways[1][1])]
 
-    def going_on(self, frame: FrameState, depth: int, offset: int | None, stack: list) -> str:
-        """What the rest of `frame` returns, as an expression."""
+    def going_on(self, frame: FrameState, depth: int, offset: int | None, stack: list) -> list[str]:
+        """The rest of `frame`: what it has let go of on the way to where it goes on is held until then."""
         emitter = self.emitter
         start = frame.offset if offset is None else offset
         place = glide(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
+        gone = self.let_go((*frame.fast, *stack), (*place.frame.fast, *place.frame.stack, place.value))
+        line = f"{self.leaving(depth)} {self.rest(place, frame, depth)}"
+        return [f"{' = '.join(gone)} = None", line] if gone else [line]
+
+    def let_go(self, before: tuple, now: tuple) -> list[str]:
+        """Variables of what a frame was given in its state and holds no more."""
+        kept = set(map(id, now))
+        world = self.emitter.capture.world
+        names = {}
+        for v in before:
+            if id(v) in kept:
+                continue
+            for x in inside(v):
+                shadow = world.by_copy.get(id(x))
+                source = world.source_of(x if shadow is None else shadow.orig)
+                if source is not None and source.root.op == "local" and source.root.arg[1] == "state":
+                    names[self.b.outside(source)] = None
+        return list(names)
+
+    def rest(self, place: Place, frame: FrameState, depth: int) -> str:
+        """What the rest of a frame returns from this place, as an expression."""
+        emitter = self.emitter
         if place.kind == RETURN:
             return self.b.ref(place.value)
         if place.kind == HEADER:
@@ -418,10 +469,18 @@ class BreakWriter:
         context = self.emitter.context
         frame = at_offset(frame, header)
         loop, items = loops.loop_of(frame, within, context.cache, context.miss, instruction_index(frame.code), context.below)
-        state = self.emitter.state(items)
+        state = self.emitter.named_state(items)
         name = self.b.constant(loops.run_loop)
         self.emitter.going_on[name] = depth
         return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")
+
+
+def inside(v: Any, depth: int = 3) -> Iterator[Any]:
+    """A value, and what is in it if it is a container that the program has made."""
+    yield v
+    if depth and (type(v) is list or type(v) is tuple or type(v) is dict):
+        for x in (*v, *v.values()) if type(v) is dict else v:
+            yield from inside(x, depth - 1)
 
 
 def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:

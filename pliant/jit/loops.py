@@ -36,7 +36,7 @@ class LoopState:
 
     __slots__ = ("items", "loop")
 
-    def __init__(self, loop: Loop, items: tuple) -> None:
+    def __init__(self, loop: Loop, items: list) -> None:
         self.loop = loop
         self.items = items
 
@@ -84,8 +84,8 @@ class Loop:
 
 
 @functools.partial(forgetting, zones=(("", ("items",)), ("after", ())))
-def run_loop(loop: Loop, items: tuple) -> Any:
-    """Drive a region loop: the iterator is advanced here, every turn of the body is a compiled call.
+def run_loop(loop: Loop, items: list) -> Any:
+    """Drive a region loop: the iterator is advanced here, every turn of the body is a compiled call, which empties `items`.
 
     Returns what the function returns, or the `LoopState` of a loop further out.
     """
@@ -104,19 +104,20 @@ def run_loop(loop: Loop, items: tuple) -> Any:
                     item = next(iterator, END)
             except BaseException as e:
                 if loop.handler is None:
-                    items = items[:p]  # the locals: a traceback holds no more of the frame
+                    del items[p:]  # a traceback holds the locals, and no more of the frame
                     raise
                 error = e
+            iterator = None
             if item is END:
-                return loop.after(items[:p] + items[p + 1 :])
+                del items[p]
+                return loop.after(items)
             if error is not None:
-                try:
-                    return loop.handler(items[: loop.handler_prefix] + (error,) + items[len(items) - loop.keeps :])
-                finally:
-                    error = None
-            r = loop.body(items[:p] + (item,) + items[p:])
-        else:
-            r = loop.body(items)
+                items[loop.handler_prefix : len(items) - loop.keeps] = [error]
+                error = None
+                return loop.handler(items)
+            items.insert(p, item)
+            item = None
+        r = loop.body(items)
         if type(r) is not LoopState or (r.loop is not loop and not loop.same_loop(r.loop)):
             return r
         loop, items = r.loop, r.items

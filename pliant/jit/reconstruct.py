@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from pliant.guards.source import Source
 from pliant.interpret import runtime
 from pliant.jit import support
+from pliant.symbolic import maths
 
 MAX_TEXT = 200  # longer literals are held as constants
 
@@ -97,6 +98,7 @@ class Builder:
         self.scope = scope
         self.params = params
         self.state_param = state_param
+        self.items: dict[int, str] = {}  # of the state: index -> variable
         self.make_generator = make_generator
         self.lines: list[str] = []
         self.env: dict[str, Any] = {}
@@ -137,7 +139,7 @@ class Builder:
         if source.op == "const":
             return self.constant(source.arg.obj)
         if self.state_param and source.op == "index" and source.base is not None and source.base.op == "local":
-            return f"{self.params[0]}[{source.arg}]"
+            return self.items.setdefault(source.arg, f"_i{source.arg}")
         return self.slot(source)
 
     def slot(self, key: Any) -> str:
@@ -156,7 +158,7 @@ class Builder:
             return self.output(value)
         text = e.python(lambda name: self.slot(getattr(name, "name", name)))
         if "math." in text:
-            self.env.setdefault("math", math)
+            self.env.setdefault("math", maths)
         return text if e.op == "sym" else f"({text})"
 
     def output(self, value: Any) -> str:

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from torch import is_anomaly_enabled
+
 from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
-from pliant.graph.traced import Reconsider, Untraceable
+from pliant.graph.originals import is_grad_enabled
+from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
@@ -129,6 +132,8 @@ class Region:
             code = fn.__code__
             if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
                 return RETRY  # another thread was faster
+            if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
+                return EAGER
             record = self.record(code)
             if record.skip > 0:
                 record.skip -= 1
@@ -149,7 +154,9 @@ class Region:
             record.refused.add(e.what)
             return RETRY
         except UserError as e:
-            return "eager", self.judge(code, record, e.error)
+            return "eager", self.judge(code, record, e.error, e.of_torch)
+        except NoBackward as e:
+            return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden
         except (GraphBreakError, BackendError):
@@ -171,8 +178,8 @@ class Region:
             if vm.world is not None:
                 vm.world.release()  # it holds the user's tensors
 
-    def judge(self, code: CodeType, record: Record, expected: BaseException) -> Callable[[BaseException | None], None]:
-        """What hears how the eager run went after a capture that ended with the exception `expected`.
+    def judge(self, code: CodeType, record: Record, expected: BaseException, of_torch: bool) -> Callable[[BaseException | None], None]:
+        """What hears how the eager run went after a capture that ended with the exception `expected`, perhaps one of PyTorch's.
 
         The program's own exceptions come again; one that does not was pliant's. Either way the frame ran once, in CPython. The exception
         holds nothing meanwhile: its traceback keeps the interpreter's frames, and these what the program would have dropped by then.
@@ -180,7 +187,8 @@ class Region:
         release(expected)
 
         def hear(actual: BaseException | None) -> None:
-            if type(actual) is type(expected) or made_anew(type(actual), type(expected)):
+            refused = of_torch and isinstance(actual, Exception)
+            if refused or type(actual) is type(expected) or made_anew(type(actual), type(expected)):
                 events.count("user_errors")
                 record.user_errors += 1
                 record.skip = (1 << min(record.user_errors, MOST_SKIPPED)) - 2

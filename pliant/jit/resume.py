@@ -1,10 +1,13 @@
 """Resume functions: a user's code object entered in the middle.
 
-A resume code is `preamble + original bytecode, unchanged` (CPython 3.11 jumps are relative). It takes one argument, a tuple
+A resume code is `preamble + original bytecode, unchanged` (CPython 3.11 jumps are relative). It takes one argument, a list
 `state` in local slot 0; the preamble unpacks it into the locals, cells and value stack of the suspended frame and jumps to the
 offset. Exception and line tables are shifted, so handlers, tracebacks and debuggers see the user's own code.
 
-The state tuple holds, in order: the bound slots by ascending index, the exception being handled (if a handler is active),
+Whoever goes on with a state empties it: the callers hold the list as long as the call takes, and what was in it lives no longer
+than the frame's own variables do.
+
+The state holds, in order: the bound slots by ascending index, the exception being handled (if a handler is active),
 and the stack, top first: exactly what one UNPACK_SEQUENCE leaves ready. What the state need not carry is made by the preamble:
 NULLs, the instruction indexes of RERAISE, and the exception state that a handler restores when it ends (None in the state; it is
 the one at *resume* time, so the caller's `except` block is left as it was).
@@ -61,7 +64,7 @@ class ResumeCode:
 
 @dataclass(slots=True)
 class Plan:
-    """A frame to resume: the code, and the values of its state tuple in order."""
+    """A frame to resume: the code, and the values of its state in order."""
 
     resume: ResumeCode
     items: list[Any]
@@ -281,8 +284,11 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     present = [mark in (VALUE, PREVIOUS) for mark in layout.stack]
     handling = PREVIOUS in layout.stack
     n = len(layout.slots) + handling + sum(present)
+    const = len(code.co_consts)
+    none = const + sum(type(mark) is int for mark in layout.stack)
     if n:
         out += ins(K.LOAD_LOCAL, 0) + ins(K.UNPACK_SEQUENCE, n)
+        out += ins(K.LOAD_LOCAL, 0) + ins(K.LOAD_CONST, none) + ins(K.LOAD_CONST, none) + ins(K.BUILD_SLICE, 2) + ins(K.DELETE_ITEM)
     if 0 not in layout.slots:
         out += ins(K.DELETE_LOCAL, 0)
     for slot in layout.slots:
@@ -290,7 +296,6 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     if handling:
         at = layout.stack.index(PREVIOUS)
         out += ins(K.PUSH_EXC_INFO) + ins(K.POP) + ins(K.SWAP, sum(present[at:]) + 1) + ins(K.POP)
-    const = len(code.co_consts)
     for at, mark in enumerate(layout.stack):
         if type(mark) is int:
             out += ins(K.LOAD_CONST, const)

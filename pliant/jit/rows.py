@@ -31,6 +31,7 @@ from pliant.interpret.opcodes import Lazy
 from pliant.interpret.texts import CONVERSIONS, LateText
 from pliant.interpret.types.functions import NAMESPACES, bound_descriptor
 from pliant.interpret.types.identities import OwnId
+from pliant.interpret.types.subclasses import made_by_c
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
 
@@ -187,6 +188,18 @@ def partial_literal(b: Builder, p: functools.partial) -> str:
     make = b.constant(functools.partial)
     kw = f", **{{{b.pairs(p.keywords)}}}" if p.keywords else ""
     return f"{make}({b.refs((p.func, *p.args))}{kw})"
+
+
+def array_literal(b: Builder, v: array.array) -> str:
+    made = f"{b.constant(array.array)}({v.typecode!r}, {b.simple(v.tobytes())})"
+    exact = v.__sizeof__() == array.array(v.typecode).__sizeof__() + len(v) * v.itemsize
+    return f"{made}.__copy__()" if exact and v else made  # an array made of bytes has room for more
+
+
+def property_after(b: Builder, p: property, name: str) -> None:
+    _, known_as = b.world.named_properties.get(id(p), (p, None))
+    if known_as is not None:
+        b.emit(f"{b.constant(property.__set_name__, 'set_name')}({name}, None, {known_as!r})")
 
 
 def cached_property_after(b: Builder, p: functools.cached_property, name: str) -> None:
@@ -367,7 +380,7 @@ ROWS: dict[type, Row] = {
         None, lambda b, v: f"{b.constant(collections.deque)}((), {b.ref(v.maxlen)})", fill_deque
     ),
     bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
-    array.array: Row(lambda b, v: f"{b.constant(array.array)}({v.typecode!r}, {b.simple(v.tobytes())})"),
+    array.array: Row(array_literal),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
     types.TracebackType: Row(traceback_literal),
     types.MethodType: Row(method_literal),
@@ -376,7 +389,7 @@ ROWS: dict[type, Row] = {
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),
-    property: call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)),
+    property: Row(call_row("property", lambda v: (v.fget, v.fset, v.fdel, v.__doc__)).literal, after=property_after),
     staticmethod: Row(call_row("staticmethod", lambda v: (v.__func__,)).literal, after=partial_after),
     functools.cached_property: Row(
         lambda b, p: f"{b.constant(functools.cached_property)}({b.ref(p.func)})", after=cached_property_after
@@ -451,6 +464,8 @@ def row_of(b: Builder, value: Any) -> Row:
         return OWN_MEMBER if id(t) in b.world.own_functions else CONSTANT
     if issubclass(t, BaseException):
         return EXCEPTION
+    if issubclass(t, tuple) and made_by_c(t):
+        raise CannotReconstruct(f"a {t.__module__}.{t.__qualname__}", t)
     for base, row in SUBCLASSES.items():
         if issubclass(t, base):
             return row
@@ -575,7 +590,10 @@ SUBCLASSES: dict[type, Row] = {
 
 def exception_empty(b: Builder, e: BaseException) -> str:
     base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
-    given = base.__reduce__(e)[1]  # what OSError hides from `args`
+    if issubclass(base, BaseExceptionGroup):  # a class of Python's may take, and keep as `args`, more than it hands on
+        given: tuple = (e.message, list(e.exceptions))  # type: ignore[attr-defined]
+    else:
+        given = base.__reduce__(e)[1]  # what OSError hides from `args`
     return f"{b.constant(support.new_exception)}({class_of(b, e)}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import gc
 import itertools
@@ -14,6 +15,7 @@ import torch
 from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.interpret.runtime import FUTURE
 from pliant.jit.forget import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
@@ -222,7 +224,8 @@ def _make_handling() -> FunctionType:
     table = encode_exception_table([(len(head), len(head) + len(call), target, 1, False)])
     code = handling.__code__
     line = bytes((0x80 | 13 << 3 | 7, 0)) + bytes((0x80 | 13 << 3 | 7, 0)) * (len(raw) // 16)
-    handling.__code__ = code.replace(co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line)
+    flags = code.co_flags & ~FUTURE
+    handling.__code__ = code.replace(co_flags=flags, co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line)
     return forgetting(handling)  # type: ignore[arg-type]
 
 
@@ -241,9 +244,12 @@ def hop(code: CodeType, line: int, module: str | None = None) -> Any:
 
         made = call.__code__.replace(
             co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
-            co_linetable=_one_line(call.__code__),
+            co_linetable=_one_line(call.__code__), co_flags=call.__code__.co_flags & ~FUTURE | code.co_flags & FUTURE,
         )  # fmt: skip
-        found = _hops[key] = forgetting(FunctionType(made, {"__name__": module} if module is not None else {}, code.co_name))
+        namespace = {"__builtins__": builtins.__dict__}  # C code that imports looks for `__import__` there
+        if module is not None:
+            namespace["__name__"] = module
+        found = _hops[key] = forgetting(FunctionType(made, namespace, code.co_name))
     return found
 
 

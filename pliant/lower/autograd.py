@@ -16,7 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, NoBackward, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
@@ -152,6 +152,8 @@ class Plan:
         except (RuntimeError, Untraceable) as e:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             name = found[1] if found is not None else self.forward_of(trace.failed_node, start)
+            if name is None and isinstance(e, RuntimeError):
+                raise NoBackward(e) from e
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e

@@ -184,6 +184,12 @@ def effectful(target: Any) -> bool:
 
 
 @of_operator
+def draws(target: Any) -> bool:
+    """Does the operator draw random numbers?"""
+    return RANDOM in target.tags
+
+
+@of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
     return target._schema.name in DATA_CHECKED and RANDOM not in target.tags

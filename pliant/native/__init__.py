@@ -27,6 +27,7 @@ import functools
 from typing import Any
 
 import torch
+from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
@@ -80,6 +81,7 @@ from pliant.native._core import (
     set_mode,
     set_pool,
     set_run_callback,
+    take_slots,
 )
 from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, install_layout
 
@@ -91,7 +93,7 @@ __all__ = [
     "made_in_python", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
-    "tensor_number",
+    "take_slots", "tensor_number",
 ]  # fmt: skip
 
 PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself
@@ -124,9 +126,9 @@ def slow_state() -> tuple:
     """Everything that `GlobalState` holds, through torch's Python functions: used when libtorch's symbols are not found."""
     devices = ("cpu", "cuda")
     return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
+        is_grad_enabled(),
+        is_inference_mode_enabled(),
+        get_default_dtype(),
         tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
         torch.is_autocast_cache_enabled(),
         torch.are_deterministic_algorithms_enabled(),
@@ -136,6 +138,7 @@ def slow_state() -> tuple:
         torch._C._is_torch_function_all_disabled(),
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+        torch.is_anomaly_enabled(),
         forward_ad._current_level >= 0,
         modes_key(),
     )

@@ -41,6 +41,8 @@ class EntryPoint:
 
 class Again(BaseException): ...
 
+def take_slots() -> None: ...
+
 class Launcher:
     """Calls a compiled kernel `int32 f(int64 *ctx)` with tensors (their addresses), then sizes. Raises RuntimeError if it returns not 0."""
 

@@ -75,6 +75,26 @@ bool bind(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t nargs, PyObjec
 
 // ---- calling ------------------------------------------------------------------------------------------------------
 
+// The slots that the entry called last was given. They are the callee's alone once it says so (`native.take_slots`): what the program then
+// lets go of is gone, as it would be in CPython's frame.
+struct Handed {
+    PyObject **slots;
+    Py_ssize_t n;
+    Handed *outer;
+    void release() {
+        for (; n > 0; n--) Py_DECREF(slots[n - 1]);
+    }
+};
+thread_local Handed *handed = nullptr;
+
+PyObject *take_slots(PyObject *, PyObject *) {
+    if (Handed *h = handed) {
+        handed = nullptr; // others come before the next entry, and these slots are not theirs
+        h->release();
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *run_eagerly(EntryPointObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     pl_count_eager();
     return PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
@@ -98,9 +118,12 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = slots[i];
         const int mode = pl_mode(); // compiled code runs with the frame hook off
         if (mode != PL_OFF) pl_enter(PL_OFF);
+        Handed h{call + 1 + n, extra, handed};
+        handed = &h;
         *result = PyObject_Vectorcall(target, call + 1, static_cast<size_t>(n + extra) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        handed = h.outer;
         if (mode != PL_OFF) pl_enter(mode);
-        for (Py_ssize_t i = 0; i < extra; i++) Py_DECREF(call[1 + n + i]);
+        h.release();
         Py_DECREF(target);
     }
     if (call != small) PyMem_Free(call);
@@ -343,7 +366,14 @@ PyType_Spec spec = {"pliant.native.EntryPoint", sizeof(EntryPointObject), 0,
 
 } // namespace
 
+static PyMethodDef module_methods[] = {
+    {"take_slots", take_slots, METH_NOARGS,
+     "take_slots(): said first by a function that an entry point calls: its caller lets go of the slots that it has handed over."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 extern "C" int pl_entry_point_init(PyObject *module) {
+    if (PyModule_AddFunctions(module, module_methods) < 0) return -1;
     entry_point_type = reinterpret_cast<PyTypeObject *>(PyType_FromSpec(&spec));
     if (!entry_point_type) return -1;
     return PyModule_AddObjectRef(module, "EntryPoint", reinterpret_cast<PyObject *>(entry_point_type));

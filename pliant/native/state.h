@@ -10,6 +10,7 @@ struct GlobalState {
     int32_t function_disabled = 0;
     uint8_t grad = 0, inference = 0, dtype = 0, cast_cpu = 0, cast_cuda = 0, cast_cache = 0;
     uint8_t deterministic = 0, warn_only = 0, fill = 0;
+    uint8_t anomaly = 0; // the autograd engine looks for nans, and knows where forward calls were made
     uint8_t dual = 0; // in a level of forward-mode differentiation
     bool operator==(const GlobalState &) const = default;
 };

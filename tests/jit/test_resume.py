@@ -244,7 +244,7 @@ def check_everywhere(fn, make_args, target=None):
                 return None
             p = resume.plan(state)
             f = resume.make_function(p.resume, state.globals)
-            return outcome(lambda: f(tuple(p.items)), log)
+            return outcome(lambda: f(list(p.items)), log)
 
         reached, got = suspend(fn, make_args(log), k, go, target)
         if not reached:
@@ -271,7 +271,7 @@ def test_resume_at_an_instruction_with_a_prefix():
     behind = next(i for i in instructions(code) if i.kind is K.CALL).following
     assert code.co_code[behind] == dis.EXTENDED_ARG
     p = resume.plan(FrameState(code, space, space["fn"], [10, abs, 1299], [-10], behind, None, None, 0, None))
-    assert resume.make_function(p.resume, space)(tuple(p.items)) == ([-10, 99999, 10], 1299)
+    assert resume.make_function(p.resume, space)(list(p.items)) == ([-10, 99999, 10], 1299)
 
 
 def test_zero_argument_super():
@@ -369,7 +369,7 @@ def test_callers_handler_stays_active():
         try:
             raise KeyError("caller")
         except KeyError as e:
-            assert g(tuple(p.items)) == 2
+            assert g(list(p.items)) == 2
             assert sys.exc_info()[1] is e
 
 
@@ -461,7 +461,7 @@ def test_generators_rebuilt_between_steps(fn, script):
             if state.exc_info is None and "p" in stack_marks(state.code)[state.offset]:
                 state.exc_info = KeyError("k")  # CPython keeps it in the generator, out of our sight
         p = resume.plan(state, mode=mode)
-        made = resume.make_function(p.resume, state.globals, fn.__name__)(tuple(p.items))
+        made = resume.make_function(p.resume, state.globals, fn.__name__)(list(p.items))
         if mode == resume.YIELD:
             assert made.send(None) is None
         assert (made.__name__, made.gi_code.co_name) == (fn.__name__, fn.__name__)
@@ -483,7 +483,7 @@ def test_unstarted_generator_from_its_very_start():
     s.fast[gen.__code__.co_varnames.index("a")] = 2
     s.fast[gen.__code__.co_varnames.index("b")] = 3
     p = resume.plan(s, mode=resume.START)
-    assert list(resume.make_function(p.resume, globals())(tuple(p.items))) == [5, 3]
+    assert list(resume.make_function(p.resume, globals())(list(p.items))) == [5, 3]
 
 
 # -- encodings -------------------------------------------------------------------------------------------------------

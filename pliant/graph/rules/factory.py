@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import get_default_dtype
 from pliant.graph.rules.shape import category, new, number_dtype, preserved_strides, row_major, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
@@ -26,7 +27,7 @@ def from_size(
 ) -> Any:
     if unusual(layout, memory_format) or pin_memory or any([type(s) is int and s < 0 for s in size]):
         return NotImplemented
-    return new(trace, tuple(size), dtype or torch.get_default_dtype(), default_device(device))
+    return new(trace, tuple(size), dtype or get_default_dtype(), default_device(device))
 
 
 @rule("full")
@@ -40,7 +41,7 @@ def full(trace: Any, size: Any, value: Any, *, dtype: Any = None, layout: Any = 
 def scalar_tensor(trace: Any, value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     if unusual(layout) or pin_memory:
         return NotImplemented
-    return new(trace, (), dtype or torch.get_default_dtype(), default_device(device))
+    return new(trace, (), dtype or get_default_dtype(), default_device(device))
 
 
 @rule("empty_strided")
@@ -49,7 +50,7 @@ def empty_strided(
 ) -> Any:
     if unusual(layout) or pin_memory:
         return NotImplemented
-    return strided(trace, tuple(size), tuple(stride), dtype or torch.get_default_dtype(), default_device(device))
+    return strided(trace, tuple(size), tuple(stride), dtype or get_default_dtype(), default_device(device))
 
 
 @rule("randint", "randint.low")
@@ -65,7 +66,7 @@ def arange(trace: Any, *args: Any, dtype: Any = None, layout: Any = None, device
     if kinds <= {int, float} and (float in kinds or step != 1) and not unusual(layout) and not pin_memory:
         if not step or not -(2**53) < (n := (end - start) / step) < 2**53 or n < 0:
             return NotImplemented
-        of = torch.get_default_dtype() if float in kinds else torch.int64
+        of = get_default_dtype() if float in kinds else torch.int64
         return new(trace, (math.ceil(n),), dtype or of, default_device(device))
     if unusual(layout) or pin_memory or type(start) is not int or type(step) is not int or step != 1:
         return NotImplemented
@@ -83,7 +84,7 @@ def linspace(
 ) -> Any:
     if unusual(layout) or pin_memory or type(steps) is not int or steps < 0 or complex in (type(start), type(end)):
         return NotImplemented
-    return new(trace, (steps,), dtype or torch.get_default_dtype(), default_device(device))
+    return new(trace, (steps,), dtype or get_default_dtype(), default_device(device))
 
 
 @rule("eye", "eye.m")

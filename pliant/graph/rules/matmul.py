@@ -11,20 +11,28 @@ from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 
 
+def same_dtype(*operands: TracedTensor) -> None:
+    """Kernels refuse other dtypes; PyTorch's shape functions do not look."""
+    if any([t.dtype is not operands[0].dtype for t in operands]):
+        raise RuntimeError(f"expected operands of the same dtype, but got: {', '.join([str(t.dtype) for t in operands])}")
+
+
 def fits(trace: Any, *pairs: tuple[Any, Any]) -> bool:
     return all([require_equal(trace, a, b) for a, b in pairs])
 
 
 @rule("mm")
 def mm(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
-    if len(a.sizes) != 2 or len(b.sizes) != 2 or a.dtype is not b.dtype or not fits(trace, (a.sizes[1], b.sizes[0])):
+    same_dtype(a, b)
+    if len(a.sizes) != 2 or len(b.sizes) != 2 or not fits(trace, (a.sizes[1], b.sizes[0])):
         return NotImplemented
     return new(trace, (a.sizes[0], b.sizes[1]), a.dtype, a.device)
 
 
 @rule("addmm")
 def addmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    if len(a.sizes) != 2 or len(b.sizes) != 2 or not (a.dtype is b.dtype is bias.dtype) or not fits(trace, (a.sizes[1], b.sizes[0])):
+    same_dtype(a, b, bias)
+    if len(a.sizes) != 2 or len(b.sizes) != 2 or not fits(trace, (a.sizes[1], b.sizes[0])):
         return NotImplemented
     sizes = (a.sizes[0], b.sizes[1])
     return new(trace, sizes, a.dtype, a.device) if expandable(trace, bias.sizes, sizes) else NotImplemented
@@ -32,7 +40,8 @@ def addmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *, b
 
 @rule("bmm")
 def bmm(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
-    if len(a.sizes) != 3 or len(b.sizes) != 3 or a.dtype is not b.dtype:
+    same_dtype(a, b)
+    if len(a.sizes) != 3 or len(b.sizes) != 3:
         return NotImplemented
     if not fits(trace, (a.sizes[0], b.sizes[0]), (a.sizes[2], b.sizes[1])):
         return NotImplemented
@@ -49,14 +58,16 @@ def baddbmm(trace: Any, bias: TracedTensor, a: TracedTensor, b: TracedTensor, *,
 
 @rule("mv")
 def mv(trace: Any, a: TracedTensor, x: TracedTensor) -> Any:
-    if len(a.sizes) != 2 or len(x.sizes) != 1 or a.dtype is not x.dtype or not fits(trace, (a.sizes[1], x.sizes[0])):
+    same_dtype(a, x)
+    if len(a.sizes) != 2 or len(x.sizes) != 1 or not fits(trace, (a.sizes[1], x.sizes[0])):
         return NotImplemented
     return new(trace, (a.sizes[0],), a.dtype, a.device)
 
 
 @rule("dot")
 def dot(trace: Any, a: TracedTensor, b: TracedTensor) -> Any:
-    if len(a.sizes) != 1 or len(b.sizes) != 1 or a.dtype is not b.dtype or not fits(trace, (a.sizes[0], b.sizes[0])):
+    same_dtype(a, b)
+    if len(a.sizes) != 1 or len(b.sizes) != 1 or not fits(trace, (a.sizes[0], b.sizes[0])):
         return NotImplemented
     return new(trace, (), a.dtype, a.device)
 

@@ -66,6 +66,17 @@ def in_place(arity: int, dtype_of: Dtype) -> Callable[..., Any]:
     return rule
 
 
+def no_bools(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Where kernels refuse a bool, also one that the other operand's type would make a number (`sub_check`)."""
+
+    def checked(trace: Any, *args: Any, **kwargs: Any) -> Any:
+        if any([type(o) is bool or type(o) is TracedTensor and o.dtype is torch.bool for o in args[:2]]):
+            raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported")
+        return rule(trace, *args, **kwargs)
+
+    return checked
+
+
 # dtypes of results; None leaves the case (mostly an error) to PyTorch -----------------------------------
 def same_number(dtype: torch.dtype) -> Any:
     return dtype if 1 <= category(dtype) <= 2 else None
@@ -108,7 +119,7 @@ UNARY: dict[Dtype, str] = {
 
 BINARY: dict[Dtype, str] = {
     any_type: "add.Tensor mul.Tensor add.Scalar mul.Scalar",
-    same_number: "sub.Tensor sub.Scalar remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
+    same_number: "remainder.Tensor fmod.Tensor floor_divide remainder.Scalar fmod.Scalar floor_divide.Scalar",
     no_complex: "maximum minimum fmax fmin",
     same_integral: " ".join(
         f"bitwise_{n}.{o}" for n in ("and", "or", "xor", "left_shift", "right_shift") for o in ("Tensor", "Tensor_Scalar", "Scalar")
@@ -137,7 +148,7 @@ IN_PLACE: dict[tuple[int, Dtype], str] = {
     ),
     (1, any_type): "zero_ fill_.Scalar bernoulli_.float uniform_ normal_ exponential_ random_ random_.from random_.to",
     (2, any_type): "add_.Tensor mul_.Tensor add_.Scalar mul_.Scalar",
-    (2, same_number): "sub_.Tensor sub_.Scalar remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
+    (2, same_number): "remainder_.Tensor remainder_.Scalar fmod_.Tensor floor_divide_.Tensor",
     (2, to_float): "div_.Tensor div_.Scalar",
     (2, same_integral): "bitwise_and_.Tensor bitwise_or_.Tensor bitwise_xor_.Tensor",
     (3, any_type): "addcmul_ addcdiv_",
@@ -147,6 +158,8 @@ for _dtype, _names in UNARY.items():
     add(unary(_dtype), *_names.split())
 for _dtype, _names in BINARY.items():
     add(pointwise(2, _dtype), *_names.split())
+add(no_bools(pointwise(2, same_number)), "sub.Tensor", "sub.Scalar")
+add(no_bools(in_place(2, same_number)), "sub_.Tensor", "sub_.Scalar")
 for _dtype, _names in TERNARY.items():
     add(pointwise(3, _dtype), *_names.split())
 for (_arity, _dtype), _names in IN_PLACE.items():
@@ -255,7 +268,7 @@ add(lambda trace, x, hi: clamp(trace, x, None, hi), "clamp_max")
 add(div_mode, "div.Tensor_mode", "div.Scalar_mode")
 add(power, "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 add(lerp_scalar, "lerp.Scalar")
-add(rsub, "rsub.Scalar", "rsub.Tensor")
+add(no_bools(rsub), "rsub.Scalar", "rsub.Tensor")
 add(clamp_in_place, *"clamp_ clamp_min_ clamp_max_ clamp_.Tensor clamp_min_.Tensor clamp_max_.Tensor".split())
 add(masked_fill, "masked_fill.Scalar", "masked_fill.Tensor")
 add(into_first, "copy_", "masked_fill_.Scalar", "masked_fill_.Tensor", "fill_.Tensor")

@@ -9,6 +9,7 @@ import torch
 from pliant.graph import symnode
 from pliant.graph.layout import CHANNELS_LAST_ORDER, ask, contiguous_strides, is_non_overlapping_and_dense
 from pliant.graph.layout import is_packed as packed
+from pliant.graph.originals import get_default_dtype
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.symbolic import ops
@@ -359,8 +360,8 @@ def number_dtype(value: Any) -> torch.dtype:
     if t is int or t is torch.SymInt:
         return torch.int64
     if t is complex:
-        return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
-    return torch.get_default_dtype()
+        return torch.complex128 if get_default_dtype() is torch.float64 else torch.complex64
+    return get_default_dtype()
 
 
 def result_type(*operands: Any) -> torch.dtype:
@@ -398,7 +399,7 @@ def combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype | 
 
 def float_type(dtype: torch.dtype) -> torch.dtype:
     """Of the operators that turn ints into floats."""
-    return torch.get_default_dtype() if category(dtype) < 2 else dtype
+    return get_default_dtype() if category(dtype) < 2 else dtype
 
 
 def result_device(tensors: list[TracedTensor]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
@@ -56,7 +57,7 @@ def part(x: Any) -> Any:
     if c is TracedScalar:
         if x.dtype.kind not in "iu":
             raise Unsure(f"a scalar of {x.dtype} as a subscript")
-        return x.number if x.number is not None else Later(t(torch.Tensor.to, x.tensor, torch.int64))
+        return x.number if x.number is not None else Later(t(ORIGINAL.to, x.tensor, torch.int64))
     if c is list:
         x = asarray(x) if x else asarray([], np.intp)
         c = TracedArray
@@ -66,10 +67,10 @@ def part(x: Any) -> Any:
         if x.dtype.kind not in "iub":
             raise Unsure(f"an array of {x.dtype} as a subscript")
         if not x.ndim and x.dtype.kind != "b":
-            return Later(t(torch.Tensor.to, x.tensor, torch.int64))
+            return Later(t(ORIGINAL.to, x.tensor, torch.int64))
         if not x.ndim:
             raise Unsure("a condition without dims as a subscript")
-        return x.tensor if x.dtype == BOOL else t(torch.Tensor.to, x.tensor, torch.int64)
+        return x.tensor if x.dtype == BOOL else t(ORIGINAL.to, x.tensor, torch.int64)
     raise Unsure(f"a {c.__name__} as a subscript")
 
 
@@ -217,7 +218,7 @@ def write(a: TracedArray, k: Any, v: Any) -> None:
         if type(value) is TracedTensor:
             value = trimmed(apart(x, value), view.dim())
             if flips:
-                value = t(torch.flip, t(torch.Tensor.expand, value, view.sizes), tuple(flips))
+                value = t(torch.flip, t(ORIGINAL.expand, value, view.sizes), tuple(flips))
         store(view, value)
         return
     view, indices = located(x, items)

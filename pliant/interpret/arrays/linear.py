@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import MATMUL
@@ -165,6 +166,6 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if len(widths) != 1 or (axis is None and a.ndim != 1) or writeable is not False or a.remake is not None:
         raise Unsure("windows over several axes")
     d = 0 if axis is None else one_axis(axis[0] if type(axis) is tuple else axis, a.ndim)
-    r = view_of(a, t(torch.Tensor.unfold, a.found, d, index(widths[0]), 1))
+    r = view_of(a, t(ORIGINAL.unfold, a.found, d, index(widths[0]), 1))
     r.writeable = False
     return r

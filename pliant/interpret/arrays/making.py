@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
@@ -67,7 +68,7 @@ def full_(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, d
             raise Unsure("a float as an int")
         return whole_array(full(shape, number_in(fill_value, dt), dt))
     value = to(asarray(fill_value).tensor, dt)
-    return whole_array(t(torch.clone, t(torch.Tensor.expand, value, shape)))
+    return whole_array(t(torch.clone, t(ORIGINAL.expand, value, shape)))
 
 
 def like(made: Any) -> Any:
@@ -236,7 +237,7 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     if not a.ndim or a.remake is not None:
         x = t(torch.clone, a.tensor, memory_format=torch.contiguous_format)
         return whole_array(x if a.ndim else t(torch.reshape, x, (1,)))
-    return a if a.found.is_contiguous() else whole_array(t(torch.Tensor.contiguous, a.found))
+    return a if a.found.is_contiguous() else whole_array(t(ORIGINAL.contiguous, a.found))
 
 
 @function(np.copy)
@@ -281,7 +282,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     made = []
     for i, a in enumerate(arrays):
         x = t(torch.reshape, a.tensor, tuple([-1 if d == i else 1 for d in order]))
-        made.append(whole_array(t(torch.clone, t(torch.Tensor.expand, x, shape), memory_format=torch.contiguous_format)))
+        made.append(whole_array(t(torch.clone, t(ORIGINAL.expand, x, shape), memory_format=torch.contiguous_format)))
     return tuple(made)
 
 

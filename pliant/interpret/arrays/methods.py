@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import linear, ordering, reductions, shaping
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
@@ -179,7 +180,7 @@ def scalar_as(s: TracedScalar, dt: np.dtype) -> Any:
 def view(a: Any, dtype: Any = None) -> Any:
     if type(a) is not TracedArray or dtype is not None or a.remake is not None:
         raise Unsure("another view of memory")
-    return view_of(a, t(torch.Tensor.detach, a.found))
+    return view_of(a, t(ORIGINAL.detach, a.found))
 
 
 @method("item")
@@ -198,7 +199,7 @@ def item(a: Any, *where: Any) -> Any:
         return a.number
     if a.dtype.name == "uint64":
         raise Unsure("a number of 64 bits without a sign")
-    return t(torch.Tensor.item, a.tensor)
+    return t(ORIGINAL.item, a.tensor)
 
 
 @method("tolist")
@@ -207,7 +208,7 @@ def tolist(a: Any) -> Any:
         return item(a)
     n = concrete(a.sizes[0])
     if a.ndim == 1:
-        return [t(torch.Tensor.item, x) for x in t(torch.unbind, a.tensor, 0)] if n else []
+        return [t(ORIGINAL.item, x) for x in t(torch.unbind, a.tensor, 0)] if n else []
     return [tolist(whole_array(x)) for x in t(torch.unbind, a.tensor, 0)] if n else []
 
 

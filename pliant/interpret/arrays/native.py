@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import from_numpy  # a program may put a function of its own in its place
 
 LIBRARY = torch.library.Library("pliant_numpy", "FRAGMENT")
 
@@ -38,7 +39,7 @@ def as_tensors(fn: Callable[..., Any]) -> Callable[..., Any]:
 def packed(x: Any) -> Any:
     """A row-major tensor of an array or scalar."""
     x = np.asarray(x)
-    return torch.from_numpy(np.ascontiguousarray(x)).reshape(x.shape)
+    return from_numpy(np.ascontiguousarray(x)).reshape(x.shape)
 
 
 def positions(x: Any, *args: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, NUMPY, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, whole_array
@@ -31,8 +32,8 @@ def to(t: Any, dt: np.dtype) -> Any:
     if t.dtype.is_complex and dt.kind not in "cb":
         raise Unsure("the imaginary part is discarded")
     if t.dtype.is_floating_point and dt.kind in "iu" and dt.itemsize < 8 or (t.dtype.is_floating_point and dt.kind == "u"):
-        t = graph_call(torch.Tensor.to, (t, torch.int64), {})  # C converts so, and what does not fit wraps around
-    return graph_call(torch.Tensor.to, (t, want), {})
+        t = graph_call(ORIGINAL.to, (t, torch.int64), {})  # C converts so, and what does not fit wraps around
+    return graph_call(ORIGINAL.to, (t, want), {})
 
 
 def full(shape: tuple, v: Any, dt: np.dtype) -> Any:
@@ -61,7 +62,7 @@ def lent(t: Any) -> TracedArray:
         raise Unsure("a tensor that NumPy cannot read")
     if t.dtype not in NUMPY:
         raise Unsure(f"dtype {t.dtype}")
-    return TracedArray(graph_call(torch.Tensor.detach, (t,), {}), NUMPY[t.dtype], None, True, True)
+    return TracedArray(graph_call(ORIGINAL.detach, (t,), {}), NUMPY[t.dtype], None, True, True)
 
 
 def asarray(x: Any, dtype: Any = None) -> TracedArray:

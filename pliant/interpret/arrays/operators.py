@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import ufuncs
@@ -127,7 +128,7 @@ def torch_number(s: TracedScalar) -> Any:
         raise Break("PL0026", f"a scalar of {s.dtype} as a number of torch", clean=True)
     if s.number is not None:
         return s.number
-    return graph_call(torch.Tensor.item, (s.tensor,), {}, "item")
+    return graph_call(ORIGINAL.item, (s.tensor,), {}, "item")
 
 
 def compare(fn: Callable, a: Any, b: Any) -> Any:
@@ -203,7 +204,7 @@ def apart(t: Any, v: Any) -> Any:
 def store(t: Any, v: Any) -> None:
     """All of tensor `t` becomes `v`."""
     v = apart(t, v)
-    graph_call(torch.Tensor.copy_ if type(v) is TracedTensor else torch.Tensor.fill_, (t, v), {})
+    graph_call(ORIGINAL.copy_ if type(v) is TracedTensor else ORIGINAL.fill_, (t, v), {})
 
 
 def in_place(fn: Callable, a: TracedArray, b: Any) -> None:

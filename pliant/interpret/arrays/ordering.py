@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure
@@ -106,9 +107,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     dt = np.result_type(a.dtype, rule(1) if isinstance(rule, type) else rule)
     if a.ndim != 1 or dt.kind not in "iuf" or dt.itemsize < 4 and dt.kind == "f":
         raise Unsure(f"a search in {dt}")
-    x = t(torch.Tensor.contiguous, to(a.tensor, dt))
+    x = t(ORIGINAL.contiguous, to(a.tensor, dt))
     y = tensor_in(o, dt)
-    r = t(torch.searchsorted, x, t(torch.Tensor.contiguous, y), right=side == "right")
+    r = t(torch.searchsorted, x, t(ORIGINAL.contiguous, y), right=side == "right")
     return scalar(r) if scalar_operand(o) else whole_array(r)
 
 
@@ -229,7 +230,7 @@ def quantiles(a: Any, q: Any, axis: Any, out: Any, overwrite: Any, method: str, 
     at = t(torch.mul, share, n - 1)
     low = t(torch.floor, at)
     gamma = t(torch.sub, at, low)
-    i = t(torch.Tensor.to, low, torch.int64)
+    i = t(ORIGINAL.to, low, torch.int64)
     j = t(torch.clamp, t(torch.add, i, 1), max=n - 1)
     flat_i, flat_j = t(torch.reshape, i, (-1,)), t(torch.reshape, j, (-1,))
     lo, hi = t(torch.index_select, x, 0, flat_i), t(torch.index_select, x, 0, flat_j)
@@ -369,7 +370,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """A bool of Python."""
     r = isclose(a, b, rtol, atol, equal_nan)
-    return t(torch.Tensor.item, t(torch.all, r.tensor))
+    return t(ORIGINAL.item, t(torch.all, r.tensor))
 
 
 @function(np.array_equal)
@@ -381,7 +382,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if x.ndim != y.ndim or not all([vm.truth(p == q) for p, q in zip(x.sizes, y.sizes, strict=True)]):
         return False
     dt = np.result_type(x.dtype, y.dtype)
-    return t(torch.Tensor.item, t(torch.all, t(torch.eq, to(x.tensor, dt), to(y.tensor, dt))))
+    return t(ORIGINAL.item, t(torch.all, t(torch.eq, to(x.tensor, dt), to(y.tensor, dt))))
 
 
 _ = averaged, concrete, question

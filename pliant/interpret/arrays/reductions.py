@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
@@ -173,7 +174,7 @@ def ordered(a: TracedArray) -> Any:
     """A tensor that torch can compare: bools as bytes."""
     if a.dtype.kind == "c" or TORCH[a.dtype] in SCARCE:
         raise Unsure(f"the order of {a.dtype}")
-    return t(torch.Tensor.to, a.tensor, torch.uint8) if a.dtype == BOOL else a.tensor
+    return t(ORIGINAL.to, a.tensor, torch.uint8) if a.dtype == BOOL else a.tensor
 
 
 def extreme(fn: Any) -> Callable[..., Any]:
@@ -257,7 +258,7 @@ COUNTS_IN_PYTHON = type(np.count_nonzero(np.zeros(1))) is int  # versions differ
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     a = source_of(a)
     if axis is None and not keepdims and COUNTS_IN_PYTHON:
-        return t(torch.Tensor.item, t(torch.sum, truths(a), dtype=torch.int64))
+        return t(ORIGINAL.item, t(torch.sum, truths(a), dtype=torch.int64))
     return array(t(torch.sum, truths(a), axes_of(axis, a.ndim), plain(keepdims), dtype=torch.int64))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.rules.shape import key
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
@@ -164,7 +165,7 @@ function(np.atleast_2d)(at_least(2))
 @function(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     a = asarray(array)
-    r = viewed(a, lambda x: t(torch.Tensor.expand, x, shape_of(shape)))
+    r = viewed(a, lambda x: t(ORIGINAL.expand, x, shape_of(shape)))
     r.writeable = False
     return r
 
@@ -286,7 +287,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         return whole_array(t(torch.repeat_interleave, x, to(counts.tensor, INT64), d))
     n = size(repeats)
     wide = t(torch.unsqueeze, x, d + 1)
-    wide = t(torch.Tensor.expand, wide, (*x.sizes[: d + 1], n, *x.sizes[d + 1 :]))
+    wide = t(ORIGINAL.expand, wide, (*x.sizes[: d + 1], n, *x.sizes[d + 1 :]))
     return whole_array(fresh(t(torch.reshape, wide, (*x.sizes[:d], x.sizes[d] * n, *x.sizes[d + 1 :])), x))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
@@ -62,16 +63,16 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
         if data.remake is not None:
             raise Unsure("negative strides")
         x = data.found
-        shared = t(torch.Tensor.detach, x)
-        r = shared if dtype is None or dtype is x.dtype else t(torch.Tensor.to, x, dtype)
+        shared = t(ORIGINAL.detach, x)
+        r = shared if dtype is None or dtype is x.dtype else t(ORIGINAL.to, x, dtype)
         if copies and r.storage_id == x.storage_id:
             r = t(torch.clone, x, memory_format=torch.contiguous_format)
     elif c is TracedScalar or c in SCALARS:
         a = asarray(data)
-        r = t(torch.Tensor.to, a.tensor, dtype) if dtype is not None else a.tensor
+        r = t(ORIGINAL.to, a.tensor, dtype) if dtype is not None else a.tensor
     else:
         r = sequence(data, dtype)
-    return t(torch.Tensor.requires_grad_, r, True) if requires_grad else r
+    return t(ORIGINAL.requires_grad_, r, True) if requires_grad else r
 
 
 def sequence(data: Any, dtype: Any) -> Any:
@@ -105,7 +106,7 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
             raise Unsure("an empty sequence")
         return t(torch.stack, [stacked(v, dtype) for v in items])
     if c is TracedArray or c is TracedScalar:
-        return t(torch.Tensor.to, x.tensor, dtype)
+        return t(ORIGINAL.to, x.tensor, dtype)
     if c in SCALARS:
         x = x.item()
     return t(torch.full, (), x, dtype=dtype)
@@ -169,7 +170,7 @@ def array_protocol(x: Any, args: tuple, kw: dict) -> Any:
 def new_tensor(x: Any, args: tuple, kw: dict) -> Any:
     data = args[0] if args else kw.get("data")
     if not holds_numpy(data):
-        return graph_call(torch.Tensor.new_tensor, (x, *args), kw, "new_tensor")
+        return graph_call(ORIGINAL.new_tensor, (x, *args), kw, "new_tensor")
     if type(data) is not TracedArray or len(args) != 1 or kw or x.device.type != "cpu":
         raise Break(CODE, "new_tensor of scalars of NumPy", clean=True)
     return compute("Tensor.new_tensor", made_of, (torch.tensor, data, x.dtype, None, False, True), {})

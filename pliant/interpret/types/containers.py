@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import sys
 import types
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from pliant.guards.source import Source
 from pliant.interpret import shadows
 from pliant.interpret.gate import ORDERLESS, name_of, ordered
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONSTANT_TYPES
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
@@ -19,11 +21,19 @@ from pliant.interpret.world import World
 
 
 # -- where they come from ---------------------------------------------------------------------------------------------
+def is_namespace(d: dict) -> bool:
+    """Whether a dict holds the global names of a module, or of the code that is captured."""
+    name = d.get("__name__")
+    return d is vm.top_globals or (type(name) is str and getattr(sys.modules.get(name), "__dict__", None) is d)
+
+
 def locate_container(world: World, v: Any, source: Source) -> Any:
     h = world.shadows.get(id(v))
     if h is None:
         if id(v) in world.by_copy:
             return v
+        if type(v) is dict and is_namespace(v):
+            return Opaque(v, source)  # names are read and written one by one, past any shadow
         h = shadows.shadow(world, v, source)
     elif h.source is not source:
         world.guard(source, "ALIAS", h.source)

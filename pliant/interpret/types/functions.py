@@ -12,6 +12,7 @@ from pliant.guards.source import Source
 from pliant.interpret import shadows
 from pliant.interpret.capture import UNSET
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
@@ -59,6 +60,8 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
     own = bound_descriptor(v)
     if type(o) is Opaque:
         return Opaque(v, source)
+    if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+        return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's
     return getattr(o, v.__name__) if own is None else own.__get__(o)
 
 

@@ -112,7 +112,7 @@ def symbolic_getattr(o: Any, name: str) -> Any:
     seen = SEEN[type(o)]
     if name == "__class__":
         return seen
-    if not name.startswith("__") and hasattr(seen, name):
+    if hasattr(seen, name):
         return getattr(concrete(o), name)  # PyTorch's symbolic numbers lack them, or answer otherwise than Python's
     return getattr(o, name)
 

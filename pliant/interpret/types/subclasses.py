@@ -38,10 +38,21 @@ def same_object(world: World, v: Any, source: Source) -> Any:
     return world.adopt(v, source)
 
 
+HEAPTYPE = 1 << 9
+
+
+def made_by_c(t: type) -> bool:
+    """Whether a kind of tuple has a constructor of its own in C, of which nothing is known (`datetime.IsoCalendarDate`)."""
+    return not t.__flags__ & HEAPTYPE and not hasattr(t, "n_sequence_fields")
+
+
 def locate_tuple_subclass(world: World, v: Any, source: Source) -> Any:
     t = type(v)
     if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
         return world.identity(v, source)
+    if made_by_c(t):
+        world.guard(source, "TYPE_MATCH", t)
+        return world.adopt(v, source)
     world.guard(source, "TYPE_MATCH", t)
     world.guard(source, "LENGTH", len(v))
     items = [world.locate(x, source.index(i)) for i, x in enumerate(v)]
@@ -72,7 +83,7 @@ def container(world: World, v: Any, source: Source) -> Any:
 
 def shadowable_subclass(t: type) -> bool:
     """Subclasses of dict and list made in Python, with plain construction and no slots."""
-    if t.__flags__ & (1 << 9) == 0:  # Py_TPFLAGS_HEAPTYPE
+    if t.__flags__ & HEAPTYPE == 0:
         return False
     new = t.__new__
     if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):

@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
+from pliant.guards import views
 from pliant.interpret import datafield, indexing, tensor_inputs
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import KEYED
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
@@ -33,8 +36,16 @@ def locate_tensor(world: World, v: Any, source: S.Source) -> Any:
         if r.source is not source:
             world.guard(source, "ALIAS", r.source)
         return r
+    if torch._C._len_torch_function_stack():  # what is asked of it here is no question of the program's
+        with torch._C.DisableTorchFunction():
+            return new_tensor(world, v, source)
+    return new_tensor(world, v, source)
+
+
+def new_tensor(world: World, v: Any, source: S.Source) -> Any:
     if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
         world.guard(source, "TYPE_MATCH", type(v))
+        world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
     return tensor_inputs.make_tensor(world, v, source)
 
@@ -63,7 +74,7 @@ def unbind(t: Any) -> Any:
         raise TypeError("iteration over a 0-d tensor")
     if type(t.sizes[0]) is not int:
         concrete(t.sizes[0])
-    return graph_call(torch.Tensor.unbind, (t, 0), {}, "unbind")
+    return graph_call(ORIGINAL.unbind, (t, 0), {}, "unbind")
 
 
 def iterate(t: Any) -> Any:
@@ -98,7 +109,7 @@ def index(t: Any) -> Any:
 
 def item(t: Any) -> Any:
     """`t.item()`: an unbacked number bound when the graph runs."""
-    return graph_call(torch.Tensor.item, (t,), {}, "item")
+    return graph_call(ORIGINAL.item, (t,), {}, "item")
 
 
 def text(t: Any, fn: Any) -> Any:
@@ -157,7 +168,7 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
 def slot(t: Any, name: str, other: Any) -> Any:
     """A tensor operator whose other side may answer it: NotImplemented passes on."""
     try:
-        return graph_call(getattr(torch.Tensor, name), (t, other), {}, name)
+        return graph_call(getattr(ORIGINAL, name), (t, other), {}, name)
     except TypeError:
         return NotImplemented
 
@@ -233,7 +244,7 @@ def getattr_(t: Any, name: str) -> Any:
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
     if name == "trace":  # a method of tensors, and a property of the stand-in
-        return torch.Tensor.trace.__get__(t)
+        return ORIGINAL.trace.__get__(t)
     if real is None and name in OWN_TENSOR_SLOTS:
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
     cls_has = hasattr(torch.Tensor, name)
@@ -308,6 +319,17 @@ def delattr_(t: Any, name: str) -> None:
     raise Break("PL0012", f"deleting tensor attribute {name!r}", clean=True)
 
 
+def hashed(t: Any) -> Any:
+    vm.world.known_by_identity(t)
+    return t
+
+
+def to_c(fn: Any, t: Any) -> Any:
+    if isinstance(getattr(fn, "__self__", None), KEYED):
+        vm.world.known_by_identity(t)
+    return t
+
+
 def admitted(fn: Any, t: Any) -> Any:
     return t
 
@@ -316,7 +338,8 @@ ROW = row(
     name="tensor", located=tuple(TENSOR_TYPES), stands=(TracedTensor,), locate=locate_tensor, type=seen_type,
     getattr=getattr_, setattr=setattr_, delattr=delattr_, getitem=getitem, setitem=setitem, contains=contains, iter=iterate, length=length,
     truth=truth, index=index, number=number, outside_key=outside_key, text=text, format=formatted, unary=unary, binary=binary, slot=slot,
-    compare=compare, rank=10, method=tensor_method, to_graph=admitted,
+    compare=compare, rank=10, method=tensor_method, to_graph=admitted, to_c=to_c,
+    hashed=hashed,
 )  # fmt: skip
 
 METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: item(t)

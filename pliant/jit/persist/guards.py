@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import marshal
-import math
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from pliant.interpret.contextvars_ import Holds
 from pliant.jit.persist.names import Writer, inner_code
 from pliant.jit.persist.tensors import decode_example, encode_example
 from pliant.jit.persist.values import NotPortable, decode, encode, encode_held
+from pliant.symbolic import maths
 
 PREDICATES = (Holds, Question, Cached, Subclasses)
 NAMES = {number: name for name, number in OP.items()}
@@ -133,7 +133,7 @@ def decode_predicate(data: tuple, objects: Any) -> Any:
     if kind == "subclasses":
         return Subclasses.of([(objects[t], objects[cls], answer) for t, cls, answer in rest[0]])
     if kind == "relation":
-        return eval(rest[0], {"math": math})  # printed by us, as trusted as the machine code beside it
+        return eval(rest[0], {"math": maths})  # printed by us, as trusted as the machine code beside it
     return shares_as_told(rest[0])
 
 

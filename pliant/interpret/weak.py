@@ -1,0 +1,60 @@
+"""Weak references: what one refers to is known as long as the program certainly holds it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from pliant.guards.source import Source
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm
+
+
+def dereference(ref: weakref.ReferenceType) -> Any:
+    """What a weak reference of the outside refers to, where the capture has met it and the program holds it: the same object."""
+    world = vm.world
+    o = ref()
+    if id(ref) not in world.outside:
+        return o
+    known = world.tensors.get(id(o))
+    h = world.shadows.get(id(o))
+    source = known.source if known is not None else h.source if h is not None else world.sources.get(id(o))
+    seen = known if known is not None else h.copy if h is not None else o
+    if o is None or source is None or not held(o, seen, source):
+        raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
+    world.guard(world.sources[id(ref)], "ID_MATCH", ref)
+    world.guard(source, "ID_MATCH", o)
+    return seen
+
+
+def held(o: Any, seen: Any, source: Source) -> bool:
+    """Whether something that is not about to go refers to `o`, for which `seen` stands: a frame of the program, its caller, the world.
+
+    The state behind a graph break does not count: of what is in it, a variable that was deleted since is gone.
+    """
+    f = vm.frame
+    while f is not None:
+        if any([v is seen or getattr(v, "value", UNSET) is o for v in (*f.stack, *f.fast) if v is not None]):
+            return True
+        f = f.parent
+    if source.op == "local":
+        return source.arg[1] != "state"
+    if source.op in ("const", "func", "global"):
+        return source.op != "global" or (id(vm.top_globals), source.arg) not in vm.world.global_writes
+    if source.op not in ("key", "index"):
+        return False
+    for h in vm.world.shadows.values():
+        if h.source is source.base:
+            if not refers(h, source.arg, seen):
+                return False
+            owner = h.owner if h.owner is not None else h.orig
+            return held(owner, owner if h.owner is not None else h.copy, vm.world.sources[id(owner)])
+    return False
+
+
+def refers(h: Any, at: Any, seen: Any) -> bool:
+    """Whether the program, which may have changed it, still finds `seen` at this key or index of a container."""
+    try:
+        return h.copy[at] is seen
+    except (KeyError, IndexError):
+        return False

@@ -1,0 +1,340 @@
+"""What perturbations found in classes, attributes, copies, random numbers, gradients and shapes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from tests.helpers import check, compiled, pliant
+from tests.programs.registry import t
+
+
+def same(run, fn, *args):
+    """Both sides, on copies of the arguments: equal values or the same kind of exception."""
+    said = []
+    for f in (fn, run):
+        try:
+            said.append(f(*copy.deepcopy(args)))
+        except Exception as e:
+            said.append(type(e))
+    want, got = said
+    assert type(want) is type(got), (want, got)
+    torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(want, torch.Tensor) else None
+    return want
+
+
+# -- resizing --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("size, factor", [(2, 1.25), (3, 1.3), (4, 2.125), (5, 2.125), (4, 2.0)])
+def test_what_nearest_kernels_copy_or_repeat(mode, dims, size, factor):
+    """It is by the number of dims, and by the factor alone in other modes."""
+    pliant.reset()
+    fn = lambda x, s: torch.nn.functional.interpolate(x, None, s, mode)  # noqa: E731
+    check(fn, (t(1, 2, *[7] * dims), 1.5), (t(1, 2, *[size, 3, 4][:dims]), factor))
+
+
+def test_resizing_channels_last_volumes():
+    fn = lambda x, s: torch.nn.functional.interpolate(x, scale_factor=s)  # noqa: E731
+    check(fn, (t(1, 16, 4, 3, 4), 1.5), (t(1, 16, 4, 3, 4).contiguous(memory_format=torch.channels_last_3d), 1.25))
+
+
+# -- what nobody reads raises all the same --------------------------------------------------------------------------------
+@pytest.mark.parametrize("op", [lambda x: x - 1, lambda x: 1 - x, lambda x: x - x.float(), lambda x: torch.rsub(x, 2)])
+def test_subtraction_of_bools(op):
+    fn = lambda x: (op(x), x * 2)[1]  # noqa: E731
+    run = compiled(fn)
+    for x in (t(3), torch.tensor([True, False, True]), t(4)):
+        same(run, fn, x)
+
+
+@pytest.mark.parametrize("op", [torch.mm, torch.matmul, lambda a, b: torch.addmm(b, a, b), lambda a, b: torch.mv(a, b[0]),
+    lambda a, b: torch.dot(a[0], b[0]), lambda a, b: torch.bmm(a[None], b[None])])
+def test_products_of_other_dtypes(op):
+    fn = lambda a, b: (op(a, b), a * 2)[1]  # noqa: E731
+    run = compiled(fn)
+    for b in (torch.ones(3, 3), torch.ones(3, 3, dtype=torch.float64), torch.ones(3, 3)):
+        same(run, fn, torch.ones(3, 3), b)
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------------
+def test_draws_before_an_exception_of_the_graph():
+    def fn(x, i):
+        y = torch.rand(3)
+        return y + x[i]
+
+    run = compiled(fn)
+    for i in ([0], [1], [9]):
+        states = []
+        for f in (fn, run):
+            torch.manual_seed(3)
+            try:
+                f(t(3), torch.tensor(i))
+            except IndexError:
+                pass
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+
+
+# -- classes and attributes --------------------------------------------------------------------------------------------------
+class Field:
+    def __get__(self, obj, cls):
+        return self if obj is None else obj.__dict__["_f"]
+
+    def __set__(self, obj, v):
+        obj.__dict__["_f"] = v * 2
+
+
+class Holder:
+    f = Field()
+    plain = 3
+
+
+@pytest.mark.parametrize("name", ["__set__", "__get__"])
+def test_descriptor_that_loses_a_method(name, monkeypatch):
+    def fn(x):
+        h = Holder()
+        h.f = x
+        return h.__dict__.get("_f", x * 7)
+
+    run = compiled(fn)
+    same(run, fn, t(3))
+    with monkeypatch.context() as m:
+        m.delattr(Field, name)
+        same(run, fn, t(3))
+    same(run, fn, t(3))
+
+
+def test_attribute_of_a_class_that_becomes_a_property(monkeypatch):
+    def fn(x):
+        h = Holder()
+        h.plain = x
+        return h.__dict__.get("plain", x * 7)
+
+    run = compiled(fn)
+    same(run, fn, t(3))
+    monkeypatch.setattr(Holder, "plain", property(lambda h: 1, lambda h, v: None))
+    same(run, fn, t(3))
+
+
+def test_attributes_are_written_in_the_order_of_the_program():
+    def fn(h, x):
+        h.k = 2
+        h.last = x
+        return x + 1
+
+    run = compiled(fn)
+    for names in ({}, {"last": 1}, {}, {"k": 1}):
+        order = []
+        for f in (fn, run):
+            h = Holder()
+            h.__dict__.update(names)
+            f(h, t(3))
+            order.append(list(h.__dict__))
+        assert order[0] == order[1]
+
+
+def test_order_of_a_dict_with_a_break_among_its_writes():
+    def fn(x):
+        d = {"a": x, "b": 1}
+        d["c"] = x.to_sparse()
+        d.update({"e": 2}, f=3)
+        del d["b"]
+        d.setdefault("g", []).append(x)
+        return list(d), d
+
+    want, got = fn(t(3)), compiled(fn)(t(3))
+    assert want[0] == got[0] == list(got[1]) == list(want[1])
+
+
+@pytest.mark.parametrize("name", ["__setattr__", "__delattr__"])
+def test_methods_that_are_none(name):
+    class Own:
+        pass
+
+    setattr(Own, name, None)
+
+    def fn(o, x):
+        if name == "__setattr__":
+            o.k = x
+        else:
+            del o.x
+        return x
+
+    o = Own()
+    o.__dict__["x"] = 1
+    for f in (fn, compiled(fn)):
+        with pytest.raises(TypeError):
+            f(o, t(3))
+
+
+def test_metaclass_without_an_init():
+    class Meta(type):
+        __init__ = None
+
+    def fn(x):
+        return Meta("Made", (), {}), x
+
+    for f in (fn, compiled(fn)):
+        with pytest.raises(TypeError, match="not callable"):
+            f(t(3))
+
+
+class Cached:
+    def __init__(self, x):
+        self.x = x
+
+    @functools.cached_property
+    def twice(self):
+        return self.x * 2
+
+
+def test_cached_property_that_keeps_its_value_elsewhere(monkeypatch):
+    def fn(x):
+        c = Cached(x)
+        return c.twice, list(c.__dict__)
+
+    run = compiled(fn)
+    assert run(t(3))[1] == ["x", "twice"]
+    monkeypatch.setattr(vars(Cached)["twice"], "attrname", "other")
+    assert run(t(3))[1] == ["x", "other"]
+
+
+def test_call_that_did_not_fit(monkeypatch):
+    def fn(x):
+        try:
+            return Cached()
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    assert "missing" in run(t(3))
+    monkeypatch.setattr(Cached.__init__, "__defaults__", (1,))
+    assert isinstance(run(t(3)), Cached)
+
+
+def test_repeating_a_list_by_what_may_get_an_index(monkeypatch):
+    class Number:
+        pass
+
+    def fn(x):
+        try:
+            return [1] * Number()
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    assert run(t(3)) == fn(t(3))
+    Number.__index__ = lambda self: 2
+    assert run(t(3)) == [1, 1]
+
+
+# -- tensors that are the same ---------------------------------------------------------------------------------------------
+def test_tensors_as_members_of_a_set():
+    m = nn.LayerNorm(4)
+    fn = lambda x: m(x) + len({*m.parameters()})  # noqa: E731
+    run = compiled(fn)
+    same(run, fn, t(2, 4))
+    m.bias = m.weight
+    same(run, fn, t(2, 4))
+    m.bias = nn.Parameter(torch.zeros(4))
+    same(run, fn, t(2, 4))
+
+
+def test_sparse_or_the_same():
+    fn = lambda x, y: x * (2 if x is y else 3)  # noqa: E731
+    run, x = compiled(fn), t(3)
+    for y in (x.to_sparse(), x, x.to_sparse(), t(3)):
+        assert torch.equal(run(x, y), fn(x, y))
+
+
+def test_copies_of_a_tensor_that_gets_an_attribute():
+    fn = lambda x: copy.deepcopy([x, x.shape[0]])[0]  # noqa: E731
+    run, x = compiled(fn), t(3)
+    assert not run(x).__dict__
+    x.note = 1
+    assert run(x).note == 1
+
+
+# -- views and gradients -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_that_the_graph_reads_and_returns(grad):
+    def fn(x, y):
+        a, b = x[1:], y.t()
+        return a, b, (a.sum() * b).exp() + 1, b[0]
+
+    with torch.no_grad():
+        x, y = t(3, 4).requires_grad_(grad), t(3, 4)
+        faces = []
+        for f in (fn, compiled(fn)):
+            r = f(x, y)
+            faces.append([(v._is_view(), v.requires_grad, v._base is x, v._base is y) for v in r])
+            before = x._version
+            r[0].add_(1)
+            assert x._version == r[0]._version == before + 1
+    assert faces[0] == faces[1]
+
+
+def test_gradient_of_a_leaf_with_gaps():
+    def fn(x):
+        (x * 3).sum().backward()
+        return x.grad.stride()
+
+    make = lambda n: torch.stack([t(n), t(n)], -1)[..., 0].requires_grad_()  # noqa: E731
+    assert compiled(fn)(make(4)) == fn(make(4))
+
+
+def test_anomaly_mode_is_left_to_eager():
+    """It tells the node that made a nan, and the line of its forward part."""
+    m, x = nn.Linear(3, 4), t(2, 3)
+    run = compiled(lambda x: m(x).sum().sqrt())
+    run(x)
+    with torch.autograd.set_detect_anomaly(True, check_nan=True):
+        with pytest.raises(RuntimeError, match="SqrtBackward0"), pytest.warns(UserWarning, match="Error detected"):
+            run(x * float("nan")).backward()
+        with torch.no_grad():
+            assert torch.equal(run(x), m(x).sum().sqrt())
+    run(x).backward()
+
+
+def test_functions_of_pytorch_that_warn():
+    """Each call of the program warns, or raises what the warning is made."""
+    fn = lambda x, y: torch.nn.functional.mse_loss(x, y)  # noqa: E731
+    run = compiled(fn)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="target size"):
+            run(t(3), t(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning):
+            run(t(3), t(1))
+
+
+def test_modes_are_not_asked_about_inputs():
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, fn, kinds, args=(), kwargs=None):
+            if fn == torch.Tensor.is_quantized.__get__:
+                return True
+            return fn(*args, **(kwargs or {}))
+
+    run, x = compiled(lambda x: x + 1), t(3)
+    with Mode():
+        assert torch.equal(run(x), x + 1)
+        assert pliant.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("flag", [1, "x", None])
+def test_grad_mode_of_what_is_no_bool(flag):
+    def fn(x, flag):
+        with torch.no_grad():
+            torch.set_grad_enabled(flag)
+            return x + 1
+
+    run = compiled(fn)
+    for v in (True, flag, False, flag):
+        same(run, fn, t(3), v)

@@ -1,0 +1,192 @@
+"""Corners of Python's data model that CPython's own tests have found: numbers, comparisons, classes, namespaces, lifetimes."""
+
+from __future__ import annotations
+
+import abc
+import array
+import errno
+import gc
+import pickle
+import sys
+import weakref
+
+import pytest
+
+from tests.helpers import compiled
+from tests.programs.registry import cases, program, t
+
+NAN = float("nan")
+FLOATS = (0.0, -0.0, 1.5, -0.0, 0.0, 2.5, -0.0)
+
+
+@program(*[(t(2), v) for v in FLOATS])
+def complex_of_floats(x, v):
+    z = complex(v, -0.0)
+    return x + 1, z.real, z.imag, complex(-0.0, v).imag
+
+
+@program(*[(t(2), n) for n in (1, 2, 3, 4, 5)])
+def special_methods_of_numbers(x, n):
+    return x + 1, complex.__eq__(complex(n, 0), n), float.__eq__(1.5, n), (1.5).__lt__(n), int.__add__(n, 3)
+
+
+@program(*[(t(2), n) for n in (errno.EAGAIN, errno.ENOENT, errno.EEXIST, 4242)])
+def error_numbers(x, n):
+    e = OSError(n, "words")
+    return x + 1, type(e).__name__, e.errno
+
+
+class Registered(abc.ABC):
+    """Its virtual subclass is asked second: only real bases count."""
+
+    def __eq__(self, other):
+        LOG.append("registered")
+        return NotImplemented
+
+    __hash__ = None
+
+
+class Virtual:
+    def __eq__(self, other):
+        LOG.append("virtual")
+        return NotImplemented
+
+    __hash__ = None
+
+
+Registered.register(Virtual)
+LOG: list = []
+
+
+@program((t(2),))
+def order_of_comparison(x):
+    LOG.clear()
+    same = Registered() == Virtual()
+    return x + 1, same, list(LOG)
+
+
+@program((t(2),))
+def abstract_property(x):
+    class Base(metaclass=abc.ABCMeta):
+        @property
+        @abc.abstractmethod
+        def value(self):
+            return 3
+
+    try:
+        Base()
+        made = "made"
+    except TypeError as e:
+        made = str(e)
+    return x + 1, made
+
+
+def three():
+    return len([1, 2, 3])
+
+
+@program((t(2),))
+def names_written_through_globals(x):
+    before = three()
+    globals()["len"] = lambda v: 7
+    try:
+        between = three()
+    finally:
+        del globals()["len"]
+    return x + 1, before, between, three()
+
+
+class Slots:
+    __slots__ = ("z",)
+    y = 0
+
+
+class Dict:
+    y = 0
+
+
+@program((t(2), Slots()), (t(2), Dict()))
+def attributes_that_cannot_be(x, o):
+    seen = []
+    for act in (
+        lambda: o.z, lambda: delattr(o, "x"), lambda: delattr(o, "y"),
+        *((lambda: setattr(o, "x", 1), lambda: setattr(o, "y", 1)) if type(o) is Slots else ()),
+    ):  # fmt: skip
+        try:
+            act()
+        except AttributeError as e:
+            seen.append(str(e))
+    return x + 1, seen
+
+
+@program((t(2),))
+def size_of_an_array(x):
+    return x + 1, sys.getsizeof(array.array("b", [1, 2, 3])), sys.getsizeof(array.array("d", (1.0, 2.0)))
+
+
+def copied(v):
+    return pickle.loads(pickle.dumps(v))
+
+
+@program((t(2),))
+def import_below_an_inlined_call(x):
+    return x + 1, copied(Dict).__name__, list(copied(iter([1, 2])))
+
+
+class Watched:
+    pass
+
+
+def test_what_is_deleted_behind_a_break_is_gone():
+    def program():
+        o = Watched()
+        o.child = Watched()
+        refs = [weakref.ref(o), weakref.ref(o.child)]
+        alive = [r() is not None for r in refs]
+        child = o.child
+        del o
+        dead = [r() is None for r in refs]
+        del child
+        return alive, dead, refs[1]() is None
+
+    f = compiled(program)
+    for _ in range(3):
+        assert f() == program() == ([True, True], [True, False], True)
+
+
+def test_items_of_a_region_loop_are_gone():
+    def program(n):
+        out = []
+        for i in range(n):
+            o = Watched()
+            ref = weakref.ref(o)
+            del o
+            out.append(ref() is None)
+            gc.get_count()
+        return out
+
+    f = compiled(program)
+    for n in (2, 3, 5, 2):
+        assert f(n) == [True] * n
+
+
+def test_what_a_slot_held_is_gone():
+    box = {}
+
+    def program():
+        ref = weakref.ref(box["o"])
+        bound = box["o"].__repr__
+        bound()
+        del bound
+        box.clear()
+        return ref() is None
+
+    f = compiled(program)
+    for _ in range(3):
+        box["o"] = Watched()
+        assert f()
+
+
+@pytest.mark.parametrize("case", cases(__name__))
+def test_program(case):
+    case.run()

@@ -1,0 +1,123 @@
+"""Functions of PyTorch and of Python that a program replaces: the program sees its own, pliant goes by the library's.
+
+A world's program is called with the library as it is, with the replacement, and with the library as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.helpers import compiled, pliant
+from tests.programs import worlds
+from tests.programs.registry import t
+from tests.programs.worlds import attribute
+
+world = functools.partial(worlds.world, back=True)
+
+
+def more(fn):
+    """Answers one more than `fn`, or the opposite."""
+
+    @functools.wraps(fn)
+    def changed(*args, **kwargs):
+        r = fn(*args, **kwargs)
+        return not r if isinstance(r, bool) else r + 1
+
+    return changed
+
+
+@world
+def item():
+    return lambda x: (x.sum().item(), int(x.abs().sum()), x.tolist(), float(x[0])), *attribute(
+        torch.Tensor, "item", more(torch.Tensor.item))
+
+
+@world
+def floor():
+    return lambda x: math.floor(x.sum().item() - 0.5), *attribute(math, "floor", more(math.floor))
+
+
+@world
+def transpose():
+    return lambda x: (x * 2, x[None].t(), x.reshape(-1), x[1:]), *attribute(torch.Tensor, "t", more(torch.Tensor.t))
+
+
+@world
+def transpose_that_the_graph_spells():
+    """The program does not call it."""
+    w = torch.ones(4, 5)
+    return lambda x: F.linear(x.sum() * torch.ones(2, 5), w), *attribute(torch.Tensor, "t", more(torch.Tensor.t))
+
+
+@world
+def view():
+    return lambda x: (x.reshape(-1), F.linear(x.new_ones(2, 3, 4), torch.ones(2, 4), torch.ones(2))), *attribute(
+        torch.Tensor, "view", more(torch.Tensor.view))
+
+
+@world
+def addition_under_a_mode():
+    class Passing(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, fn, kinds, args=(), kwargs=None):
+            return fn(*args, **(kwargs or {}))
+
+    def f(x):
+        with Passing():
+            return x + x
+
+    return f, *attribute(torch.Tensor, "add", more(torch.Tensor.add))
+
+
+@world
+def interpolation():
+    return lambda x: F.interpolate(x[None, None], scale_factor=float(x.shape[0])), *attribute(F, "interpolate", more(F.interpolate))
+
+
+@world
+def deep_copies():
+    return lambda x: copy.deepcopy({"a": [x.shape[0], 2]})["a"][0], *attribute(copy, "deepcopy", lambda v, memo=None: {"a": [5]})
+
+
+@world
+def tensors_of_arrays():
+    a = np.ones(3, dtype=np.float32)
+    return lambda x: (a + 1).sum() + x, *attribute(torch, "from_numpy", more(torch.from_numpy))
+
+
+@pytest.mark.parametrize("name", worlds.of(__name__))
+def test_replaced(name):
+    worlds.check(name)
+
+
+def test_is_grad_enabled(monkeypatch):
+    """Contexts of PyTorch ask it, too; what pliant does around a graph does not."""
+    w = torch.ones(1, requires_grad=True)
+
+    def fn(x):
+        y = x * w
+        with torch.no_grad():
+            z = x * w
+        return y, z, (w * x).sum(), w[:1]
+
+    def face(f):
+        try:
+            return [(v.requires_grad, v._is_view()) for v in f(t(3))], really()
+        finally:
+            torch._C._set_grad_enabled(True)
+
+    really = torch.is_grad_enabled
+    run = compiled(fn)
+    assert face(run) == face(fn)
+    monkeypatch.setattr(torch, "is_grad_enabled", more(really))
+    assert face(run) == face(fn)
+    pliant.reset()
+    assert face(run) == face(fn)
+    monkeypatch.undo()
+    assert face(run) == face(fn)

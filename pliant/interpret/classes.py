@@ -200,7 +200,7 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
             except Exception as e:
                 raise RuntimeError(f"Error calling __set_name__ on {type(v).__name__!r} instance {key!r} in {name!r}") from e
         elif hook is PROPERTY_SET_NAME and id(v) not in world.outside:
-            property.__set_name__(v, cls, key)
+            PROPERTY_SET_NAME(v, cls, key)
             world.named_properties[id(v)] = (v, key)
         elif hook is not UNSET:
             raise refused(f"the class {name}, which tells a {type(v).__qualname__} its name")

@@ -1,8 +1,8 @@
 """Small functions that emitted code calls to do what one instruction does (no tensors, no capture state)."""
 
 from __future__ import annotations
-
 import __future__
+
 import abc
 import itertools
 import operator

@@ -308,6 +308,8 @@ MAKERS: dict[type, Any] = {
 def l_namedtuple(args: tuple, kw: dict) -> type:
     kw = dict(kw)
     kw.setdefault("module", vm.frame.globals.get("__name__", "__main__"))  # CPython looks at the calling frame
+    if type(kw.get("defaults", ())) not in (tuple, list, types.NoneType):
+        raise refused("a named tuple whose defaults are made while it is")  # it is made twice, here and by the emitted code
     for a in (*args, *kw.values()):
         to_c(collections.namedtuple, a)
     return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)

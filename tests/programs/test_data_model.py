@@ -37,6 +37,11 @@ def error_numbers(x, n):
     return x + 1, type(e).__name__, e.errno
 
 
+@program(*[(t(2), n) for n in (1, 2, 3, 4, 5)])
+def equal_to_a_complex_number(x, n):
+    return x + 1, n == complex(n, 0), complex(n, 0) != n, n + 0.0 == complex(n, 0)
+
+
 class Registered(abc.ABC):
     """Its virtual subclass is asked second: only real bases count."""
 

@@ -25,7 +25,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.row import ROWS
-from pliant.native import generic_attributes
+from pliant.native import generic_attributes, made_in_python
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -577,8 +577,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
                 return
             if outside:
-                if name == "__dict__" or tr is not types.MemberDescriptorType:
-                    raise Break("PL0006", f"attribute {name!r} of a {t.__name__}")
+                if name == "__dict__" or tr is not types.MemberDescriptorType or not made_in_python(raw.__objclass__):
+                    raise Break("PL0006", f"attribute {name!r} of a {t.__name__}")  # what C has made may refuse a value
                 world.tensor_writes[(id(obj), name)] = (obj, value)
                 return
             raw.__set__(obj, value)

@@ -143,8 +143,7 @@ SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
 READS_NUMBERS = {complex, OSError, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
-"""Functions of C to which a symbolic number says something else: the class of an OSError goes by its number, `complex` adds what
-`__complex__` gives."""
+"""Functions of C to which a symbolic number says something else: an OSError's class goes by its number, `complex` adds `__complex__`."""
 
 
 def with_numbers(args: tuple) -> tuple:

@@ -204,7 +204,7 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
             except Exception as e:
                 raise RuntimeError(f"Error calling __set_name__ on {type(v).__name__!r} instance {key!r} in {name!r}") from e
         elif hook is PROPERTY_SET_NAME and id(v) not in world.outside:
-            property.__set_name__(v, cls, key)  # type: ignore[attr-defined]
+            PROPERTY_SET_NAME(v, cls, key)
             world.named_properties[id(v)] = (v, key)
         elif hook is not UNSET:
             raise refused(f"the class {name}, which tells a {type(v).__qualname__} its name")
@@ -312,6 +312,8 @@ MAKERS: dict[type, Any] = {
 def l_namedtuple(args: tuple, kw: dict) -> type:
     kw = dict(kw)
     kw.setdefault("module", vm.frame.globals.get("__name__", "__main__"))  # CPython looks at the calling frame
+    if type(kw.get("defaults", ())) not in (tuple, list, types.NoneType):
+        raise refused("a named tuple whose defaults are made while it is")  # it is made twice, here and by the emitted code
     for a in (*args, *kw.values()):
         to_c(collections.namedtuple, a)
     return remade(collections.namedtuple(*args, **kw), collections.namedtuple, args, kw)

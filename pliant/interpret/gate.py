@@ -245,9 +245,10 @@ def readable(a: Any, depth: int = 6) -> bool:
         return depth > 0 and all([readable(x, depth - 1) for x in values])
     if t in ROWS:
         return True  # what it may not read of it, `to_c` refuses
-    if isinstance(a, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)) or t in IMMUTABLE or t in SETTINGS:
-        return True
-    return t is object
+    if t is FunctionType and id(a) in vm.world.own_functions:
+        return False  # what is made of it belongs to this capture, and emitted code has to make it again
+    kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)
+    return issubclass(t, kinds) or t in IMMUTABLE or t in SETTINGS or t is object
 
 
 __all__ = ["captured", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c", "to_graph"]

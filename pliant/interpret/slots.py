@@ -379,6 +379,8 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
     """Rich comparison."""
     ta, tb = type(a), type(b)
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
+        if ta is complex or tb is complex:  # it would say of a symbolic number that it is none
+            return fn(specialize(a), specialize(b))
         return of_plain(fn, a, b)
     row = answering(ta, tb, "compare")
     if row is not None:

@@ -199,7 +199,7 @@ def array_literal(b: Builder, v: array.array) -> str:
 def property_after(b: Builder, p: property, name: str) -> None:
     _, known_as = b.world.named_properties.get(id(p), (p, None))
     if known_as is not None:
-        b.emit(f"{b.constant(property.__set_name__, 'set_name')}({name}, None, {known_as!r})")
+        b.emit(f"{b.constant(property.__dict__['__set_name__'], 'set_name')}({name}, None, {known_as!r})")
 
 
 def cached_property_after(b: Builder, p: functools.cached_property, name: str) -> None:

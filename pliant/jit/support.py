@@ -224,8 +224,9 @@ def _make_handling() -> FunctionType:
     table = encode_exception_table([(len(head), len(head) + len(call), target, 1, False)])
     code = handling.__code__
     line = bytes((0x80 | 13 << 3 | 7, 0)) + bytes((0x80 | 13 << 3 | 7, 0)) * (len(raw) // 16)
-    flags = code.co_flags & ~FUTURE
-    handling.__code__ = code.replace(co_flags=flags, co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line)
+    handling.__code__ = code.replace(
+        co_flags=code.co_flags & ~FUTURE, co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line
+    )
     return forgetting(handling)  # type: ignore[arg-type]
 
 

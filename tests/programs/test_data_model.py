@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import array
+import collections
 import errno
 import gc
 import pickle
@@ -34,6 +35,11 @@ def special_methods_of_numbers(x, n):
 def error_numbers(x, n):
     e = OSError(n, "words")
     return x + 1, type(e).__name__, e.errno
+
+
+@program(*[(t(2), n) for n in (1, 2, 3, 4, 5)])
+def equal_to_a_complex_number(x, n):
+    return x + 1, n == complex(n, 0), complex(n, 0) != n, n + 0.0 == complex(n, 0)
 
 
 class Registered(abc.ABC):
@@ -117,6 +123,23 @@ def attributes_that_cannot_be(x, o):
         except AttributeError as e:
             seen.append(str(e))
     return x + 1, seen
+
+
+@program((t(2), ExceptionGroup("g", [ValueError(1)])))
+def members_of_c(x, group):
+    seen = []
+    for name in ("message", "exceptions"):
+        try:
+            setattr(group, name, "other")
+        except AttributeError as e:
+            seen.append(str(e))
+    return x + 1, seen
+
+
+@program((t(2),))
+def defaults_from_an_iterator(x):
+    point = collections.namedtuple("point", "x y", defaults=iter([10, 20]))
+    return x + 1, point.__new__.__defaults__, tuple(point()), point._field_defaults
 
 
 @program((t(2),))

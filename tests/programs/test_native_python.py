@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import ipaddress
+import re
+import types
 import unittest
 
 import pytest
 
+from tests.helpers import pliant
 from tests.programs.registry import cases, program, t
 
 CASE = unittest.TestCase()
@@ -109,6 +113,37 @@ def text_of_containers_that_change(x, s):
 @program(*[(t(2), n) for n in (3, 4, 5, 6, 7, 8, 2.5, 3.5, 4.5, 5.5)])
 def methods_of_numbers(x, n):
     return x + 1, n.__format__("e"), n.__repr__(), n.__add__(1)
+
+
+class Awaitable:
+    def __await__(self):
+        return self
+
+
+@program((t(2),))
+def function_made_by_the_library(x):
+    held = Awaitable()
+
+    @types.coroutine
+    def made():
+        return held
+
+    pliant.graph_break()
+    first = made() is held
+    pliant.graph_break()
+    return x + 1, first, made().__await__() is held
+
+
+@program((t(2),))
+def functions_given_to_the_library(x):
+    k = 3
+
+    def times(m):
+        return str(int(m.group()) * k)
+
+    def signed(a: int, b=2, *c): ...
+
+    return x + 1, re.sub(r"\d+", times, "a1b22"), list(inspect.signature(signed).parameters)
 
 
 @pytest.mark.parametrize("case", cases(__name__))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import traceback
 import types
 from types import CodeType, FrameType, TracebackType
 from typing import cast
@@ -23,6 +24,7 @@ from pliant.interpret.state import Frame, vm
 
 FIELDS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 GENERATOR_KINDS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
+INTERPRETER = os.path.dirname(__file__) + os.sep
 PLIANT = os.path.dirname(os.path.dirname(__file__)) + os.sep
 VARIADIC = 0x04 | 0x08
 _frames: dict[CodeType, FrameType] = {}
@@ -158,7 +160,9 @@ def effects() -> list[Effect]:
 def release(e: BaseException) -> None:
     """The interpreter's frames, in the tracebacks of what the captured program raised, let go of the program's objects.
 
-    Those that still run cannot be cleared, and live on as callers of those that do not: such a traceback goes as a whole.
+    Those that still run cannot be cleared, and live on as callers of those that do not: such a traceback goes as a whole. One without a
+    frame of the interpreter's is of an exception from outside, which the program is about to raise again: it stays, with what emitted
+    code has called on its way.
     """
     seen: set[int] = set()
     todo: list[BaseException | None] = [e]
@@ -168,13 +172,13 @@ def release(e: BaseException) -> None:
             continue
         seen.add(id(e_))
         todo += [e_.__cause__, e_.__context__]
-        tb = e_.__traceback__
-        while tb is not None:
-            if tb.tb_frame.f_code.co_filename.startswith(PLIANT):
-                with contextlib.suppress(RuntimeError):  # a frame that still runs
-                    tb.tb_frame.clear()
-                e_.__traceback__ = None
-            tb = tb.tb_next
+        frames = [frame for frame, _ in traceback.walk_tb(e_.__traceback__)]
+        if any(frame.f_code.co_filename.startswith(INTERPRETER) for frame in frames):
+            e_.__traceback__ = None
+            for frame in frames:
+                if frame.f_code.co_filename.startswith(PLIANT):
+                    with contextlib.suppress(RuntimeError):  # a frame that still runs
+                        frame.clear()
 
 
 def restore(raised_outside: dict[int, tuple]) -> None:

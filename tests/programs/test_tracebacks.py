@@ -95,6 +95,20 @@ def in_generator(x, n):
         pliant.graph_break()
 
 
+def while_handling(x, n):
+    """The call breaks, for it may raise what a `try` block is around; what it raises leaves by the end of the handler, which is resumed."""
+
+    def gen():
+        yield x
+        yield (n, n) + n
+
+    try:
+        raise KeyError(n)
+    except KeyError as error:
+        g = gen()
+        return list(g), error
+
+
 def with_traceback(x, n):
     try:
         fails(x, n)
@@ -114,12 +128,12 @@ def lines(error: BaseException | None) -> list:
 
 
 def called(fn, *args):
-    with pytest.raises((ValueError, KeyError)) as info:
+    with pytest.raises((ValueError, KeyError, TypeError)) as info:
         fn(*args)
     return lines(info.value)
 
 
-@pytest.mark.parametrize("fn", [in_finally, in_with, in_nested, raised_again, from_generator, in_generator, with_traceback])
+@pytest.mark.parametrize("fn", [in_finally, in_with, in_nested, raised_again, from_generator, in_generator, while_handling, with_traceback])
 def test_traceback_across_breaks(fn):
     target = compiled(fn)
     want = called(fn, t(3), 2)

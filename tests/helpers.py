@@ -387,6 +387,15 @@ def backward(value: Any) -> None:
         loss.backward()
 
 
+def failure(fn: Callable, *args: Any) -> Exception | None:
+    """What the call raises."""
+    try:
+        fn(*args)
+    except Exception as e:
+        return e
+    return None
+
+
 def user_lines(error: BaseException, filename: str) -> list[tuple[str, int]]:
     return [(f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename == filename and f.lineno is not None]
 
@@ -501,8 +510,9 @@ def check_world(
         if want.bumped != got.bumped:
             raise Mismatch(f"{where}: tensors written to in place (argument order): eager {want.bumped}, compiled {got.bumped}")
         if grad and want.error is None:
-            backward(want.value)
-            backward(got.value)
+            failures = [failure(backward, value) for value in (want.value, got.value)]
+            if type(failures[0]) is not type(failures[1]):  # not every operator has a derivative
+                raise Mismatch(f"{where}: backward: eager {failures[0]!r}, compiled {failures[1]!r}")
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")
             compare(look(eager_state), look(state), f"{where}.state after backward")
         answered = answered or want.error is None

@@ -6,6 +6,8 @@ the operator's own C++ decomposition, and last PyTorch's meta kernels on twins w
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
+from pliant.graph.rules.outs import with_out
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
@@ -37,6 +40,11 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     rule = RULES.get(func)
     if rule is not None and not trace.lazy_bits:
         out = rule(trace, *args, **kwargs)
+        if out is not NotImplemented:
+            record(trace, func, args, kwargs, out)
+            return out
+    if "out" in kwargs and not trace.lazy_bits:
+        out = with_out(trace, func, args, kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
             return out
@@ -171,8 +179,11 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         mkwargs["pin_memory"] = False
     info = op_info(func)
     try:
+        modules = len(sys.modules)
         with quiet(), enable_python_dispatcher(), layout.metadata():
             out = func(*margs, **mkwargs)
+        if len(sys.modules) != modules:  # imports leave cycles, some of which hold the frames below: those of the interpreter
+            gc.collect(0)
     except NotImplementedError as e:
         for t in twins.values():
             t.meta = None

@@ -322,6 +322,15 @@ BREAKS: dict[str, BreakInfo] = {
         " that the handler sees the message and type that eager PyTorch gives.",
         ("Check the condition (a shape, a dtype) before the call in place of catching the error.",),
     ),
+    "PL0042": BreakInfo(
+        "Code that runs when an object ends",
+        "When the last reference to a generator half way through or to an object with a `__del__` goes, code of the program runs. That has"
+        " to happen at its place among everything else that the program does.",
+        (
+            "Close the generator (`g.close()`) or let it run to its end.",
+            "Use a context manager in place of `__del__`.",
+        ),
+    ),
 }
 
 

@@ -21,7 +21,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import asking, policy, shadows
+from pliant.interpret import asking, lifetimes, policy, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
@@ -99,9 +99,13 @@ def run_frame(fn: Any, loc: list) -> Any:
         raise Break("PL0010", f"calls nested deeper than {MAX_DEPTH}")
     vm.depth += 1
     try:
-        return vm.run(f)
+        r = vm.run(f)
     finally:
         vm.depth -= 1
+    del f, loc
+    if vm.pending is not None:  # a generator among its locals has ended, and that broke the graph
+        raise taken()
+    return r
 
 
 def native(fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -549,6 +553,8 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
+    if lookup(cls, "__del__") is not UNSET:
+        raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
     if python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:

@@ -71,6 +71,7 @@ class Break:
     - `("next", iterator, offset_body, offset_exhausted, stack_if_exhausted)`: `next(iterator)`: push the item, or go on at the exit;
     - `("unpack", value, n)`: unpack into exactly n items, pushed so that the first is on top;
     - `("loop", header_offset)`: a region loop starts here: hand the frame to the loop driver;
+    - `("stand",)`: nothing to run: the graph ends before this instruction because something is let go of;
     - `("none",)`: nothing to run (`pliant.graph_break()`).
     `frames[0]` is the outermost (the compiled frame), `frames[-1]` the innermost; its `stack` is what remains without the operands,
     and its `offset` where to go on after the action.
@@ -112,6 +113,7 @@ class Capture:
     exit: Return | Break | LoopBack
     frame_id: str = ""
     under_modes: bool = False  # torch-function modes of the user are on where it begins: the graph has gone through them already
+    held: tuple[int, ...] = ()  # items of the state at whose end code of the program may run
     stats: dict = field(default_factory=dict)
 
 
@@ -129,6 +131,7 @@ class Start:
     stack: tuple[Any, ...]  # item index (int) | NULL | LastI(instruction index)
     loops: tuple[int, ...] = ()  # byte offsets of the headers of region loops; reaching the last one ends the capture with LoopBack
     handling: int | None = None  # item index of the exception being handled
+    held: tuple[int, ...] = ()  # items at whose end code may run
 
 
 @dataclass(frozen=True, slots=True)

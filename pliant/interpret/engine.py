@@ -33,6 +33,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     imports,
     instances,
     library,
+    lifetimes,
     lookasides,
     modules,
     opcodes,
@@ -331,7 +332,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         check_forgotten()
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
-    return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
+    return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes(), held=world.held)
 
 
 def forget(e: BaseException) -> None:
@@ -375,6 +376,7 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
     root = S.local(0, "state")
     fast: list[Any] = [UNSET] * d.nlocalsplus
     cells = vm.world.cells
+    held: dict[int, Any] = {}  # item of the state -> a value at whose end code may run
     names = start.code.co_varnames
     n_locals = len(names)
     for slot, item in start.slots:
@@ -385,6 +387,8 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
             cells[id(v)] = src.contents()
             vm.world.adopt(v, src)
             fast[slot] = v
+        elif item in start.held or lifetimes.may_end(v):
+            fast[slot] = held[item] = vm.world.locate(v, src)
         else:
             fast[slot] = Lazy(v, src)
     f = Frame(d, fn, fast, fn.__globals__)
@@ -398,9 +402,13 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
             f.stack.append(d.index(s.value * 2))
         else:
             f.stack.append(vm.world.locate(state[s], root.index(s)))
+            if s in start.held or lifetimes.may_end(state[s]):
+                held[s] = f.stack[-1]
     if start.handling is not None:
         vm.exc = vm.world.locate(state[start.handling], root.index(start.handling))
         f.handling.append(vm.exc)
+    f.held = [v for v in held.values() if lifetimes.may_end(v)]
+    vm.world.held = tuple(held)
     return f
 
 

@@ -9,7 +9,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
 from pliant.graph.traced import Untraceable
-from pliant.interpret import shadows, tracebacks
+from pliant.interpret import lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.opcodes_build import call_operands
@@ -25,7 +25,7 @@ def run(f: Frame) -> Any:
     caller, vm.frame = vm.frame, f
     ins = f.ins
     n = f.count
-    step = watched if f.serial == vm.break_serial or f.watched else None
+    step = watched if f.serial == vm.break_serial or f.watched or f.held else None
     try:
         while True:
             try:
@@ -74,6 +74,8 @@ def run(f: Frame) -> Any:
                 if not unwind(f, e):
                     raise
                 tracebacks.caught(e)
+                if vm.pending is not None:  # what was on the stack has ended, and that broke the graph
+                    raise left(f, taken(), n) from None
     finally:
         vm.frame = caller
 
@@ -88,10 +90,14 @@ def break_of_error(e: BaseException) -> tuple[str, str]:
 
 def watched(f: Frame) -> None:
     """Before each instruction of a frame that is to break somewhere."""
+    if f.held and lifetimes.let_go(f):
+        f.pc += 1
+        raise Break(lifetimes.CODE, "the last reference to what may run code when it ends", clean=True, action=lifetimes.STAND)
     if f.serial == vm.break_serial and f.count == vm.break_count:
+        stand = vm.break_code == lifetimes.CODE and f.decoded.kinds[f.pc] not in ACTIONS
         f.pc += 1
         f.kw = f.kw or ()
-        raise Break(vm.break_code, vm.break_reason, clean=True)
+        raise Break(vm.break_code, vm.break_reason, clean=True, action=lifetimes.STAND if stand else ("none",))
     if f.watched:
         h = vm.history
         i = f.pc
@@ -155,7 +161,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
         b.site = site_of(f)
         if b.action[0] == "none":
             b.action, operands, b.pushes, offset = native_action(f)
-        else:  # a region loop: the frame stands at the header
+        else:  # the frame stands still: at the header of a region loop, or where something is let go of
             operands, offset = 0, f.decoded.offsets[f.pc - 1]
         b.frames.append(suspend(f, operands, offset))
     else:

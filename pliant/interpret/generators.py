@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
+from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
 
 
@@ -31,8 +32,10 @@ class Generator:
         if vm.active and vm.world is self.world and self.started and not self.done and not self.running and self.frame.decoded.table:
             try:
                 self.close()
-            except (Break, Restart) as e:
+            except Restart as e:
                 vm.pending = e
+            except Break as e:
+                vm.pending = Break(CODE, f"the end of a generator, in which: {e.reason}")
 
     def __iter__(self) -> Generator:
         return self

@@ -97,6 +97,8 @@ def load_fast(f: Any, i: int) -> None:
 def store_fast(f: Any, i: int) -> None:
     v = f.stack.pop()
     f.fast[i] = v if v is not NULL else UNSET
+    if vm.pending is not None:  # of what was there before
+        raise taken()
 
 
 @op(K.DELETE_LOCAL)
@@ -104,6 +106,8 @@ def delete_fast(f: Any, i: int) -> None:
     if f.fast[i] is UNSET:
         raise UnboundLocalError(f"cannot access local variable '{f.code.co_varnames[i]}' where it is not associated with a value")
     f.fast[i] = UNSET
+    if vm.pending is not None:
+        raise taken()
 
 
 # -- cells -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pliant.interpret.calls import call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
-from pliant.interpret.state import vm
+from pliant.interpret.state import taken, vm
 from pliant.interpret.texts import formatted, joined
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
@@ -133,8 +133,10 @@ def op_call(f: Any, n: int) -> None:
     if kw:
         f.kw = ()
     s = f.stack
-    del s[len(s) - n - 1 :]
+    del s[len(s) - n - 1 :], fn, args, kw
     s[-1] = r
+    if vm.pending is not None:  # a generator among the operands has ended, and that broke the graph
+        raise taken()
 
 
 def call_kw_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:

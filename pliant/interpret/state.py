@@ -54,7 +54,7 @@ class Frame:
 
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
-        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "top", "names", "site", "outer_site",
+        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "held", "top", "names", "site", "outer_site",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -77,6 +77,7 @@ class Frame:
         self.parent: Frame | None = None
         self.loop_header = -1
         self.watched = False
+        self.held: list | tuple = ()  # what its state brought along that may run code when it ends: see `lifetimes.py`
         self.top = False
         self.names: dict | None = None
         self.site: Site | None = None  # the last one made for this frame

@@ -140,7 +140,7 @@ class Emitter:
             self.break_(exit_)
         head, executable = self.graph()
         goes_on = isinstance(exit_, Break)  # then others run while this function is not done
-        body = [*head, *b.lines[:made], *(self.taken() if goes_on else ()), *replayed, *b.lines[made:], *self.tail]
+        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.taken() if goes_on else ()), *self.tail]
         if goes_on:
             body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
         named = list(b.slots.values())
@@ -551,6 +551,7 @@ ACTIONS: dict[str, Callable[[BreakWriter, FrameState, tuple], tuple[list[str], C
     "unpack_call": action_unpack_call,
     "enter": action_enter,
     "none": action_none,
+    "stand": action_none,
 }
 
 

@@ -37,6 +37,8 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
                 for name in freed:
                     del held[name]
         out.append(line)
+        if i >= begin and not line.lstrip().startswith("return"):  # a frame that has returned has let go of what it was handed
+            out += [f"{line[: indent(line)]}{name} = None" for name in dict.fromkeys(STATES.findall(line))]
         targets = TARGETS.match(line)
         if targets is not None:
             held.update(dict.fromkeys(NAMES.findall(targets[1])))

@@ -22,6 +22,7 @@ from pliant.interpret import runtime
 from pliant.jit import support
 from pliant.symbolic import maths
 
+VARIABLE = re.compile(r"_(?:[a-z]\d+|r|x|e|state|slots)")  # names that an emitted function gives its own variables
 MAX_TEXT = 200  # longer literals are held as constants
 
 
@@ -122,7 +123,7 @@ class Builder:
         if name is None:
             hint = re.sub(r"\W", "_", hint or getattr(obj, "__name__", None) or type(obj).__name__)
             name = f"_{hint}"
-            while name in self.env or name in self.params:
+            while name in self.env or name in self.params or VARIABLE.fullmatch(name):
                 name = f"_{hint}_{next(self.serial)}"
             self.constants[id(obj)] = name
             self.env[name] = obj

@@ -28,12 +28,20 @@ from pliant.bytecode.assemble import ins
 from pliant.bytecode.stack import LASTI, PREVIOUS, VALUE, stack_marks
 from pliant.bytecode.version import THROW_LEAVES_BY_SEND
 from pliant.interpret.capture import NULL, UNSET, FrameState, LastI, Start
+from pliant.interpret.generators import Generator
+from pliant.interpret.lifetimes import may_end
+from pliant.interpret.opaque import Opaque
+from pliant.interpret.opcodes import Lazy
 from pliant.jit.identity import WeakIdDict
 
 CALL, START, YIELD = "call", "start", "yield"  # a plain frame; a generator not started; one suspended at a yield
 VARIADIC_FLAGS = 0x04 | 0x08
 FUNCTION_FLAGS = 0x01 | 0x02  # CO_OPTIMIZED | CO_NEWLOCALS
-NULL_ITEM = "n"
+NULL_ITEM, HELD = "n", "h"
+LOOKED_UP = (Lazy, Opaque)  # they stand for an object of the outside
+
+
+PRESENT = (VALUE, HELD, PREVIOUS)  # marks of what is an item of the state
 
 
 class CannotResume(Exception):
@@ -42,13 +50,17 @@ class CannotResume(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where to go on, and the shape of the state. `stack` has one item per position: a mark, or the int of a LASTI item."""
+    """Where to go on, and the shape of the state. `stack` has one item per position: a mark, or the int of a LASTI item.
+
+    Code may run at the end of values in the slots `held`, and of those in the stack that are marked HELD.
+    """
 
     offset: int
     slots: tuple[int, ...]
     stack: tuple[str | int, ...]
     mode: str = CALL
     loops: tuple[int, ...] = ()  # headers of the region loops this frame is in, outermost first
+    held: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -82,6 +94,12 @@ _infos: WeakIdDict[weakref.ref] = WeakIdDict()  # resume code -> its ResumeCode
 _marks: WeakIdDict[dict[int, str]] = WeakIdDict()
 
 
+def ends(value: Any) -> bool:
+    """Whether code of the program may run when the last reference to a value of a frame goes."""
+    t = type(value)
+    return t is Generator or may_end(value.value if t in LOOKED_UP else value)
+
+
 def origin_of(code: CodeType) -> tuple[CodeType, int]:
     """The user's code behind `code` and how many bytes precede it (0 when `code` is not a resume code)."""
     info = info_of(code)
@@ -109,8 +127,9 @@ def start_of(resume: ResumeCode) -> Start:
     layout = resume.layout
     n = len(layout.slots)
     handling = n if PREVIOUS in layout.stack else None
-    item = n + (handling is not None) + sum(mark in (VALUE, PREVIOUS) for mark in layout.stack)
+    item = n + (handling is not None) + sum(mark in PRESENT for mark in layout.stack)
     stack: list[Any] = []
+    held = [i for i, slot in enumerate(layout.slots) if slot in layout.held]
     for mark in layout.stack:
         if type(mark) is int:
             stack.append(LastI(mark))
@@ -119,8 +138,10 @@ def start_of(resume: ResumeCode) -> Start:
         else:
             item -= 1
             stack.append(item)
+            if mark == HELD:
+                held.append(item)
     slots = tuple((slot, i) for i, slot in enumerate(layout.slots))
-    return Start(resume.origin(), layout.offset, slots, tuple(stack), layout.loops, handling)
+    return Start(resume.origin(), layout.offset, slots, tuple(stack), layout.loops, handling, tuple(held))
 
 
 def plan(
@@ -173,12 +194,12 @@ def plan(
         elif mark == LASTI:
             shape.append(v.value if type(v) is LastI else (int(v) if lasti is None else lasti(v)) - shift // 2)
         else:
-            shape.append(VALUE)
+            shape.append(HELD if ends(v) else VALUE)
             kept.append(v)
     if PREVIOUS in shape:
         items.append(frame.exc_info)
     items.extend(reversed(kept))
-    layout = Layout(at, tuple(slots), tuple(shape), mode, loops)
+    layout = Layout(at, tuple(slots), tuple(shape), mode, loops, tuple(slot for slot, v in zip(slots, items, strict=False) if ends(v)))
     return Plan(resume_code(code, layout, cache), items)
 
 
@@ -281,7 +302,7 @@ def _restore(code: CodeType, layout: Layout) -> bytes:
     if layout.mode != CALL:
         out += ins(K.RETURN_GENERATOR) + ins(K.POP)
     out += ins(K.RESUME, 0)
-    present = [mark in (VALUE, PREVIOUS) for mark in layout.stack]
+    present = [mark in PRESENT for mark in layout.stack]
     handling = PREVIOUS in layout.stack
     n = len(layout.slots) + handling + sum(present)
     const = len(code.co_consts)

@@ -17,6 +17,7 @@ Names (all of `pliant.native._core`):
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss, verify)`: `verify` gets a share of the calls; `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,
   `is_enabled()`, `counters()`, `reset_counters()`;
+- `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
 """
@@ -65,6 +66,7 @@ from pliant.native._core import (
     get_flags,
     get_mode,
     global_state,
+    has_end,
     hook_installed,
     is_enabled,
     made_in_python,
@@ -89,8 +91,8 @@ __all__ = [
     "CAPTURE", "OFF", "OPS", "PASS", "RUN", "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
     "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "add_entry", "arena_bytes", "arena_functions", "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
-    "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "hook_installed", "is_enabled",
-    "made_in_python", "own_products",
+    "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
+    "is_enabled", "made_in_python", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
     "take_slots", "tensor_number",

@@ -69,6 +69,7 @@ int pl_decode_init(PyObject *module);
 int pl_attention_init(PyObject *module);
 int pl_empty_init(PyObject *module);
 int pl_conv_init(PyObject *module);
+int pl_lifetimes_init(PyObject *module);
 
 #ifdef __cplusplus
 }

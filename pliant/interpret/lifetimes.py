@@ -1,0 +1,35 @@
+"""Values at whose end code of the program runs: generators half way through, objects with a `__del__`.
+
+A frame that goes on behind a graph break is handed its values in a list. While it is interpreted, they are real objects that others
+hold, so their end cannot be seen: what is watched is whether the frame still has them, and where it has not, the graph ends. Emitted code
+has emptied the list by then, and drops its own variables before it goes on. Generators that the capture itself has made are stand-ins,
+which end as the real ones do (`generators.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from pliant import native
+
+CODE = "PL0042"
+STAND = ("stand",)
+ITERATORS = (
+    enumerate, zip, map, filter, itertools.accumulate, itertools.chain, itertools.compress, itertools.dropwhile, itertools.filterfalse,
+    itertools.islice, itertools.starmap, itertools.takewhile, itertools.zip_longest,
+)  # fmt: skip
+"""Types that may hold a generator, and nobody else does."""
+
+
+def may_end(v: Any) -> bool:
+    """Whether code of the program may run when the last reference to `v`, a real object, goes."""
+    return native.has_end(v) or type(v) in ITERATORS
+
+
+def let_go(f: Any) -> bool:
+    """Whether frame `f` has let go of something that it held; of that no more is heard."""
+    still = [v for v in f.held if any([v is o for o in f.stack]) or any([v is o for o in f.fast])]
+    gone = len(still) < len(f.held)
+    f.held = still
+    return gone

@@ -1,0 +1,340 @@
+"""When what runs code at its end is let go of: generators half way through, objects with a `__del__`, on either side of graph breaks.
+
+The order of `SEEN` is the test: a `finally` in a generator runs where the program drops it, not where the compiled function returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers import compiled, pliant
+
+SEEN: list[Any] = []
+
+
+def ends(x: Any) -> Any:
+    try:
+        yield x
+        yield x + 1
+    finally:
+        SEEN.append("closed")
+
+
+def ends_with_a_break(x: Any) -> Any:
+    try:
+        yield x
+        yield x + 1
+    finally:
+        pliant.graph_break()
+        SEEN.append("closed")
+
+
+def begins_with_a_break(x: Any) -> Any:
+    try:
+        pliant.graph_break()
+        yield x
+        yield x + 1
+    finally:
+        SEEN.append("closed")
+
+
+@pliant.disable
+def made(gen: Callable, x: Any) -> Any:
+    return gen(x)
+
+
+class Ending:
+    def __del__(self) -> None:
+        SEEN.append("deleted")
+
+
+def left_by_break(x, gen):
+    for _ in gen(x):
+        break
+    SEEN.append(1)
+    return x + 1
+
+
+def left_by_exception(x, gen):
+    try:
+        for _ in gen(x):
+            raise ValueError
+    except ValueError:
+        SEEN.append(2)
+    return x + 1
+
+
+def overwritten(x, gen):
+    g = gen(x)
+    next(g)
+    g = None
+    SEEN.append(3)
+    return x + 1, g
+
+
+def deleted(x, gen):
+    g = gen(x)
+    next(g)
+    del g
+    SEEN.append(3)
+    return x + 1
+
+
+def overwritten_behind_a_break(x, gen):
+    g = gen(x)
+    next(g)
+    pliant.graph_break()
+    SEEN.append(0)
+    g = None
+    SEEN.append(3)
+    return x + 1, g
+
+
+def deleted_behind_a_break(x, gen):
+    g = gen(x)
+    next(g)
+    pliant.graph_break()
+    del g
+    SEEN.append(3)
+    return x + 1
+
+
+def loop_left_by_break(x, gen):
+    for _ in gen(x):
+        pliant.graph_break()
+        SEEN.append(0)
+        break
+    SEEN.append(3)
+    return x + 1
+
+
+def loop_left_by_exception(x, gen):
+    try:
+        for _ in gen(x):
+            pliant.graph_break()
+            SEEN.append(0)
+            raise ValueError
+    except ValueError:
+        SEEN.append(3)
+    return x + 1
+
+
+def loop_left_for_good(x, gen):
+    for _ in gen(x):
+        pliant.graph_break()
+        SEEN.append(0)
+        raise ValueError
+
+
+def holds(x, gen):
+    g = gen(x)
+    next(g)
+    pliant.graph_break()
+    SEEN.append("inner")
+    return x
+
+
+def local_of_another(x, gen):
+    y = holds(x, gen)
+    SEEN.append("outer")
+    return y + 1
+
+
+def raises(x, gen):
+    for _ in gen(x):
+        pliant.graph_break()
+        raise ValueError
+
+
+def exception_of_another(x, gen):
+    try:
+        raises(x, gen)
+    except ValueError:
+        SEEN.append("caught")
+    SEEN.append("outer")
+    return x + 1
+
+
+def enumerated(x, gen):
+    for i, _ in enumerate(gen(x)):
+        pliant.graph_break()
+        SEEN.append(i)
+        break
+    SEEN.append(3)
+    return x + 1
+
+
+def zipped(x, gen):
+    for _ in zip([1, 2], gen(x), strict=False):
+        pliant.graph_break()
+        break
+    SEEN.append(3)
+    return x + 1
+
+
+def made_elsewhere(x, gen):
+    for _ in made(gen, x):
+        SEEN.append(0)
+        break
+    SEEN.append(3)
+    return x + 1
+
+
+def made_elsewhere_left_by_exception(x, gen):
+    try:
+        for _ in made(gen, x):
+            raise KeyError
+    except KeyError:
+        SEEN.append(0)
+    SEEN.append(3)
+    return x + 1
+
+
+def operand(x, gen):
+    y = next(gen(x)) + len(SEEN)
+    SEEN.append(1)
+    return y
+
+
+def returns_out_of_it(x, gen):
+    for t in gen(x):
+        pliant.graph_break()
+        return t
+
+
+def called(x, gen):
+    y = returns_out_of_it(x, gen)
+    SEEN.append("after")
+    return y
+
+
+def now_and_then(x, gen):
+    g = gen(x)
+    n = 0
+    while n < 3:
+        for _ in range(int(x.sum().item()) % 3):
+            pass
+        pliant.graph_break()
+        if n == 1:
+            g = None
+        elif g is not None:
+            next(g, None)
+        SEEN.append(n)
+        n += 1
+    return x
+
+
+def in_finally(x, gen):
+    try:
+        raises(x, gen)
+    finally:
+        SEEN.append("finally")
+
+
+def in_with(x, gen):
+    with contextlib.suppress(ValueError):
+        raises(x, gen)
+    SEEN.append("behind")
+    return x
+
+
+def error_of_python(x, gen):
+    try:
+        for _ in gen(x):
+            pliant.graph_break()
+            x.missing()
+    except AttributeError:
+        SEEN.append("caught")
+    return x + 1
+
+
+def an_object(x, gen):
+    o = Ending()
+    pliant.graph_break()
+    o = None
+    SEEN.append(1)
+    return x, o
+
+
+def two_names(x, gen):
+    g = gen(x)
+    h = g
+    next(g)
+    pliant.graph_break()
+    g = None
+    SEEN.append(1)
+    y = next(h)
+    h = None
+    SEEN.append(2)
+    return y, g, h
+
+
+def one_in_another(x, gen):
+    for t in gen(x):
+        for _ in gen(t):
+            pliant.graph_break()
+            break
+        SEEN.append("inner")
+        break
+    SEEN.append("outer")
+    return x
+
+
+PROGRAMS = [
+    left_by_break, left_by_exception, overwritten, deleted, overwritten_behind_a_break, deleted_behind_a_break, loop_left_by_break,
+    loop_left_by_exception, loop_left_for_good, local_of_another, exception_of_another, enumerated, zipped, made_elsewhere,
+    made_elsewhere_left_by_exception, operand, called, now_and_then, in_finally, in_with, error_of_python, an_object, two_names,
+    one_in_another,
+]  # fmt: skip
+
+
+def outcome(fn: Callable, i: int, gen: Callable) -> tuple:
+    SEEN.clear()
+    try:
+        result: Any = str(fn(torch.arange(3.0) + i, gen))
+    except Exception as e:
+        result = type(e)
+    return result, list(SEEN)
+
+
+@pytest.mark.parametrize("gen", [ends, ends_with_a_break, begins_with_a_break], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_order(program, gen):
+    target = compiled(program)
+    for i in range(4):
+        assert outcome(target, i, gen) == outcome(program, i, gen)
+
+
+def v0(x):
+    return x + 1
+
+
+def r(x):
+    return x * 2
+
+
+def state(x):
+    return x * 3
+
+
+@pytest.mark.parametrize("names", [("v0", "r", "state")])
+def test_functions_with_names_of_emitted_variables(names):
+    off = [pliant.disable(globals()[name]) for name in names]
+
+    def program(x, gen):
+        total = x
+        for fn in off:
+            total = total + fn(x)
+        for _ in gen(x):
+            total = off[0](total)
+            break
+        return total
+
+    target = compiled(program)
+    for i in range(3):
+        assert outcome(target, i, ends) == outcome(program, i, ends)

@@ -6,6 +6,7 @@ import copy
 import functools
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -338,3 +339,9 @@ def test_grad_mode_of_what_is_no_bool(flag):
     run = compiled(fn)
     for v in (True, flag, False, flag):
         same(run, fn, t(3), v)
+
+
+@pytest.mark.parametrize("op", [lambda a: a[None], lambda a: a[:, None, 1:], lambda a: (a + 1)[..., None], lambda a: np.expand_dims(a, 1)])
+def test_strides_of_new_dims_of_arrays(op):
+    a = np.ones((3, 4), dtype=np.float32)
+    assert compiled(op)(a).strides == op(a).strides

@@ -345,3 +345,11 @@ def test_grad_mode_of_what_is_no_bool(flag):
 def test_strides_of_new_dims_of_arrays(op):
     a = np.ones((3, 4), dtype=np.float32)
     assert compiled(op)(a).strides == op(a).strides
+
+
+def test_pooling_of_integers():
+    """The kernel that eager takes has none."""
+    fn = lambda x: torch.nn.functional.max_pool1d(x, 2)  # noqa: E731
+    run = compiled(fn)
+    for x in (t(1, 2, 8), torch.ones(1, 2, 8, dtype=torch.int32), t(1, 2, 6)):
+        same(run, fn, x)

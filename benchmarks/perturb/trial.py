@@ -28,7 +28,7 @@ import pliant
 from benchmarks.perturb import changes, settings
 from benchmarks.perturb.changes import Change
 from benchmarks.perturb.description import ADDRESS, Description, difference, message
-from benchmarks.perturb.places import Place, Walk
+from benchmarks.perturb.places import Place, Walk, is_library
 from benchmarks.perturb.state import World, plain
 from benchmarks.perturb.subjects import Call, Subject
 from benchmarks.perturb.values import SKIP
@@ -216,7 +216,8 @@ class Trial:
             for world in worlds:
                 if world is not own:
                     for path, contents in world.changes():
-                        description.root(path, contents)
+                        if not (path.startswith("globals(") and path.endswith(")") and is_library(path[8:-1])):
+                            description.root(path, contents)
         if undo_double is not None:
             undo_double()
         for world in worlds:

@@ -71,18 +71,29 @@ def group_norm(fn: Any, args: tuple, kwargs: dict) -> Any:
     return torch.group_norm(x, groups, bound.get("weight"), bound.get("bias"), bound.get("eps", 1e-5))
 
 
+def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """The kernel for one dim on a CPU has no integers; that with indices, of which captured operators consist, has them."""
+    x = args[0] if args else kwargs.get("input")
+    if type(x) is TracedTensor and x.device.type == "cpu" and not x.is_floating_point():
+        raise NotImplementedError(f"max_pool1d of {x.dtype}")
+    return fn(*args, **kwargs)
+
+
+ALWAYS = (pooled,)
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
     torch._C._nn.scaled_dot_product_attention: attention,
     F.batch_norm: batch_norm,
     F.group_norm: group_norm,
+    F.max_pool1d: pooled,
+    torch.max_pool1d: pooled,
 }
 
 
 def careful(fn: Any, args: tuple, kwargs: dict) -> Callable[[Any, tuple, dict], Any] | None:
     """How to call `fn` on tensors that may turn out empty; None: as it is."""
     way = CAREFUL.get(fn)
-    return way if way is not None and any([may_be_empty(a) for a in (*args, *kwargs.values())]) else None
+    return way if way in ALWAYS or way is not None and any([may_be_empty(a) for a in (*args, *kwargs.values())]) else None
 
 
 def may_be_empty(x: Any) -> bool:

@@ -443,8 +443,19 @@ def note_slot(fn: Any, args: list) -> None:
     if id(fn) in vm.world.own_functions or id(fn) in vm.world.function_sources:
         return
     guard_function(fn)
-    if args and fn.__name__.startswith("__"):
-        lookup(type(args[0]), fn.__name__)
+    first = positional(fn, args)
+    if first and fn.__name__.startswith("__"):
+        lookup(type(first[0]), fn.__name__)
+
+
+def positional(fn: Any, args: list) -> list:
+    """The positional arguments among those of a frame, which has the rest of them as a tuple."""
+    code = fn.__code__
+    given = args[: code.co_argcount]
+    return [*given, *args[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & VARARGS else given
+
+
+VARARGS = 4
 
 
 def note_method(fn: Any) -> None:
@@ -468,8 +479,9 @@ def captured_frame(fn: Any, args: list) -> Any:
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
-        if fn.__name__ == "__torch_function__" and len(args) > 1:
-            note_method(args[1])
+        if fn.__name__ == "__torch_function__":
+            for called in positional(fn, args)[1:2]:
+                note_method(called)
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

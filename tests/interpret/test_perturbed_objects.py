@@ -6,6 +6,7 @@ import copy
 import functools
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -292,13 +293,13 @@ def test_gradient_of_a_leaf_with_gaps():
 def test_anomaly_mode_is_left_to_eager():
     """It tells the node that made a nan, and the line of its forward part."""
     m, x = nn.Linear(3, 4), t(2, 3)
-    run = compiled(lambda x: m(x).sum().sqrt())
+    run = compiled(lambda x: m(x).square().sum().sqrt())
     run(x)
     with torch.autograd.set_detect_anomaly(True, check_nan=True):
         with pytest.raises(RuntimeError, match="SqrtBackward0"), pytest.warns(UserWarning, match="Error detected"):
             run(x * float("nan")).backward()
         with torch.no_grad():
-            assert torch.equal(run(x), m(x).sum().sqrt())
+            torch.testing.assert_close(run(x), m(x).square().sum().sqrt())
     run(x).backward()
 
 
@@ -313,6 +314,23 @@ def test_functions_of_pytorch_that_warn():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning):
             run(t(3), t(1))
+
+
+def test_function_of_a_mode_that_takes_any_arguments(monkeypatch):
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, fn, kinds, args=(), kwargs=None):
+            return fn(*args, **(kwargs or {}))
+
+    def fn(x):
+        with Mode():
+            return x + x
+
+    original = Mode.__torch_function__
+    functools.wraps(original)(changed := lambda *args, **kwargs: original(*args, **kwargs) + 1)
+    run, x = compiled(fn), t(3)
+    for wanted in (original, changed, original):
+        Mode.__torch_function__ = wanted
+        same(run, fn, x)
 
 
 def test_modes_are_not_asked_about_inputs():
@@ -338,3 +356,17 @@ def test_grad_mode_of_what_is_no_bool(flag):
     run = compiled(fn)
     for v in (True, flag, False, flag):
         same(run, fn, t(3), v)
+
+
+@pytest.mark.parametrize("op", [lambda a: a[None], lambda a: a[:, None, 1:], lambda a: (a + 1)[..., None], lambda a: np.expand_dims(a, 1)])
+def test_strides_of_new_dims_of_arrays(op):
+    a = np.ones((3, 4), dtype=np.float32)
+    assert compiled(op)(a).strides == op(a).strides
+
+
+def test_pooling_of_integers():
+    """The kernel that eager takes has none."""
+    fn = lambda x: torch.nn.functional.max_pool1d(x, 2)  # noqa: E731
+    run = compiled(fn)
+    for x in (t(1, 2, 8), torch.ones(1, 2, 8, dtype=torch.int32), t(1, 2, 6)):
+        same(run, fn, x)

@@ -446,6 +446,20 @@ def test_globals_and_closures() -> None:
     check_world(factory, *[(tensor(3, i=i),) for i in range(N)], before=before)
 
 
+def remainder(k: Any) -> Any:
+    return (k + np.uint8(3)) % 1000
+
+
+def test_a_scalar_that_raises_in_a_function_that_is_called() -> None:
+    """To make its exception NumPy imports something, which asks the globals of the calling frame for `__import__`."""
+
+    def program(x: torch.Tensor, k: Any) -> Any:
+        y = remainder(k)
+        return x + int(y)
+
+    check(program, *[(tensor(3, i=i), np.uint8(i)) for i in range(3)], (tensor(3), np.int32(2)), must_compile=False)
+
+
 def test_written_in_place_between_calls() -> None:
     weights = floats(4)
     compiled = pliant.compile(lambda x: x * torch.as_tensor(weights), strict=True)

@@ -156,7 +156,10 @@ def read(a: TracedArray, k: Any) -> Any:
         return scalar(t(torch.clone, view))
     if flips:
         return derived(a, "__getitem__", (k,), lambda: t(torch.flip, view, tuple(flips)))
-    return view_of(a, view)
+    made = view_of(a, view)
+    if any([x is None for x in items]):
+        made.how = (a, "__getitem__", (k,))  # NumPy gives a new dim a stride of 0
+    return made
 
 
 def keys(k: Any) -> tuple:

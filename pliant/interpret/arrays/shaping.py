@@ -120,8 +120,9 @@ def expand_dims(a: Any, axis: Any) -> Any:
     axes = sorted([one_axis(x, ndim) for x in given])
     if len(set(axes)) != len(axes):
         raise Unsure("an axis twice")
-
-    return vm.getitem(a, tuple([None if d in axes else slice(None) for d in range(ndim)]))
+    made = vm.getitem(a, tuple([None if d in axes else slice(None) for d in range(ndim)]))
+    made.how = None  # it is a reshape: no stride of 0
+    return made
 
 
 @function(np.squeeze)

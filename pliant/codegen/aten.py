@@ -91,7 +91,7 @@ def build(
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
     checks = list(trace.scope.asserts if asserts is None else asserts)
-    steps = views.view_steps(ops)
+    steps = views.output_steps(ops, flat)
     slots = list(liveness.tensors(inputs))
     replay, heads = [], flat
     if guard is not False:

@@ -49,7 +49,7 @@ def refused(args: tuple, kwargs: dict) -> bool:
         return False
     if given.get("mode", "nearest") == "nearest" and x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
         return True
-    if isinstance(x, TracedTensor) and any([type(n) is int and n == 1 for n in x.sizes[:2]]):
+    if isinstance(x, TracedTensor) and x.dim() > 3 and any([type(n) is int and n == 1 for n in x.sizes[:2]]):
         if not all(map(same, x.strides, contiguous_strides(x.sizes))):
             return True  # the stride of a dim of 1 is the kernel's own
     return not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:])

@@ -474,8 +474,8 @@ def captured_frame(fn: Any, args: list) -> Any:
         if vm.frame is not None:
             vm.frame.tail = False
         if policy.runs_natively(fn.__code__) and all(map(readable, args)):
-            positional, named = engine.spread(fn, tuple(args))
-            return engine.call_in_mode(engine.OFF, fn, positional, named)
+            given, named = engine.spread(fn, tuple(args))
+            return engine.call_in_mode(engine.OFF, fn, given, named)
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)

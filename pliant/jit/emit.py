@@ -434,13 +434,15 @@ class BreakWriter:
         fn, state = self.emitter.plan(frame, depth, target, stack)
         return f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}"
 
-    def call(self, depth: int, fn: str, args: str, kwargs: str = "") -> str:
-        """`fn(args)` called from frame `depth`: with that frame's exception being handled, and with the inlined frames in the traceback."""
+    def call(self, depth: int, fn: str, args: str, kwargs: str = "", handling: int | None = None) -> str:
+        """`fn(args)` called from frame `depth`: with that frame's exception being handled (or with what the frames before number `handling`
+        handle), and with the inlined frames in the traceback."""
         if not args and kwargs == "":
             plain = f"{fn}()"
         else:
             plain = f"{fn}({', '.join(x for x in (args, kwargs) if x)})"
-        handled = next((f.exc_info for f in reversed(self.frames[: depth + 1]) if f.exc_info is not None), None)
+        frames = self.frames[: depth + 1 if handling is None else handling]
+        handled = next((f.exc_info for f in reversed(frames) if f.exc_info is not None), None)
         hops = [self.hop(f) for f in self.frames[1 : depth + 1]]
         if handled is None and not hops:
             return plain
@@ -472,7 +474,7 @@ class BreakWriter:
         state = self.emitter.named_state(items)
         name = self.b.constant(loops.run_loop)
         self.emitter.going_on[name] = depth
-        return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}")
+        return self.call(depth, name, f"{self.b.constant(loop, f'loop_{header}')}, {state}", handling=depth)
 
 
 def inside(v: Any, depth: int = 3) -> Iterator[Any]:

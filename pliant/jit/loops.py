@@ -17,6 +17,7 @@ from pliant.jit import resume
 from pliant.jit.below import iterates_python
 from pliant.jit.forget import forgetting
 from pliant.jit.resume import Layout, Plan, ResumeCode
+from pliant.jit.support import handling
 
 Miss = Callable[[Any, Any, tuple], tuple]
 END = object()
@@ -47,7 +48,7 @@ class Loop:
     `items` are the state: `prefix` slots, then the stack, top first (a `for` loop's iterator is `items[prefix]`).
     """
 
-    __slots__ = ("after", "below", "body", "code", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
+    __slots__ = ("after", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
 
     def __init__(self, at_header: Plan, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
         layout = at_header.resume.layout
@@ -56,6 +57,7 @@ class Loop:
         self.code = at_header.resume.origin
         self.header = layout.offset
         self.prefix = at_header.prefix
+        self.handled = self.prefix - 1 if resume.PREVIOUS in layout.stack else None  # the exception that the frame handles
         self.below = below
         instruction = instruction_at(code, layout.offset)
         self.is_for = instruction.kind is K.FOR_ITER
@@ -83,6 +85,14 @@ class Loop:
         return self is other or (self.header == other.header and self.code() is other.code())
 
 
+@forgetting
+def advanced(loop: Loop, iterator: Any, python: bool) -> Any:
+    """The next item, or END."""
+    if python and loop.below is not None:
+        return native.call_below(loop.below, next, iterator, END)
+    return next(iterator, END)
+
+
 @functools.partial(forgetting, zones=(("", ("items",)), ("after", ())))
 def run_loop(loop: Loop, items: list) -> Any:
     """Drive a region loop: the iterator is advanced here, every turn of the body is a compiled call, which empties `items`.
@@ -98,7 +108,9 @@ def run_loop(loop: Loop, items: list) -> Any:
                 iterator = items[p]
                 if type(iterator) is not kind:
                     kind, python = type(iterator), iterates_python(iterator)
-                if python and loop.below is not None:
+                if loop.handled is not None:
+                    item = handling(items[loop.handled], advanced, (loop, iterator, python), {})
+                elif python and loop.below is not None:
                     item = native.call_below(loop.below, next, iterator, END)
                 else:
                     item = next(iterator, END)

@@ -70,7 +70,7 @@ class Plan:
         self.slots = list({t.vid: t for t in inputs if isinstance(t, TracedTensor)}.values())
         self.slot_vids = {t.vid for t in self.slots}
         self.program = trace.ops[: trace.n_forward]
-        self.steps = views.view_steps(self.program)
+        self.steps = views.output_steps(self.program, outputs)
         self.rebased = [t for t in self.slots if rebased(trace, t)]
         self.rebased_vids = {t.vid for t in self.rebased}
         self.refuse_overlap()

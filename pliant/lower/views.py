@@ -73,6 +73,25 @@ def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
+def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
+    """The same for `outputs`, which the program gets to see: `y.detach()` has the version counter of `y`, though neither has gradients.
+
+    Where nothing else is made of `y`, nobody can tell.
+    """
+    steps = view_steps(ops)
+    detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
+    if detached:
+        uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
+        made = {t.vid for op in ops for t in liveness.op_outputs(op)}
+        for op in detached:
+            base = op.args[0]
+            if not isinstance(base, TracedTensor) or base is op.outs[0]:
+                continue
+            if uses[base.vid] > 1 or base.vid not in made or base.vid in steps:
+                steps[op.outs[0].vid] = ViewStep(op, base)
+    return steps
+
+
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:
     """The tensor at the bottom of a chain of views."""
     while t.vid in steps:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.helpers import check_world, pliant
+from tests.helpers import check, check_world, pliant
 from tests.programs.registry import cases, each, program, t
 
 SHAPES = each(3, 5, 2)
@@ -428,6 +428,29 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_items_of_a_list_move(change):
     check_world(moving(CHANGES[change]), *each(3, 5, 2, 4, 6))
+
+
+def version_of_detached(x, items):
+    z = x + items[0] + items[1] + items[2]
+    y = x.detach()
+    pliant.graph_break()
+    y.add_(1)
+    return z, x._version, y._version
+
+
+def version_of_detached_view(x, items):
+    z = (x + items[0]) * 2 + items[1] * 2 + items[2]
+    y, w = x.view(-1).detach(), z.detach()
+    pliant.graph_break()
+    y.add_(1)
+    w.mul_(2)
+    return z, z._version, w._version, x._version
+
+
+@pytest.mark.parametrize("fn", [version_of_detached, version_of_detached_view])
+def test_version_counters_that_detached_tensors_share(fn):
+    """In a graph that runs below autograd, `detach()` of an input would get a version counter of its own."""
+    check(fn, *[(t(n, 2), [t(n, 2), t(n, 2), t(n, 2)]) for n in (3, 4, 3)])
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

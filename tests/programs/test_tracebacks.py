@@ -109,6 +109,31 @@ def while_handling(x, n):
         return list(g), error
 
 
+def behind_a_handled_one(x, n):
+    """The loop is one that stays in Python, and begins while an exception is handled; what is behind the handler handles nothing."""
+    try:
+        try:
+            fails(x, n)
+        finally:
+            for _ in range(n):
+                pliant.graph_break()
+    except ValueError:
+        pass
+    raise KeyError(n)
+
+
+def in_a_handler(x, n):
+    def gen():
+        yield x
+        raise KeyError(n)
+
+    try:
+        fails(x, n)
+    except ValueError:
+        for _ in gen():
+            pliant.graph_break()
+
+
 def with_traceback(x, n):
     try:
         fails(x, n)
@@ -133,7 +158,13 @@ def called(fn, *args):
     return lines(info.value)
 
 
-@pytest.mark.parametrize("fn", [in_finally, in_with, in_nested, raised_again, from_generator, in_generator, while_handling, with_traceback])
+FUNCTIONS = [
+    in_finally, in_with, in_nested, raised_again, from_generator, in_generator, while_handling, behind_a_handled_one, in_a_handler,
+    with_traceback,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
 def test_traceback_across_breaks(fn):
     target = compiled(fn)
     want = called(fn, t(3), 2)

@@ -40,7 +40,7 @@ from pliant.jit.below import calls_python, iterates_python
 from pliant.jit.beside import not_for_others
 from pliant.jit.forget import forgetting
 from pliant.jit.glide import HEADER, RETURN, Place, glide
-from pliant.jit.letting_go import letting_go
+from pliant.jit.letting_go import GONE, letting_go
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
 from pliant.lower import liveness
@@ -400,7 +400,7 @@ class BreakWriter:
         place = glide(frame, start, stack, lambda at: emitter.header(frame, depth, at), emitter.capture.world)
         gone = self.let_go((*frame.fast, *stack), (*place.frame.fast, *place.frame.stack, place.value))
         line = f"{self.leaving(depth)} {self.rest(place, frame, depth)}"
-        return [f"{' = '.join(gone)} = None", line] if gone else [line]
+        return [GONE + " ".join(gone), line] if gone else [line]
 
     def let_go(self, before: tuple, now: tuple) -> list[str]:
         """Variables of what a frame was given in its state and holds no more."""

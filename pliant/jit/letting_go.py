@@ -15,6 +15,8 @@ NAMES = re.compile(r"\b_(?:[giouv]\d+|r)\b")
 """Variables of emitted functions that hold objects; others are constants, numbers, and what is short-lived."""
 TARGETS = re.compile(r"\s*(\[?_(?:[giouv]\d+|r)(?:, ?_(?:[giouv]\d+|r))*,?\]?) = ")
 STATES = re.compile(r"\b_st\d+\b")
+GONE = "# gone: "
+"""Begins a line that names variables of what a frame has let go of: they become None there, unless another frame goes on with them."""
 
 
 def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iterable[str]) -> list[str]:
@@ -25,6 +27,11 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
     held = dict.fromkeys(name for name in bound if NAMES.fullmatch(name))
     out: list[str] = []
     for i, line in enumerate(lines):
+        if line.lstrip().startswith(GONE):
+            kept = set(read_behind(lines, i, states))
+            gone = [name for name in line.strip().removeprefix(GONE).split() if name not in kept]
+            out += [f"{line[: indent(line)]}{' = '.join(gone)} = None"] if gone else []
+            continue
         if i >= begin and "(" in line:
             pad = line[: indent(line)]
             handed = dict.fromkeys(STATES.findall(line))

@@ -460,6 +460,16 @@ def test_a_scalar_that_raises_in_a_function_that_is_called() -> None:
     check(program, *[(tensor(3, i=i), np.uint8(i)) for i in range(3)], (tensor(3), np.int32(2)), must_compile=False)
 
 
+def test_a_set_of_scalars_that_grows_behind_a_break() -> None:
+    """The set holds what no shadow can: a capture must not put members into the set itself."""
+
+    def program(v: np.ndarray) -> Any:
+        order = [i for i in np.argsort(v)]  # noqa: C416
+        return sorted({i % 3 for i in order})
+
+    check(program, *[(np.array(values),) for values in ([3, 1, 5], [4, 7, 1, 2], [1, 2, 3, 4, 5], [3, 1, 5])])
+
+
 def test_written_in_place_between_calls() -> None:
     weights = floats(4)
     compiled = pliant.compile(lambda x: x * torch.as_tensor(weights), strict=True)

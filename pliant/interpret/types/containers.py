@@ -12,7 +12,7 @@ import torch
 
 from pliant.guards.source import Source
 from pliant.interpret import shadows
-from pliant.interpret.gate import ORDERLESS, name_of, ordered
+from pliant.interpret.gate import ORDERLESS, name_of, ordered, unreadable
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONSTANT_TYPES
 from pliant.interpret.state import vm
@@ -86,7 +86,12 @@ def whole(fn: Any, o: Any) -> Any:
     return o
 
 
+KEEPS_IT = {"append", "appendleft", "insert", "setdefault", "__setitem__"}  # what may be given a set of which nothing is known
+
+
 def whole_set(fn: Any, o: Any) -> Any:
+    if type(o) is set and id(o) in vm.world.outside and name_of(fn) not in KEEPS_IT:
+        raise unreadable(fn, o)  # one whose members no shadow holds: it is the set itself
     shadows.read_deep(vm.world, o)
     if name_of(fn) not in ORDERLESS:
         ordered(o)

@@ -123,7 +123,10 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     if fn in READS_NUMBERS:
         args = with_numbers(args)
     try:
-        r = engine.call_captured(fn, args, kwargs)
+        if type(fn) is FunctionType and fn in LOOKASIDES:  # its lookaside has seen to what it reads, and runs it
+            r = engine.call_in_mode(engine.OFF, fn, args, kwargs)
+        else:
+            r = engine.call_captured(fn, args, kwargs)
     except (TypeError, ValueError):
         if vm.pending is None and any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
             return native(fn, with_numbers(args), kwargs)

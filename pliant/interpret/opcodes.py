@@ -334,25 +334,29 @@ def jump(f: Any, a: int) -> None:
 
 def required(f: Any, v: Any, a: int, side: bool) -> bool:
     """Whether the jump over what only raises is made an assertion, and taken. A jump backward is a loop's."""
-    return type(v) in SYM_TYPES and a >= f.pc and vm.needed(f, v, side)
+    return a >= f.pc and vm.needed(f, v, side)
 
 
 @op(K.JUMP_IF_TRUE)
 def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
-    taken = v is True or (v is not False and (required(f, v, a, True) or truth(v)))
+    taken = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
     f.stack.pop()
     if taken:
-        jump(f, a)
+        f.pc = a
+        if a == f.loop_header:
+            raise LoopBackSignal
 
 
 @op(K.JUMP_IF_FALSE)
 def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
-    taken = v is False or (v is not True and (required(f, v, a, False) or not truth(v)))
+    taken = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
     f.stack.pop()
     if taken:
-        jump(f, a)
+        f.pc = a
+        if a == f.loop_header:
+            raise LoopBackSignal
 
 
 def is_none(v: Any) -> bool:
@@ -369,7 +373,9 @@ def jump_if_none(f: Any, a: int) -> None:
     taken = is_none(f.stack[-1])
     f.stack.pop()
     if taken:
-        jump(f, a)
+        f.pc = a
+        if a == f.loop_header:
+            raise LoopBackSignal
 
 
 @op(K.JUMP_IF_NOT_NONE)
@@ -377,7 +383,9 @@ def jump_if_not_none(f: Any, a: int) -> None:
     taken = not is_none(f.stack[-1])
     f.stack.pop()
     if taken:
-        jump(f, a)
+        f.pc = a
+        if a == f.loop_header:
+            raise LoopBackSignal
 
 
 @op(K.JUMP_IF_TRUE_OR_POP)

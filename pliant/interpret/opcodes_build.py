@@ -45,8 +45,15 @@ def load_method(f: Any, name: str) -> None:
     except AttributeError as e:
         say_whose(e, o, name)
         raise
-    s.pop()
-    push_method(s, r, o)
+    if type(r) is MethodType and r.__self__ is o:
+        s[-1] = r.__func__
+        s.append(o)
+    elif CALLABLE_FIRST:
+        s[-1] = r
+        s.append(NULL)
+    else:
+        s[-1] = NULL
+        s.append(r)
 
 
 def push_method(s: list, r: Any, o: Any) -> None:

@@ -22,7 +22,7 @@ from pliant.interpret import runtime
 from pliant.jit import support
 from pliant.symbolic import maths
 
-VARIABLE = re.compile(r"_(?:[a-z]\d+|r|x|e|state|slots)")  # names that an emitted function gives its own variables
+VARIABLE = re.compile(r"_(?:[a-z]\d+|st\d+|r|x|e|slots)")  # names that an emitted function gives its own variables
 MAX_TEXT = 200  # longer literals are held as constants
 
 

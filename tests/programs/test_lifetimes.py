@@ -322,7 +322,11 @@ def state(x):
     return x * 3
 
 
-@pytest.mark.parametrize("names", [("v0", "r", "state")])
+def st0(x):
+    return x * 4
+
+
+@pytest.mark.parametrize("names", [("v0", "r", "state"), ("st0",)])
 def test_functions_with_names_of_emitted_variables(names):
     off = [pliant.disable(globals()[name]) for name in names]
 

@@ -113,7 +113,6 @@ class Capture:
     exit: Return | Break | LoopBack
     frame_id: str = ""
     under_modes: bool = False  # torch-function modes of the user are on where it begins: the graph has gone through them already
-    held: tuple[int, ...] = ()  # items of the state at whose end code of the program may run
     stats: dict = field(default_factory=dict)
 
 

@@ -332,7 +332,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         check_forgotten()
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
-    return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes(), held=world.held)
+    return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
 
 
 def forget(e: BaseException) -> None:
@@ -408,7 +408,6 @@ def resumed_frame(fn: Any, args: list, start: C.Start) -> Frame:
         vm.exc = vm.world.locate(state[start.handling], root.index(start.handling))
         f.handling.append(vm.exc)
     f.held = [v for v in held.values() if lifetimes.may_end(v)]
-    vm.world.held = tuple(held)
     return f
 
 

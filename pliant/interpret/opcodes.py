@@ -340,23 +340,19 @@ def required(f: Any, v: Any, a: int, side: bool) -> bool:
 @op(K.JUMP_IF_TRUE)
 def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
-    taken = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
+    jumps = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
     f.stack.pop()
-    if taken:
-        f.pc = a
-        if a == f.loop_header:
-            raise LoopBackSignal
+    if jumps:
+        jump(f, a)
 
 
 @op(K.JUMP_IF_FALSE)
 def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
-    taken = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
+    jumps = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
     f.stack.pop()
-    if taken:
-        f.pc = a
-        if a == f.loop_header:
-            raise LoopBackSignal
+    if jumps:
+        jump(f, a)
 
 
 def is_none(v: Any) -> bool:
@@ -370,22 +366,18 @@ OPAQUE_TYPES: set[type] = set()
 
 @op(K.JUMP_IF_NONE)
 def jump_if_none(f: Any, a: int) -> None:
-    taken = is_none(f.stack[-1])
+    jumps = is_none(f.stack[-1])
     f.stack.pop()
-    if taken:
-        f.pc = a
-        if a == f.loop_header:
-            raise LoopBackSignal
+    if jumps:
+        jump(f, a)
 
 
 @op(K.JUMP_IF_NOT_NONE)
 def jump_if_not_none(f: Any, a: int) -> None:
-    taken = not is_none(f.stack[-1])
+    jumps = not is_none(f.stack[-1])
     f.stack.pop()
-    if taken:
-        f.pc = a
-        if a == f.loop_header:
-            raise LoopBackSignal
+    if jumps:
+        jump(f, a)
 
 
 @op(K.JUMP_IF_TRUE_OR_POP)

@@ -45,15 +45,8 @@ def load_method(f: Any, name: str) -> None:
     except AttributeError as e:
         say_whose(e, o, name)
         raise
-    if type(r) is MethodType and r.__self__ is o:
-        s[-1] = r.__func__
-        s.append(o)
-    elif CALLABLE_FIRST:
-        s[-1] = r
-        s.append(NULL)
-    else:
-        s[-1] = NULL
-        s.append(r)
+    s.pop()
+    push_method(s, r, o)
 
 
 def push_method(s: list, r: Any, o: Any) -> None:
@@ -131,19 +124,23 @@ def call_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
     return fn, args, {}
 
 
-@op(K.CALL)
-def op_call(f: Any, n: int) -> None:
-    fn, args, kw = call_operands(f, n)
+def call_with(f: Any, operands: Callable[[Any, int], tuple[Any, tuple, dict]], operand: int, size: int) -> None:
+    """Make the call that `operands` tells; its result takes the place of the upper `size` items of the stack."""
+    fn, args, kw = operands(f, operand)
     f.tail = True
     r = call(fn, args, kw)
     f.tail = False
-    if kw:
-        f.kw = ()
+    f.kw = ()
     s = f.stack
-    del s[len(s) - n - 1 :], fn, args, kw
+    del s[len(s) - size + 1 :], fn, args, kw
     s[-1] = r
     if vm.pending is not None:  # a generator among the operands has ended, and that broke the graph
         raise taken()
+
+
+@op(K.CALL)
+def op_call(f: Any, n: int) -> None:
+    call_with(f, call_operands, n, n + 2)
 
 
 def call_kw_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
@@ -158,13 +155,7 @@ def call_kw_operands(f: Any, n: int) -> tuple[Any, tuple, dict]:
 
 @op(K.CALL_KW)
 def call_kw(f: Any, n: int) -> None:
-    fn, args, kw = call_kw_operands(f, n)
-    f.tail = True
-    r = call(fn, args, kw)
-    f.tail = False
-    s = f.stack
-    del s[len(s) - n - 2 :]
-    s[-1] = r
+    call_with(f, call_kw_operands, n, n + 3)
 
 
 def spread_operands(f: Any, flags: int) -> tuple[Any, Any, Any]:
@@ -225,13 +216,7 @@ def function_text(fn: Any) -> str:
 
 @op(K.CALL_EX)
 def call_function_ex(f: Any, flags: int) -> None:
-    fn, args, kw = call_ex_operands(f, flags)
-    f.tail = True
-    r = call(fn, args, kw)
-    f.tail = False
-    s = f.stack
-    del s[len(s) - (3 if flags & 1 else 2) :]
-    s[-1] = r
+    call_with(f, call_ex_operands, flags, 3 + (flags & 1))
 
 
 @op(K.MAKE_FUNCTION)

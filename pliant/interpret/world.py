@@ -80,7 +80,6 @@ class World:
         self.torch_error = 0  # the id of the latest exception that a torch function raised
         self.subclasses: Any = None  # the one guard of what was asked about abstract classes
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
-        self.held: tuple[int, ...] = ()  # items of the state of a resumed frame at whose end code may run
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     def release(self) -> None:

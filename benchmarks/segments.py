@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import pliant
 from pliant.codegen import native
+from pliant.codegen.cpu.backend import CPU
 from pliant.lower.memory import value
 
 SIZES = ((8, 48), (32, 96), (128, 256))
@@ -85,12 +86,12 @@ def microseconds(fn: Callable, args: tuple, seconds: float) -> float:
 
 def one_by_one(fn: Callable, args: tuple) -> Callable:
     """Compiled without segments."""
-    native.use_segments = False
+    has_segments, CPU.has_segments = CPU.has_segments, lambda self: False  # type: ignore[method-assign]
     try:
         compiled = pliant.compile(fn, backend="native", strict=True)
         compiled(*args)
     finally:
-        native.use_segments = True
+        CPU.has_segments = has_segments  # type: ignore[method-assign]
     return compiled
 
 

@@ -39,16 +39,16 @@ from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness, views
-from pliant.lower.recompose import recompose
+from pliant.lower import liveness, pipeline, views
+from pliant.lower.program import REUSE, Program, is_aten
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
 GUARD_PAYS = 4
 """From this many operations on, skipping autograd's keys for the whole graph costs less than passing through them each time."""
 
-Lowering = Callable[[list[Any], list[Any], Any], list[Any]]
-"""`(operations, values that are wanted, scope) -> operations`."""
+Lowering = Callable[[Program], Program]
+"""From level "graph" to what the `Writer` prints: level "calls", or ATen calls alone."""
 
 SHOWN = 8
 """How many sizes the message of a failed assertion shows."""
@@ -78,7 +78,7 @@ def build(
     guard: bool | None = None,
     keep_effects: bool = True,
     asserts: Iterable[Any] | None = None,
-    lower: Lowering = recompose,
+    lower: Lowering = pipeline.call_aten,
 ) -> Executable:
     """Compile `ops` (default: all of the trace) into a function of `inputs` that returns `outputs`, flattened.
 
@@ -98,10 +98,10 @@ def build(
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
         replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
-    kept = liveness.live_ops(views.without_repetition(ops, heads), heads + [c.expr for c in checks], inputs, keep_effects)
-    written = written_slots(kept, slots)
-    kept = lower(kept, heads, trace.scope)
-    return Writer(name, trace.scope, inputs, flat, kept, checks, replay=replay, written=written).finish(guard)
+    p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
+    p = pipeline.run(p, pipeline.SIMPLIFY)
+    written = written_slots(p.steps, slots)
+    return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written).finish(guard)
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
@@ -420,7 +420,7 @@ class Writer:
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
         target, args, kwargs = op.target, op.args, op.kwargs or {}
-        if target is TAKE:
+        if target is REUSE:
             (old,), (new,) = args, op.outs
             self.names[new.vid] = f"v{new.vid}"
             return Step([f"{self.names[new.vid]} = {self.tensor(old)}"], {self.tensor(old)}, [self.names[new.vid]])
@@ -592,19 +592,9 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     yield "storage_offset()", t.offset
 
 
-class Take:
-    """The target of an operation whose result takes the memory of its operand, which nobody reads any more once it is written."""
-
-    def __str__(self) -> str:
-        return "take"
-
-
-TAKE = Take()
-
-
 def is_kernel(target: Any) -> bool:
     """Is this a kernel of ours, in the place of operators?"""
-    return not isinstance(target, torch._ops.OpOverload)
+    return not is_aten(target)
 
 
 def is_held(target: Any) -> bool:

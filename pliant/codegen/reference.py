@@ -1,52 +1,255 @@
-"""Kernels evaluated by PyTorch, one operator of the loop IR after the other: what compiled code is compared with.
+"""The reference target: kernels evaluated by NumPy, every node of the loop IR on the whole grid, then the stores. No schedule, slow and plain.
 
-Slow and literal. Tests of fusion run on it, and the search for the first kernel that departs from eager (`PLIANT_CPU=reference`).
+What it says is what a kernel means: compiled code is compared with it in tests, and `report/bisect.py` asks it whether the program or its
+code is wrong. It is portable, and the smallest example of a target (`PLIANT_TARGET=reference`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from pliant.lower.loops import Kernel, Node, Size
-from pliant.lower.lowerings.scalars import NAMES
+from pliant.errors import InternalError
+from pliant.lower.kernels import Launch
+from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
+from pliant.lower.program import NativeStep, SegmentCall
 
-DTYPES = {name: dtype for dtype, name in NAMES.items()}
-
-
-SPECIAL: dict[str, Callable] = {
-    "div": torch.true_divide,
-    "fma": lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype),
-    "floordiv": torch.floor_divide,
-    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "and": torch.bitwise_and,
-    "or": torch.bitwise_or,
-    "xor": torch.bitwise_xor,
-    "not": torch.bitwise_not,
-    "shl": torch.bitwise_left_shift,
-    "shr": torch.bitwise_right_shift,
-    "where": torch.where,
-}
-REDUCE: dict[str, Callable] = {
-    "sum": lambda x: x.sum(-1, dtype=x.dtype),
-    "prod": lambda x: x.prod(-1, dtype=x.dtype),
-    "max": lambda x: x.amax(-1) if x.shape[-1] else x.new_full(x.shape[:-1], lowest(x.dtype)),
-    "min": lambda x: x.amin(-1) if x.shape[-1] else x.new_full(x.shape[:-1], highest(x.dtype)),
-    "any": lambda x: x.any(-1),
-    "all": lambda x: x.all(-1),
-    "argmax": lambda x: x.argmax(-1),
-    "argmin": lambda x: x.argmin(-1),
-}
+NUMPY = {
+    "f32": np.float32, "f64": np.float64, "bf16": np.uint16, "f16": np.float16, "i8": np.int8, "i16": np.int16, "i32": np.int32,
+    "i64": np.int64, "u8": np.uint8, "bool": np.bool_,
+}  # fmt: skip
+"""What memory of each dtype is for NumPy; of bf16 its bits."""
 
 
-def lowest(dtype: torch.dtype) -> Any:
-    return -torch.inf if dtype.is_floating_point else False if dtype == torch.bool else torch.iinfo(dtype).min
+class OutOfRange(IndexError):
+    """An index that is none; `args` has the code of the failure."""
 
 
-def highest(dtype: torch.dtype) -> Any:
-    return torch.inf if dtype.is_floating_point else True if dtype == torch.bool else torch.iinfo(dtype).max
+def from_bf16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_bf16(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def value_type(dtype: str) -> Any:
+    """Halves are f32 arrays of representable values."""
+    return np.float32 if dtype in ("bf16", "f16") else NUMPY[dtype]
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bf16":
+        return from_bf16(to_bf16(values.astype(np.float32)))
+    if dtype == "f16":
+        return values.astype(np.float32).astype(np.float16).astype(np.float32)
+    return values.astype(value_type(dtype))
+
+
+def wide(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """A function in float64, rounded once."""
+    return lambda *a: f(*(x.astype(np.float64) for x in a)).astype(a[0].dtype)
+
+
+def special(f: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., np.ndarray]:
+    """A function that NumPy has not, by PyTorch's."""
+    return lambda a: f(torch.from_numpy(np.array(a))).numpy()
+
+
+def truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.trunc(a / b)
+    safe = np.where(b == 0, 1, b).astype(b.dtype)
+    q = a // safe
+    return q + ((q < 0) & (q * safe != a)).astype(a.dtype)
+
+
+def safely(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """Integer division by 0 gives anything: by 1 here, as the kernels do for 64-bit integers."""
+    return lambda a, b: f(a, np.where(b == 0, 1, b).astype(b.dtype) if b.dtype.kind in "iu" else b)
+
+
+def floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "f":
+        return safely(np.floor_divide)(a, b)
+    mod = np.fmod(a, b)
+    div = (a - mod) / b
+    div = np.where((mod != 0) & ((b < 0) != (mod < 0)), div - 1, div)
+    down = np.floor(div)
+    down = np.where(div - down > 0.5, down + 1, down)
+    return np.where(b == 0, a / b, np.where(div != 0, down, np.copysign(0, a / b))).astype(a.dtype)
+
+
+def python_remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "f":
+        return safely(np.remainder)(a, b)
+    mod = np.fmod(a, b)
+    return np.where((mod != 0) & ((b < 0) != (mod < 0)), mod + b, mod).astype(a.dtype)
+
+
+def shifted(f: Callable[..., np.ndarray], signed_fill: bool) -> Callable[..., np.ndarray]:
+    def shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        bits = a.dtype.itemsize * 8
+        beyond = (b < 0) | (b >= bits) if b.dtype.kind == "i" else b >= bits
+        kept = f(a, np.where(beyond, bits - 1 if signed_fill and a.dtype.kind == "i" else 0, b).astype(b.dtype))
+        return kept if signed_fill and a.dtype.kind == "i" else np.where(beyond, 0, kept).astype(a.dtype)
+
+    return shift
+
+
+OPS: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
+    "fma": wide(lambda a, b, c: a * b + c),
+    "maximum": np.maximum, "minimum": np.minimum, "fmax": np.fmax, "fmin": np.fmin,
+    "floordiv": floor_divide, "truncdiv": truncated, "remainder": python_remainder, "fmod": safely(np.fmod),
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint,
+    "sign": lambda a: np.where(np.isnan(a), 0, np.sign(a)).astype(a.dtype) if a.dtype.kind == "f" else np.sign(a),
+    "sqrt": np.sqrt, "rsqrt": wide(lambda a: 1 / np.sqrt(a)), "reciprocal": lambda a: (1 / a).astype(a.dtype),
+    "exp": wide(np.exp), "exp2": wide(np.exp2), "expm1": wide(np.expm1), "log": wide(np.log), "log2": wide(np.log2),
+    "log10": wide(np.log10), "log1p": wide(np.log1p), "sin": wide(np.sin), "cos": wide(np.cos), "tan": wide(np.tan),
+    "asin": wide(np.arcsin), "acos": wide(np.arccos), "atan": wide(np.arctan), "atan2": wide(np.arctan2), "sinh": wide(np.sinh),
+    "cosh": wide(np.cosh), "tanh": wide(np.tanh), "erf": wide(special(torch.special.erf)), "erfc": wide(special(torch.special.erfc)),
+    "sigmoid": wide(special(torch.special.expit)), "pow": wide(np.power),
+    "isnan": np.isnan, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.bitwise_not,
+    "shl": shifted(np.left_shift, False), "shr": shifted(np.right_shift, True), "where": np.where,
+}  # fmt: skip
+
+
+def convert(values: np.ndarray, source: str, to: str) -> np.ndarray:
+    if to == "bool":
+        return values != 0
+    if DTYPES[source].kind == "f" and DTYPES[to].kind in "iu":
+        middle = np.int64 if to in ("i64", "u8") else np.int32
+        return np.trunc(values).astype(middle).astype(NUMPY[to])
+    return rounded(values, to)
+
+
+class Evaluation:
+    """Evaluates one kernel over `memory`. `sizes` gives the values of its size arguments, `begins` where each buffer begins in its memory."""
+
+    def __init__(self, kernel: Kernel, memory: list[np.ndarray], sizes: Mapping[Any, int], begins: Sequence[int] = ()) -> None:
+        self.kernel, self.memory, self.sizes = kernel, memory, sizes
+        self.begins = begins or [0] * len(memory)
+        self.dims = [self.size(d) for d in kernel.dims]
+        self.values: dict[int, np.ndarray] = {}
+        rank = len(self.dims)
+        self.counters = [np.arange(n).reshape([n if i == j else 1 for j in range(rank)]) for i, n in enumerate(self.dims)]
+
+    def size(self, s: Any) -> int:
+        return s if isinstance(s, int) else self.sizes[s]
+
+    def address(self, buffer: int, strides: tuple, offset: Any, index: tuple[Node, ...], steps: tuple) -> np.ndarray:
+        at = np.full([1] * len(self.dims), self.begins[buffer] + self.size(offset), np.int64)
+        for stride, counter in zip(strides, self.counters):
+            if self.size(stride):  # else it is the same at all points
+                at = at + self.size(stride) * counter
+        for node, stride in zip(index, steps):
+            at = at + self.values[id(node)] * self.size(stride)
+        return at
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            for n in self.kernel.nodes():
+                self.values[id(n)] = self.node(n)
+            for s in self.kernel.stores:
+                self.store(s)
+
+    def node(self, n: Node) -> np.ndarray:
+        args = [self.values[id(a)] for a in n.args]
+        if n.op == "load":
+            return self.load(n)
+        if n.op == "const":
+            return rounded(np.full([1] * len(self.dims), n.attrs[0]), n.dtype)
+        if n.op == "size":
+            return np.full([1] * len(self.dims), self.size(n.attrs[0]), np.int64)
+        if n.op == "index":
+            return self.counters[n.attrs[0]].astype(np.int64)
+        if n.op == "cast":
+            return convert(args[0], n.args[0].dtype, n.dtype)
+        if n.op == "bitcast":
+            return np.ascontiguousarray(args[0]).view(NUMPY[n.dtype])
+        if n.op == "bounded":
+            at = np.where(args[0] < 0, args[0] + self.size(n.attrs[0]), args[0]) if n.attrs[1] else args[0]
+            if (((at < 0) | (at >= self.size(n.attrs[0]))) & (args[1] if len(args) > 1 else True)).any():
+                raise OutOfRange(n.attrs[2])
+            return at
+        if n.op == "reduce":
+            return self.reduce(n, args[0])
+        if n.op == "scan":
+            return self.scan(n, args[0])
+        if n.op == "where":
+            return np.where(args[0], args[1], args[2])
+        out = OPS[n.op](*args)
+        return out if out.dtype == np.bool_ else rounded(out, n.dtype)
+
+    def load(self, n: Node) -> np.ndarray:
+        index, predicate = (n.args[:-1], n.args[-1]) if n.predicated else (n.args, None)
+        at = self.address(n.buffer, n.strides, n.offset, index, n.attrs[3])
+        memory = self.memory[n.buffer]
+        if predicate is not None:
+            on = self.values[id(predicate)]
+            on, at = np.broadcast_arrays(on, at)
+            at = np.where(on, at, 0)
+        if at.size:
+            assert at.min() >= 0, "reads before its memory"
+        out = memory[at] if memory.size else np.zeros(at.shape, memory.dtype)
+        if n.dtype == "bf16":
+            out = from_bf16(out)
+        out = out.astype(value_type(n.dtype))
+        return out if predicate is None else np.where(on, out, np.zeros((), out.dtype))
+
+    def reduce(self, n: Node, v: np.ndarray) -> np.ndarray:
+        kind, outer = n.attrs[0], len(self.dims) - self.kernel.reduced
+        v = np.broadcast_to(v, self.dims)
+        flat = v.reshape(*v.shape[:outer], math.prod(v.shape[outer:]))
+        if kind == "sum":
+            if DTYPES[n.dtype].kind == "f":
+                out = flat.sum(-1, dtype=np.float64)
+            else:
+                out = flat.sum(-1, dtype=NUMPY[n.dtype])
+        elif kind == "prod":
+            out = flat.prod(-1, dtype=np.float64 if DTYPES[n.dtype].kind == "f" else NUMPY[n.dtype])
+        elif kind in ("any", "all"):
+            out = getattr(flat != 0, kind)(-1)
+        elif kind in ("max", "min"):
+            out = getattr(flat, kind)(-1)
+        else:
+            out = getattr(flat, kind)(-1).astype(np.int64)
+        return rounded(np.asarray(out), n.dtype).reshape(*self.dims[:outer], *[1] * self.kernel.reduced)
+
+    def scan(self, n: Node, v: np.ndarray) -> np.ndarray:
+        outer = len(self.dims) - self.kernel.reduced
+        flat = np.broadcast_to(v, self.dims).reshape(*self.dims[:outer], math.prod(self.dims[outer:]))
+        dtype = np.float64 if DTYPES[n.dtype].kind == "f" else NUMPY[n.dtype]
+        out = (np.cumsum if n.attrs[0] == "sum" else np.cumprod)(flat, -1, dtype=dtype)
+        return rounded(out, n.dtype).reshape(self.dims)
+
+    def store(self, s: Store) -> None:
+        kernel = self.kernel
+        shape = list(self.dims)
+        if kernel.reduced and len(s.strides) < len(kernel.dims):
+            shape[len(s.strides) :] = [1] * kernel.reduced
+        at = np.broadcast_to(self.address(s.buffer, s.strides, s.offset, s.index, s.index_strides), shape)
+        value = np.broadcast_to(self.values[id(s.node)], shape)
+        on = np.broadcast_to(self.values[id(s.predicate)], shape) if s.predicate is not None else np.ones(shape, bool)
+        memory, dtype = self.memory[s.buffer], s.node.dtype
+        at, value = at[on], value[on]
+        if at.size:
+            assert at.min() >= 0 and at.max() < memory.size, "writes outside its memory"
+        if s.mode != "set":
+            for i, v in zip(at.tolist(), value):
+                old = from_bf16(memory[i : i + 1])[0] if dtype == "bf16" else memory[i].astype(value_type(dtype))
+                new = np.asarray(OPS[s.mode](old, v), value_type(dtype))
+                memory[i] = to_bf16(new[None])[0] if dtype == "bf16" else new.astype(NUMPY[dtype])
+        else:
+            memory[at] = to_bf16(value) if dtype == "bf16" else value.astype(NUMPY[dtype])
 
 
 class Reference:
@@ -58,78 +261,60 @@ class Reference:
     def __call__(self, *args: Any) -> None:
         k = self.kernel
         n = len(k.buffers)
-        tensors, values = args[:n], dict(zip(k.sizes, args[n:], strict=True))
-
-        def size(s: Size) -> int:
-            return s if type(s) is int else values[s]
-
-        dims = [size(d) for d in k.dims]
-        outer = len(dims) - k.reduced
-        memo: dict[int, torch.Tensor] = {}
-
-        def at(buffer: int, strides: Any, offset: Size, over: list[int]) -> torch.Tensor:
-            t = tensors[buffer]
-            return torch.as_strided(t, over, [size(s) for s in strides], t.storage_offset() + size(offset))
-
-        def gathered(node: Node) -> torch.Tensor:
-            t = tensors[node.buffer]
-            index, keep = [value(a) for a in node.args], None
-            if node.predicated:
-                keep = index.pop()
-            address = torch.tensor(t.storage_offset() + size(node.offset))
-            for d, stride in enumerate(node.strides):
-                address = address + torch.arange(dims[d]).view([-1 if i == d else 1 for i in range(len(dims))]) * size(stride)
-            for i, stride in zip(index, node.attrs[3], strict=True):
-                address = address + i * size(stride)
-            memory = torch.tensor([], dtype=t.dtype).set_(t.untyped_storage())
-            if keep is None:
-                return memory[address]
-            address, keep = torch.broadcast_tensors(address, keep)
-            out = torch.zeros(address.shape, dtype=t.dtype)
-            out[keep] = memory[address[keep]]
-            return out
-
-        def value(node: Node) -> torch.Tensor:
-            found = memo.get(id(node))
-            if found is None:
-                found = memo[id(node)] = evaluate(node)
-            return found
-
-        def evaluate(node: Node) -> torch.Tensor:
-            dtype = DTYPES[node.dtype]
-            if node.op == "load":
-                if node.args or any(size(st) < 0 for st in node.strides):  # `as_strided` knows no steps back
-                    return gathered(node)
-                still = [n if i < outer or size(st) else 1 for i, (n, st) in enumerate(zip(dims, node.strides, strict=True))]
-                return at(node.buffer, node.strides, node.offset, still).clone()
-            if node.op == "const":
-                return torch.tensor(node.attrs[0], dtype=dtype)
-            if node.op == "size":
-                return torch.tensor(size(node.attrs[0]))
-            if node.op == "index":
-                d = node.attrs[0]
-                return torch.arange(dims[d]).view([-1 if i == d else 1 for i in range(len(dims))])
-            args = [value(a) for a in node.args]
-            if node.op == "cast":
-                return args[0] != 0 if dtype == torch.bool else args[0].to(dtype)
-            if node.op == "reduce":
-                full = args[0].expand(dims).reshape([*dims[:outer], count(dims[outer:])])
-                return REDUCE[node.attrs[0]](full).view([*dims[:outer], *[1] * k.reduced])
-            if node.op == "scan":
-                full = args[0].expand(dims).reshape([*dims[:outer], count(dims[outer:])])
-                return (torch.cumsum if node.attrs[0] == "sum" else torch.cumprod)(full, -1, dtype=dtype).view(dims)
-            fn = SPECIAL.get(node.op) or getattr(torch, node.op, None) or getattr(torch.special, node.op)
-            return fn(*args).to(dtype)
-
-        done = [(s, value(s.node)) for s in k.stores]
-        for s, v in done:
-            over = dims[: len(s.strides)]
-            target = at(s.buffer, s.strides, s.offset, over)
-            target.copy_(v.expand([*over, *[1] * (v.dim() - len(over))]).reshape(over) if v.dim() > len(over) else v.expand(over))
+        tensors, sizes = args[:n], dict(zip(k.sizes, args[n:], strict=True))
+        try:
+            Evaluation(k, [memory_of(t) for t in tensors], sizes, [t.storage_offset() for t in tensors]).run()
+        except OutOfRange as e:
+            error, words = FAILURES[e.args[0]]
+            raise error(words) from None
 
 
-def count(sizes: list[int]) -> int:
-    out = 1
-    for s in sizes:
-        out *= s
-    return out
+def memory_of(t: torch.Tensor) -> np.ndarray:
+    """All elements of a tensor's storage, in place."""
+    dtype = torch.uint16 if t.dtype is torch.bfloat16 else t.dtype
+    return torch.empty(0, dtype=dtype).set_(t.detach().untyped_storage()).numpy()
+
+
+class ReferenceTarget:
+    """A processor that has kernels and nothing else: no segments, no library."""
+
+    name = "reference"
+
+    def __init__(self) -> None:
+        self.launchers: dict[Hashable, Reference] = {}
+
+    def supports(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def worth_a_kernel(self, op: Any) -> bool:
+        return True
+
+    def worth_a_call(self, step: NativeStep) -> bool:
+        return False
+
+    def has_segments(self) -> bool:
+        return False
+
+    def product_dtypes(self) -> frozenset[torch.dtype]:
+        return frozenset()
+
+    def has_attention(self) -> bool:
+        return False
+
+    def has_convolutions(self) -> bool:
+        return False
+
+    def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
+        if segments:
+            raise InternalError("the reference target has no segments")
+        for launch in launches:
+            self.launchers.setdefault(launch.key, Reference(launch.kernel))
+
+    def launcher(self, launch: Launch) -> Callable[..., None]:
+        return self.launchers[launch.key]
+
+    def fingerprint(self) -> tuple:
+        return (self.name,)
+
+    def keeps_code(self) -> bool:
+        return False

@@ -26,9 +26,9 @@ from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text,
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness, views
+from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
-from pliant.lower.recompose import recompose
+from pliant.lower.program import Program
 from pliant.lower.restriding import as_views
 
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
         return Region(plan, lower).build()
     # gradients could flow although none does: what the capture saw was computed without autograd
     hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
-    return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or recompose)
+    return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or pipeline.call_aten)
 
 
 def node_of(name: str, forward: Callable, backward: Callable) -> Callable:
@@ -163,8 +163,10 @@ class Region:
                 seen.add(vid)
             return [f"return {tuple_text(out)}"]
 
-        ops = self.lower(b.ops, b.grads, self.scope) if self.lower is not None else b.ops
-        name, leading, checks = f"{self.name}_backward", ("ctx", *params), self.checks_of(b)
+        name, leading, checks, ops = f"{self.name}_backward", ("ctx", *params), self.checks_of(b), b.ops
+        if self.lower is not None:
+            given = [*self.full.reads, *b.tangents, *self.full.symbols]
+            ops = self.lower(Program(name, self.scope, given, b.grads, ops, asserts=[c.expr for c in checks])).steps
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
@@ -215,7 +217,7 @@ class Region:
     def write_freed(self) -> Executable:
         """`backward()` was captured with the rest: outputs that have a history say that it is gone."""
         plan = self.plan
-        made = build(plan.trace, plan.inputs, plan.outputs, name=self.name, guard=True, lower=self.lower or recompose)
+        made = build(plan.trace, plan.inputs, plan.outputs, name=self.name, guard=True, lower=self.lower or pipeline.call_aten)
         heads = {h.vid for h in plan.differentiable}
         at = [i for i, t in enumerate(plan.outputs) if isinstance(t, TracedTensor) and views.root(t, plan.steps).vid in heads]
         inner, slots = made.fn, [i for i, t in enumerate(plan.inputs) if isinstance(t, TracedTensor) and t.requires_grad]
@@ -240,9 +242,10 @@ class Region:
         values = [*self.plan.heads, *self.plan.exports, *self.full.reads, *self.full.symbols]
         later = {name for names in liveness.binders(self.full.ops).values() for name in names}
         checks = [c for c in self.scope.asserts if not any(s.name in later for s in c.expr.symbols())]
-        live = liveness.live_ops(ops, values + [c.expr for c in checks], inputs)
-        written = written_slots(live, liveness.tensors(inputs))
-        live = (self.lower or recompose)(live, values, self.scope)
+        p = Program(f"{self.name}_forward", self.scope, inputs, values, ops, asserts=[c.expr for c in checks], closed=False)
+        p = pipeline.run(p, (pipeline.DCE,))
+        written = written_slots(p.steps, liveness.tensors(inputs))
+        p = (self.lower or pipeline.call_aten)(p)
         plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
 
         def closing(w: Writer, items: list[str]) -> list[str]:
@@ -258,7 +261,7 @@ class Region:
             return [*lines, f"return {tuple_text(items[:n])}"]
 
         return Writer(
-            f"{self.name}_forward", self.scope, inputs, values, live, checks, leading=("ctx",), closing=closing, written=written
+            p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written
         ).finish(True)
 
     # around the node ------------------------------------------------------------------

@@ -15,32 +15,37 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness, views
+from pliant.lower.program import Program
 from pliant.lower.recompose import Matcher
+from pliant.lower.restriding import renamed
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)
 
 
-def accumulated(ops: list[Any], outputs: list[Any], scope: Any) -> list[Any]:
+def accumulate(p: Program) -> list[Any]:
     """The operations, with sums of a tensor and the gradient of a table as rows added to that tensor in place."""
-    if not any(op.target is aten.embedding_dense_backward.default for op in ops):
-        return ops
-    m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)}, scope)
+    if not any(op.target is aten.embedding_dense_backward.default for op in p.steps):
+        return p.steps
+    m = Matcher(p)
     memory: dict[int, set[int]] = defaultdict(set)  # storage -> the tensors that share it
-    for op in ops:
+    for op in p.steps:
         for t in (*liveness.op_inputs(op), *liveness.op_outputs(op)):
             memory[t.storage_id].add(t.vid)
     out: list[Any] = []
     gone: set[int] = set()
-    for op in ops:
+    for op in p.steps:
         found = rows_of(m, memory, op) if op.target is aten.add.Tensor and not op.kwargs and len(op.args) == 2 else None
         if found is None:
             out.append(op)
             continue
         x, table = found
         gone.add(id(table))
-        out += in_place(op, x, *table.args[:2])
-        memory[op.outs[0].storage_id] = {op.outs[0].vid}  # which is now all that anybody sees of the memory of x
+        result = op.outs[0]  # from now on this is what x was: nobody else reads it
+        first = next(i for i, made in enumerate(out) if any(t is x for t in made.outs))
+        out[first:] = [renamed(made, x, result) for made in out[first:]]
+        out += in_place(op, result, *table.args[:2])
+        memory[result.storage_id] = {result.vid}
     return [op for op in out if id(op) not in gone]
 
 
@@ -64,7 +69,7 @@ def rows_of(m: Matcher, memory: dict[int, set[int]], op: Any) -> tuple[TracedTen
 
 
 def in_place(op: Any, x: TracedTensor, grad: TracedTensor, index: TracedTensor) -> list[Any]:
-    """The operations that add rows of `grad` to those of `x` and call that the result of `op`."""
+    """The operations that add rows of `grad` to those of `x`, in place of `op`."""
     n: Any = 1
     for s in index.sizes:
         n = n * s
@@ -75,5 +80,4 @@ def in_place(op: Any, x: TracedTensor, grad: TracedTensor, index: TracedTensor) 
         Op(aten.view.default, (grad, rows.sizes), {}, [rows], None, op.site, -1),
         Op(aten.view.default, (index, flat.sizes), {}, [flat], None, op.site, -1),
         Op(aten.index_add_.default, (x, 0, flat, rows), {}, [x], None, op.site, -1),
-        Op(aten.alias.default, (x,), {}, [op.outs[0]], None, op.site, -1),
     ]

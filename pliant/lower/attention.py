@@ -9,13 +9,15 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from pliant.graph.traced import TracedTensor
 from pliant.lower.gemm import Products, is_one, reduced_precision_is_off
 from pliant.lower.lowerings.builder import arguments
 from pliant.lower.nest import Facts, Size
-from pliant.lower.recompose import ATTENTION
 from pliant.symbolic import ops
 
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 @dataclass(slots=True, eq=False)
 class Attention:

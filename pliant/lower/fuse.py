@@ -12,27 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import torch
-
-from pliant.graph.schema import UNDECLARED_VIEWS
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness, views
+from pliant.lower import liveness
+from pliant.lower.dependences import Dependences
 from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
 from pliant.lower.memory import hinted
 from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
+from pliant.lower.program import Group, Program
 
-aten = torch.ops.aten
-REINTERPRET = frozenset(
-    (aten._neg_view.default, aten._conj.default, aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default)
-)
-"""Views whose elements are not elements of what they are views of."""
-ANY_INPUT = -1
 MAX_ACCESSES = 24
 """Loads and puts of one kernel. More of them spill registers."""
 MAX_COST = 400
@@ -76,149 +68,54 @@ def limited(most: int | None) -> Iterator[Limit]:
         searching = False
 
 
-@dataclass(slots=True, eq=False)
-class Unit:
-    """A group of operations that run together: one kernel, or one opaque operation (`nest` is None)."""
-
-    index: int
-    nest: Nest | None
-    ops: list[int]  # positions of the operations
-    deps: set[int] = field(default_factory=set)
-    reads: dict[int, int] = field(default_factory=dict)  # root -> the unit that had written it last, -1 for nobody here
-    fused: bool = False  # it became one kernel out of several operations, or swallowed values computed elsewhere
-
-
-class Order:
-    """What must come after what, op by op in the order of the program."""
-
-    def __init__(self) -> None:
-        self.last_write: dict[int, int] = {}  # storage -> unit
-        self.readers: dict[int, set[int]] = {}
-        self.last_effect = -1
-        self.writes: set[int] = set()  # units since then that wrote memory from before
-        self.checking: set[int] = set()  # units since then that may raise
-        self.own: set[int] = set()  # storages made here
-        self.binders: dict[str, int] = {}  # symbol -> the unit that makes it known
-
-    def read(self, u: Unit, storage: int) -> int:
-        """The unit that wrote this storage last, -1 if none did."""
-        w = self.last_write.get(storage, -1)
-        if w >= 0:
-            u.deps.add(w)
-        self.readers.setdefault(storage, set()).add(u.index)
-        return w
-
-    def write(self, u: Unit, written: set[int], made: set[int], effect: bool, checks: bool = False) -> None:
-        """Writers come after earlier readers; effects after each other and after writes that remain.
-
-        What does nothing but check data (`checks`) stays between the effects and writes that it was between, in any order.
-        """
-        for s in written:
-            u.deps |= self.readers.get(s, set()) - {u.index}
-            if self.last_write.get(s, -1) >= 0:
-                u.deps.add(self.last_write[s])
-            self.readers[s] = set()
-        self.own |= made - written
-        lasting = bool(written - self.own)
-        if (effect or lasting) and self.last_effect >= 0:
-            u.deps.add(self.last_effect)
-        if (effect or lasting) and not checks:
-            u.deps |= self.checking
-        if effect:
-            u.deps |= self.writes
-        if checks:
-            self.checking.add(u.index)
-        elif effect:
-            self.last_effect, self.writes, self.checking = u.index, set(), set()
-        elif lasting:
-            self.writes.add(u.index)
-        for s in written | made:
-            self.last_write[s] = u.index
-
-    def uses(self, u: Unit, values: Any) -> None:
-        """Numbers that only a run tells are known after the operation that finds them."""
-        if self.binders:
-            names = {name for v in liveness.leaves(values) for name in liveness.symbols_of(v)}
-            u.deps |= {self.binders[n] for n in names if n in self.binders}
-
-    def symbols(self, u: Unit, op: Any) -> None:
-        """What `op` uses, and what it finds."""
-        self.uses(u, [op.args, op.kwargs, [t.sizes for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]])
-        for b in op.binds:
-            self.binders.setdefault(liveness.symbols_of(b.symbol)[0], u.index)
-
-
 class Fuser:
-    def __init__(self, ops: list[Any], kept: list[Any], scope: Any) -> None:
-        self.ops = ops
-        self.facts = Facts(scope)
-        self.steps = {vid: s for vid, s in views.view_steps(ops).items() if not liveness.mutable(s.op.target)}
-        for op in ops:
-            if op.target._schema.name in UNDECLARED_VIEWS:
-                self.steps.setdefault(op.outs[0].vid, views.ViewStep(op, op.args[0]))
-        self.view_ops = {id(s.op) for s in self.steps.values()}
-        self.tensors: dict[int, TracedTensor] = {}
-        self.roots: dict[int, int] = {}
-        self.units: list[Unit] = []
-        self.alias: list[int] = []  # union-find over units
-        self.kept = liveness.tensors(kept)
-        read = {t.vid for t in self.kept}
-        for op in ops:
-            for t in liveness.op_inputs(op):
-                read.add(t.vid)
-            for t in (*liveness.op_inputs(op), *liveness.op_outputs(op)):
-                base = views.root(t, self.steps)
-                self.roots[t.vid] = base.vid
-                self.tensors[base.vid] = base
-                self.tensors[t.vid] = t
-        made = {t.vid for op in ops for t in liveness.op_outputs(op) if all(t is not x for x in liveness.op_inputs(op))}
-        self.inputs = {t.storage_id for op in ops for t in liveness.op_inputs(op) if self.roots[t.vid] not in made}
-        self.inputs_written = any(t.storage_id in self.inputs for op in ops for t in liveness.written(op))
-        makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
-        dirty = {t.storage_id for op in ops for t in liveness.written(op)}
-        uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
-        once = {vid for vid, n in uses.items() if n == 1} - {t.vid for t in self.kept}
-        self.builder = Builder(self.facts, self.roots, read, makers, dirty, self.reinterpreted(), once)
-        self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (unit, put, nest) of values worth computing again
-        self.writers: dict[int, list[int]] = {}  # storage -> units that wrote it, in order
+    """The groups of a program at level "graph" in the making. It is a fact of the program ("groups"), and each pass goes on with it."""
+
+    def __init__(self, program: Program) -> None:
+        self.ops = ops = program.steps
+        self.facts = program.sizes
+        self.aliases = program.fact("aliases")
+        self.groups: list[Group] = []
+        self.parent: list[int] = []  # union-find over groups
+        uses = program.fact("uses")
+        kept = {t.vid for t in self.aliases.kept}
+        read = kept | uses.keys()
+        once = {vid for vid, n in uses.items() if n == 1} - kept
+        roots, written = self.aliases.roots, self.aliases.written
+        self.builder = Builder(self.facts, roots, read, program.fact("makers"), written, self.aliases.reinterpreted(), once)
+        self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (group, put, nest) of values worth computing again
+        self.writers: dict[int, list[int]] = {}  # storage -> groups that wrote it, in order
         self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it
         for i, op in enumerate(ops):
-            if id(op) not in self.view_ops:
-                self.dies.update((self.roots[t.vid], i) for t in liveness.op_inputs(op) if self.roots[t.vid] in made)
-        for t in self.kept:
-            self.dies.pop(self.roots.get(t.vid, t.vid), None)
+            if id(op) not in self.aliases.view_ops:
+                self.dies.update((roots[t.vid], i) for t in liveness.op_inputs(op) if roots[t.vid] in self.aliases.made)
+        for t in self.aliases.kept:
+            self.dies.pop(roots.get(t.vid, t.vid), None)
+        self.form()
 
-    def reinterpreted(self) -> set[int]:
-        """Views that see the memory of their root as other numbers."""
-        out: set[int] = set()
-        for vid, step in self.steps.items():
-            if step.op.target in REINTERPRET or step.base.vid in out:
-                out.add(vid)
-        return out
-
-    # -- units and their order ---------------------------------------------------------------------------------
-    def make_units(self) -> None:
-        """One unit for each nest and each opaque operation, with what it must come after."""
-        order = Order()
+    # -- groups and their order ---------------------------------------------------------------------------------
+    def form(self) -> None:
+        """One group for each nest and each opaque operation, with what it must come after."""
+        order = Dependences()
         for position, op in enumerate(self.ops):
-            if id(op) in self.view_ops:
+            if id(op) in self.aliases.view_ops:
                 continue
-            written = {self.storage(t) for t in liveness.written(op)}
+            written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
             nests = None if effect and not checks or not limit.allows(op) else self.builder.lower(op)
             if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
                 nests = None
             for nest in nests or [None]:
-                u = Unit(len(self.units), nest, [position])
-                self.units.append(u)
-                self.alias.append(u.index)
+                u = Group(len(self.groups), nest, [position])
+                self.groups.append(u)
+                self.parent.append(u.index)
                 if nest is not None:  # then it computes what its operands were to be made of
-                    u.fused = bool({n.attrs[0] for n in nest.loads()} - {self.roots[t.vid] for t in liveness.op_inputs(op)})
+                    u.fused = bool({n.attrs[0] for n in nest.loads()} - {self.aliases.roots[t.vid] for t in liveness.op_inputs(op)})
                 for t in self.touched(op, nest):
-                    w = order.read(u, self.storage(t))
-                    u.reads[self.roots.get(t.vid, t.vid)] = w
-                made = {self.storage(t) for t in self.made(op, nest)}
-                here = written | {self.storage(p.tensor) for p in nest.puts if not p.fresh} if nest is not None else written
+                    w = order.read(u, self.aliases.storage(t))
+                    u.reads[self.aliases.roots.get(t.vid, t.vid)] = w
+                made = {self.aliases.storage(t) for t in self.made(op, nest)}
+                here = written | {self.aliases.storage(p.tensor) for p in nest.puts if not p.fresh} if nest is not None else written
                 raises = nest is not None and any(n.op == "bounded" for n in nest.nodes())
                 order.write(u, here, made, effect or raises, checks or raises)
                 order.symbols(u, op)
@@ -226,23 +123,15 @@ class Fuser:
                     self.writers.setdefault(s, []).append(u.index)
                 self.remember_free(u, here)
 
-    def storage(self, t: TracedTensor) -> int:
-        """A number that tensors share which may share memory. Inputs may, for all we know, where one of them is written to."""
-        s = self.tensors.get(self.roots.get(t.vid, t.vid), t).storage_id
-        return ANY_INPUT if self.inputs_written and s in self.inputs else s
-
-    def storage_of(self, root: int) -> int:
-        return self.storage(self.tensors[root])
-
     def touched(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
         if nest is None:
             return liveness.op_inputs(op)
-        return [self.tensors[n.attrs[0]] for n in nest.loads()] + [p.tensor for p in nest.puts if not p.fresh]
+        return [self.aliases.tensors[n.attrs[0]] for n in nest.loads()] + [p.tensor for p in nest.puts if not p.fresh]
 
     def made(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
         return [p.tensor for p in nest.puts if p.fresh] if nest is not None else liveness.op_outputs(op)
 
-    def remember_free(self, u: Unit, written: set[int]) -> None:
+    def remember_free(self, u: Group, written: set[int]) -> None:
         nest = u.nest
         if nest is None or written or nest.reduced or len(nest.puts) != 1 or nest.puts[0].index:
             return
@@ -251,13 +140,13 @@ class Fuser:
         self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
 
     def find(self, i: int) -> int:
-        while self.alias[i] != i:
-            self.alias[i] = self.alias[self.alias[i]]
-            i = self.alias[i]
+        while self.parent[i] != i:
+            self.parent[i] = self.parent[self.parent[i]]
+            i = self.parent[i]
         return i
 
     def reaches(self, start: set[int], target: int, floor: int) -> bool:
-        """Does a path of dependencies lead from one of `start` to `target`? Units before `floor` cannot lead there."""
+        """Does a path of dependencies lead from one of `start` to `target`? Groups before `floor` cannot lead there."""
         seen: set[int] = set()
         stack = [self.find(i) for i in start]
         while stack:
@@ -267,25 +156,27 @@ class Fuser:
             if i in seen:
                 continue
             seen.add(i)
-            if max(self.units[i].ops) >= floor:
-                stack.extend(self.find(d) for d in self.units[i].deps)
+            if max(self.groups[i].ops) >= floor:
+                stack.extend(self.find(d) for d in self.groups[i].deps)
         return False
 
     # -- joining -------------------------------------------------------------------------------------------------
-    def run(self) -> list[Unit]:
-        """The groups, in an order that keeps every dependency."""
-        self.make_units()
-        for u in list(self.units):
+    def inline(self) -> list[Group]:
+        """Values that cost next to nothing are computed again where they are read (rematerialization)."""
+        for u in list(self.groups):
             if u.nest is not None:
                 self.inline_free(u)
-        for u in list(self.units):
+        return self.ordered()
+
+    def join_producers(self) -> list[Group]:
+        """Each consumer joins its producers where it can, the nearest first."""
+        for u in list(self.groups):
             if u.nest is not None:
                 for w in sorted({w for w in u.reads.values() if w >= 0}, reverse=True):
                     self.try_join(self.find(w), self.find(u.index))
-        self.join_siblings()
         return self.ordered()
 
-    def inline_free(self, u: Unit) -> None:
+    def inline_free(self, u: Group) -> None:
         """Compute values again that cost next to nothing."""
         nest = u.nest
         assert nest is not None
@@ -296,14 +187,14 @@ class Fuser:
             new = inline(self.facts, entry[1], entry[2], nest, load)
             if new is not None:
                 nest = new
-                source = self.units[entry[0]]
+                source = self.groups[entry[0]]
                 u.fused = True
                 u.deps |= source.deps
                 for root, w in source.reads.items():
                     u.reads.setdefault(root, w)
-                    for later in self.writers.get(self.storage_of(root), ()):
+                    for later in self.writers.get(self.aliases.storage_of(root), ()):
                         if later > u.index:
-                            self.units[later].deps.add(u.index)
+                            self.groups[later].deps.add(u.index)
         u.nest = nest
         still = {n.attrs[0] for n in nest.loads()}
         for root in [r for r in u.reads if r not in still and all(p.root != r for p in nest.puts)]:
@@ -311,17 +202,17 @@ class Fuser:
         if self.free.get(nest.puts[0].root, (-1,))[0] == u.index:
             self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
 
-    def overwritten(self, entry: tuple[int, Put, Nest], u: Unit) -> bool:
+    def overwritten(self, entry: tuple[int, Put, Nest], u: Group) -> bool:
         """Was something that the value is made of written between it and `u`?"""
         for n in entry[2].loads():
-            s = self.storage_of(n.attrs[0])
+            s = self.aliases.storage_of(n.attrs[0])
             if any(entry[0] < w <= u.index for w in self.writers.get(s, ())):
                 return True
         return False
 
     def try_join(self, a: int, b: int) -> bool:
         """Join group `b`, which reads from group `a`, to it, if they fit one nest and no third group is in between."""
-        p, c = self.units[a], self.units[b]
+        p, c = self.groups[a], self.groups[b]
         if a == b or p.nest is None or c.nest is None:
             return False
         between = {self.find(d) for d in c.deps} - {a, b}
@@ -333,7 +224,7 @@ class Fuser:
         self.unite(a, b, joined)
         return True
 
-    def holds_memory(self, p: Unit, c: Unit) -> bool:
+    def holds_memory(self, p: Group, c: Group) -> bool:
         """Is `c` so far behind `p` that what would live on till then, if `p` ran there, counts, and is it more than `p` makes?
 
         The sum of two gradients, to which a third is added much later, is to be made when they are there.
@@ -346,19 +237,19 @@ class Fuser:
         return len(dying) > 1 and sum(map(self.typical_bytes, dying)) > sum(self.typical_bytes(q.root) for q in p.nest.puts)
 
     def typical_bytes(self, root: int) -> int:
-        t = self.tensors[root]
+        t = self.aliases.tensors[root]
         return hinted(self.facts.product(map(self.facts.size, t.sizes))) * t.dtype.itemsize
 
     def unite(self, a: int, b: int, nest: Nest) -> None:
-        p, c = self.units[a], self.units[b]
+        p, c = self.groups[a], self.groups[b]
         p.nest = nest
         p.ops = sorted({*p.ops, *c.ops})
         p.deps = p.deps | c.deps
         p.reads = {**c.reads, **p.reads}
         p.fused = True
-        self.alias[b] = a
+        self.parent[b] = a
 
-    def joined(self, p: Unit, c: Unit) -> Nest | None:
+    def joined(self, p: Group, c: Group) -> Nest | None:
         """The nest of both, or None."""
         assert p.nest is not None and c.nest is not None
         if any(q.index for q in p.nest.puts):
@@ -372,11 +263,11 @@ class Fuser:
         fitted = unify(self.facts, p.nest, list(put.strides), put.full, c.nest, list(first.attrs[1]))
         return self.combine(p, c, *fitted) if fitted is not None else None
 
-    def reads_from(self, c: Unit, root: int, p: Unit) -> bool:
+    def reads_from(self, c: Group, root: int, p: Group) -> bool:
         w = c.reads.get(root, -1)
         return w >= 0 and self.find(w) == self.find(p.index)
 
-    def combine(self, p: Unit, c: Unit, producer: Nest, consumer: Nest) -> Nest | None:
+    def combine(self, p: Group, c: Group, producer: Nest, consumer: Nest) -> Nest | None:
         """Both nests have the same dims: the consumer's loads of what the producer puts become its values."""
         puts = {q.root: q for q in producer.puts}
         in_place = {q.root for q in (*producer.puts, *consumer.puts) if not q.fresh}
@@ -427,7 +318,7 @@ class Fuser:
 
     def may_scatter(self, nest: Nest) -> bool:
         """May these operations share a nest, if one of them writes to computed places or to memory from before?"""
-        if any(not q.fresh and self.storage_of(q.root) in (*self.inputs, ANY_INPUT) for q in nest.puts):
+        if any(not q.fresh and self.aliases.is_given(q.root) for q in nest.puts):
             if any(n.op == "bounded" for n in nest.nodes()):
                 return False  # it may stop half-way
         if not any(q.index for q in nest.puts):
@@ -437,9 +328,9 @@ class Fuser:
 
     def writes_in_place(self, nest: Nest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""
-        memory = {self.storage_of(r) for r in roots}
-        puts = [q for q in nest.puts if self.storage_of(q.root) in memory]
-        loads = [node for node in nest.loads() if self.storage_of(node.attrs[0]) in memory]
+        memory = {self.aliases.storage_of(r) for r in roots}
+        puts = [q for q in nest.puts if self.aliases.storage_of(q.root) in memory]
+        loads = [node for node in nest.loads() if self.aliases.storage_of(node.attrs[0]) in memory]
         if nest.reduced and loads or any(node.args and not node.predicated for node in loads):
             return False
         if any(q.index for q in puts):
@@ -447,18 +338,18 @@ class Fuser:
         accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:
-            r, s, o = first.setdefault(self.storage_of(root), (root, strides, offset))
+            r, s, o = first.setdefault(self.aliases.storage_of(root), (root, strides, offset))
             if root != r or not self.facts.alike(strides, s) or not self.facts.equal(offset, o):
                 return False
         return True
 
-    def join_siblings(self) -> None:
+    def join_siblings(self) -> list[Group]:
         """Groups that read the same memory over the same dims become one kernel: it is read once.
 
         Each is compared with the next few: what is joined brings those together that are further apart.
         """
         by_root: dict[int, list[int]] = {}
-        for u in self.units:
+        for u in self.groups:
             if u.nest is None or self.find(u.index) != u.index:
                 continue
             for root in {n.attrs[0] for n in u.nest.loads()}:
@@ -469,9 +360,10 @@ class Fuser:
                     a, b = self.find(first), self.find(other)
                     if a != b:
                         self.try_join_sibling(a, b, root)
+        return self.ordered()
 
     def try_join_sibling(self, a: int, b: int, root: int) -> bool:
-        p, c = self.units[a], self.units[b]
+        p, c = self.groups[a], self.groups[b]
         assert p.nest is not None and c.nest is not None
         if any(q.index for q in (*p.nest.puts, *c.nest.puts)):
             return False
@@ -493,24 +385,24 @@ class Fuser:
         return True
 
     # -- the result ------------------------------------------------------------------------------------------------
-    def ordered(self) -> list[Unit]:
-        groups = [u for u in self.units if self.find(u.index) == u.index]
+    def ordered(self) -> list[Group]:
+        groups = [u for u in self.groups if self.find(u.index) == u.index]
         deps = {u.index: {self.find(d) for d in u.deps} - {u.index} for u in groups}
         users: dict[int, list[int]] = {u.index: [] for u in groups}
         for i, ds in deps.items():
             for d in ds:
                 users[d].append(i)
         missing = {i: len(ds) for i, ds in deps.items()}
-        ready = [(min(self.units[i].ops), i) for i, n in missing.items() if n == 0]
+        ready = [(min(self.groups[i].ops), i) for i, n in missing.items() if n == 0]
         heapq.heapify(ready)
         out = []
         while ready:
             _, i = heapq.heappop(ready)
-            out.append(self.units[i])
+            out.append(self.groups[i])
             for j in users[i]:
                 missing[j] -= 1
                 if missing[j] == 0:
-                    heapq.heappush(ready, (min(self.units[j].ops), j))
+                    heapq.heappush(ready, (min(self.groups[j].ops), j))
         assert len(out) == len(groups), "fusion made a cycle"
         return out
 

@@ -17,37 +17,32 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
-from pliant.symbolic.ops import eq
+from pliant.lower.attention import ATTENTION
+from pliant.lower.program import Program
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default)
-ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 class Matcher:
     """Who makes each tensor, how often each is read, and what has been replaced."""
 
-    def __init__(self, ops: list[Any], kept: set[int], scope: Any) -> None:
-        self.kept = kept
-        self.scope = scope
-        self.makers = {op.outs[0].vid: op for op in ops if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)}
-        self.uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op))
-        self.readers: dict[int, Any] = {t.vid: op for op in ops for t in liveness.op_inputs(op)}
-        self.dirty = liveness.dirty_memory(ops)
+    def __init__(self, p: Program) -> None:
+        self.kept = {t.vid for t in liveness.tensors(p.outputs)}
+        self.sizes = p.sizes
+        self.makers: dict[int, Any] = p.fact("makers")
+        self.uses: Counter[int] = Counter(p.fact("uses"))
+        self.readers: dict[int, Any] = p.fact("readers")
+        self.dirty: set[int] = p.fact("dirty")
         self.gone: set[int] = set()  # ids of operations that are part of another now
 
     def same(self, a: Any, b: Any) -> bool:
         """Are two sizes equal, by what is known?"""
-        if type(a) is int or type(b) is int:
-            return type(a) is type(b) and a == b
-        return self.scope.simplify(a.node.expr) is self.scope.simplify(b.node.expr)
+        return self.sizes.equal(self.sizes.size(a), self.sizes.size(b))
 
     def equal(self, a: Any, b: Any) -> bool:
         """The same, by what can be proved: takes longer."""
-        if self.same(a, b):
-            return True
-        x, y = (v if type(v) is int else v.node.expr for v in (a, b))
-        return not type(x) is type(y) is int and bool(self.scope.known_true(eq(x, y)))
+        return self.sizes.surely_equal(self.sizes.size(a), self.sizes.size(b))
 
     def private(self, t: TracedTensor) -> bool:
         """Nobody else reads it."""
@@ -67,17 +62,19 @@ class Matcher:
         return all(t.storage_id not in self.dirty for t in operands)
 
 
-def recompose(ops: list[Any], outputs: list[Any], scope: Any) -> list[Any]:
+def recompose(p: Program) -> list[Any]:
     """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
-    m = Matcher(ops, {t.vid for t in liveness.tensors(outputs)}, scope)
+    if not any([op.target in PATTERNS for op in p.steps]):
+        return p.steps
+    m = Matcher(p)
     whole: dict[int, list[Any]] = {}  # id of the operation to replace -> what replaces it
-    for op in ops:
+    for op in p.steps:
         found = PATTERNS[op.target](m, op) if op.target in PATTERNS else None
         if found is not None:
             at, *new = found
             whole[id(at)] = new
     out = []
-    for op in ops:
+    for op in p.steps:
         if id(op) in whole:
             out += whole[id(op)]
         elif id(op) not in m.gone:

@@ -1,205 +1,24 @@
-"""Segments: runs of kernels and matrix products that become one native function, with an arena for what only they read.
+"""Segments: runs of kernels and library calls that become one native function, with an arena for what only they read.
 
-`arrange` brings the operations of a program into an order with long runs: whatever stays an ATen call moves before or behind, as far as
-dependencies allow and not far from its place. `Segment` is one run, with all that a printer needs: its steps in order, the tensors that
-come with the call, those in the arena and where, the sizes that come with the call.
+A `Segment` has all that a printer needs: its steps in order, the tensors that come with the call, those in the arena and where, the sizes
+that come with the call.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower import liveness
-from pliant.lower.attention import Attention
-from pliant.lower.conv import Convolution
-from pliant.lower.fuse import Fuser, Order
-from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
-from pliant.lower.memory import Interval, Plan, hinted, plan
+from pliant.lower.memory import Interval, Plan, plan
 from pliant.lower.nest import Facts, Size
-from pliant.lower.peaks import Block, blocks_of, cut_at_peaks
+from pliant.lower.program import Instruction, NativeStep
 from pliant.symbolic.expr import Expr, postorder
 
-WINDOW = 24
-"""How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
 MOST_ARGUMENTS = 1000
 """Of one native call (`kMaxArgs` of the launcher)."""
-
-Step = Launch | Gemm | Attention | Convolution
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """Something that runs: kernels or products (`steps`), or the ATen call `op`, or either of the two, as its neighbours are.
-
-    `reads` and `written` (memory from before) and `made` are root tensors.
-    """
-
-    steps: list[Step]
-    op: Any
-    ops: list[Any]
-    reads: list[TracedTensor] = field(default_factory=list)
-    made: list[TracedTensor] = field(default_factory=list)
-    written: list[TracedTensor] = field(default_factory=list)
-    index: int = -1
-    deps: set[int] = field(default_factory=set)
-
-    @property
-    def native(self) -> bool:
-        return bool(self.steps)
-
-    @property
-    def only_checks(self) -> bool:
-        effects = [op for op in self.ops if liveness.has_effect(op)]
-        return bool(effects) and all(op.outs and liveness.only_checks(op.target) for op in effects)
-
-    @property
-    def has_effect(self) -> bool:
-        """Of kernels: they check indices."""
-        return any(map(liveness.has_effect, self.ops))
-
-
-def item_of_steps(steps: list[Step], ops: list[Any], op: Any = None) -> Item:
-    """Kernels and products, made from `ops`."""
-    item = Item(steps, op, ops)
-    mine: set[int] = set()
-    for step in steps:
-        fresh = [step.buffers[i] for i in step.made] if isinstance(step, Launch) else [step.out]
-        mine |= {t.vid for t in fresh}
-        item.made += fresh
-        old = [t for t in step.buffers if t.vid not in mine]
-        item.reads += old
-        if isinstance(step, Launch):
-            item.written += [t for t, b in zip(step.buffers, step.kernel.buffers, strict=True) if b.written and t.vid not in mine]
-    if op is not None:  # the ATen call may need more: `zeros_like` takes sizes from its operand
-        known = {t.vid for t in item.reads}
-        item.reads += [t for t in liveness.op_inputs(op) if t.vid not in known]
-    return item
-
-
-def arrange(items: list[Item], f: Fuser) -> list[Item]:
-    """The items in an order with long runs of native ones, all dependencies kept."""
-    order = Order()
-    for i, item in enumerate(items):
-        item.index = i
-        for t in item.reads:
-            order.read(item, f.storage(t))
-        order.write(item, {f.storage(t) for t in item.written}, {f.storage(t) for t in item.made}, item.has_effect, item.only_checks)
-        for op in item.ops:
-            order.symbols(item, op)
-        order.uses(item, [step.sizes for step in item.steps])  # values that are computed again bring numbers of operations elsewhere
-        item.deps.discard(i)
-    users: list[list[int]] = [[] for _ in items]
-    missing = [len(item.deps) for item in items]
-    for i, item in enumerate(items):
-        for d in item.deps:
-            users[d].append(i)
-    ready: dict[bool, list[int]] = {True: [], False: []}
-    for i, n in enumerate(missing):
-        if not n:
-            heapq.heappush(ready[items[i].native], i)
-    out: list[Item] = []
-    waiting, done, kind = 0, [False] * len(items), False
-    while ready[True] or ready[False]:
-        while done[waiting]:
-            waiting += 1
-        if not ready[kind] or ready[kind][0] > waiting + WINDOW:
-            kind = not kind if ready[not kind] else kind
-        i = heapq.heappop(ready[kind])
-        done[i] = True
-        out.append(items[i])
-        for j in users[i]:
-            missing[j] -= 1
-            if not missing[j]:
-                heapq.heappush(ready[items[j].native], j)
-    return late(out)
-
-
-def late(items: list[Item]) -> list[Item]:
-    """The order, with kernels that read nothing (fills, mostly) where their results are first read: until then these took memory.
-
-    Where an ATen call reads them they join the native run before it.
-    """
-    at = {item.index: k for k, item in enumerate(items)}
-    first: dict[int, int] = {}
-    for k, item in enumerate(items):
-        for d in item.deps:
-            first.setdefault(d, k)
-    before: dict[int, list[Item]] = {}
-    for item in items:
-        target = first.get(item.index, -1)
-        if not item.native or item.reads or item.written or item.has_effect or target < 0:
-            continue
-        while target > at[item.index] and not items[target].native:
-            target -= 1
-            if items[target].native:
-                target += 1
-                break
-        if target > at[item.index] + 1:
-            before.setdefault(target, []).append(item)
-    moved = {item.index for found in before.values() for item in found}
-    out: list[Item] = []
-    for k, item in enumerate(items):
-        out += before.get(k, [])
-        if item.index not in moved:
-            out.append(item)
-    return out
-
-
-def runs(items: list[Item], f: Fuser) -> list[list[Item]]:
-    """The items cut where native ones begin and end, and where memory from before is written after an index was checked.
-
-    So what fails in a check has, as a rule, not done anything yet, and the frame may run again. Where the program holds most, runs are also
-    cut where what they were given has died, as tensors saved for a backward pass do: results of the next run take its memory.
-    """
-    out: list[list[Item]] = []
-    made: set[int] = set()
-    checks = False
-    for item in items:
-        lasts = any(f.storage(t) not in made for t in item.written)
-        joins = out and out[-1][-1].native == item.native and not (checks and lasts)
-        if joins:
-            out[-1].append(item)
-        else:
-            out.append([item])
-            checks = False
-        checks = checks or item.native and item.has_effect
-        made |= {f.storage(t) for t in item.made}
-    cuts = set(cut_at_peaks([(len(run), run[0].native) for run in out], blocks(items, f)))
-    return cut(out, cuts) if cuts else out
-
-
-def cut(parts: list[list[Item]], at: set[int]) -> list[list[Item]]:
-    """The runs, cut at these positions, too."""
-    out: list[list[Item]] = []
-    position = 0
-    for run in parts:
-        for k, item in enumerate(run):
-            if k == 0 or position in at:
-                out.append([])
-            out[-1].append(item)
-            position += 1
-    return out
-
-
-def blocks(items: list[Item], f: Fuser) -> list[Block]:
-    """What the program holds of memory, in typical bytes. Results, and what belongs to others, are freed by nobody here."""
-    bytes: dict[int, int] = {}
-    given: set[int] = set()
-    for item in items:
-        for t in (*item.reads, *item.made, *item.written):
-            s = f.storage(t)
-            if t.source is not None or t.constant is not None:
-                given.add(s)
-            elif s not in bytes:
-                bytes[s] = hinted(bytes_of(t, f.facts))
-    kept = {f.storage(t) for t in f.kept}
-    return blocks_of(items, f.storage, {s: n for s, n in bytes.items() if s not in given}, kept)
 
 
 @dataclass(slots=True, eq=False)
@@ -207,7 +26,7 @@ class Segment:
     """One native function. Its arguments are the addresses of `outer`, then the values of `leaves`."""
 
     name: str
-    steps: list[Step]
+    steps: list[NativeStep]
     outer: list[TracedTensor]
     inner: list[TracedTensor]
     given: list[TracedTensor]  # those of `outer` that are made here: their memory comes with the call
@@ -229,7 +48,7 @@ class Segment:
         return list(dict.fromkeys(s for s in [*sizes, *(i.size for i in self.intervals)] if type(s) is Expr))
 
 
-def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts, dying: Sequence[TracedTensor] = ()) -> Segment | None:
+def make_segment(name: str, items: list[Instruction], outside: set[int], facts: Facts, dying: Sequence[TracedTensor] = ()) -> Segment | None:
     """The segment of a run; None if it would take too many arguments. `outside`: the roots (by vid) that others read too.
 
     `dying`: what the program allocated itself for earlier runs, and nobody reads after this one. Results take its memory, unless theirs
@@ -243,7 +62,7 @@ def make_segment(name: str, items: list[Item], outside: set[int], facts: Facts, 
     return segment if len(segment.outer) + len(segment.leaves) <= MOST_ARGUMENTS else None
 
 
-def segment_of(name: str, items: list[Item], outside: set[int], facts: Facts, heirs: dict[int, list[TracedTensor]]) -> Segment:
+def segment_of(name: str, items: list[Instruction], outside: set[int], facts: Facts, heirs: dict[int, list[TracedTensor]]) -> Segment:
     """The segment of a run. `heirs`: result (by vid) -> tensors whose memory it may take once they are no longer read."""
     steps = [s for item in items for s in item.steps]
     tensors: dict[int, TracedTensor] = {}

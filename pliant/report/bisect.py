@@ -18,7 +18,7 @@ from pliant.codegen.cpu.debug import schedule_text
 from pliant.errors import PliantError
 from pliant.jit.compile import compile as compiled
 from pliant.jit.compile import reset
-from pliant.lower import fuse
+from pliant.lower import fuse, pipeline
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class Trial:
         """How the answer differs with `limit` operations in kernels; empty if it does not."""
         reset()
         self.launches = []
-        compile_all, use_segments = native.compile_all, native.use_segments
+        compile_all = native.compile_all
 
         def recording(launches: list[Any], segments: Any = ()) -> None:
             self.launches += launches
             compile_all(launches, segments)
 
-        native.compile_all, native.use_segments = recording, False
+        native.compile_all = recording
         try:
-            with fuse.limited(limit):
+            with fuse.limited(limit), pipeline.without("join-runs"):
                 got = self.answer(compiled(self.fn, backend="native"))
         finally:
-            native.compile_all, native.use_segments = compile_all, use_segments
+            native.compile_all = compile_all
             reset()
         try:
             torch.testing.assert_close(got, self.want, rtol=self.rtol, atol=self.atol, equal_nan=True)

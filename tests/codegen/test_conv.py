@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import pliant
 from pliant import native
-from pliant.codegen import native as backend
 from pliant.codegen.cpu import runtime, segment
+from pliant.lower import emit
 
 pytestmark = pytest.mark.skipif(native.own_products()[0] < 512, reason="needs AVX-512")
 FENCE = 32
@@ -144,13 +144,13 @@ def test_nothing_to_compute():
 def native_convolutions(monkeypatch) -> list[int]:
     """The number of convolutions in each segment that is printed from now on."""
     seen: list[int] = []
-    make = backend.make_segment
+    make = emit.make_segment
 
     def watch(name, items, *others):
         seen.append(sum(type(s).__name__ == "Convolution" for item in items for s in item.steps))
         return make(name, items, *others)
 
-    monkeypatch.setattr(backend, "make_segment", watch)
+    monkeypatch.setattr(emit, "make_segment", watch)
     return seen
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.codegen import target
 from pliant.codegen.cpu.text import Text, Value
 from pliant.codegen.cpu.transpose import block_of, turn_blocks, turn_squares
 from tests.codegen.loop_reference import TARGETS
@@ -45,7 +46,7 @@ def test_turned(lanes: int, ty: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str)
 def test_transposed(to: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PLIANT_CPU", to)
-    monkeypatch.setattr("pliant.codegen.native._compiled", {})
+    monkeypatch.setattr(target.named("cpu"), "launchers", {})
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
 
     def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -75,7 +76,7 @@ NARROW = {
 def test_narrow_rows(to: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Compiled for many rows of three, and right for any."""
     monkeypatch.setenv("PLIANT_CPU", to)
-    monkeypatch.setattr("pliant.codegen.native._compiled", {})
+    monkeypatch.setattr(target.named("cpu"), "launchers", {})
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path))
     fn, random = NARROW[name], torch.Generator().manual_seed(0)
     compiled = pliant.compile(fn, backend="native", strict=True, dynamic=True, fullgraph=True)

@@ -14,14 +14,16 @@ import torch.nn.functional as F
 
 import pliant
 from pliant.codegen import native
-from pliant.codegen.cpu import cache, identity, scalars, segment, target
+from pliant.codegen import target as targets
+from pliant.codegen.cpu import backend, cache, identity, scalars, segment, target
 from pliant.codegen.cpu import compile as cpu
 from pliant.errors import InternalError
 from pliant.lower import loops
 from pliant.lower.attention import Attention
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
-from pliant.lower.segments import Segment, Step
+from pliant.lower.program import NativeStep
+from pliant.lower.segments import Segment
 from tests.codegen.test_segments import normal, random_program
 
 
@@ -37,8 +39,8 @@ class Stop(Exception):
 def forget(monkeypatch) -> None:
     """Compiled code is on the disk only, as in a new process."""
     pliant.reset()
-    monkeypatch.setattr(native, "_compiled", {})
-    monkeypatch.setattr(native, "_addresses", {})
+    monkeypatch.setattr(targets.named("cpu"), "launchers", {})
+    monkeypatch.setattr(targets.named("cpu"), "addresses", {})
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def compiled(monkeypatch) -> list:
         seen.append((new, segments, symbols))
         return compile_module(new, segments, symbols, known)
 
-    monkeypatch.setattr(native, "compile_module", record)
+    monkeypatch.setattr(backend, "compile_module", record)
     return seen
 
 
@@ -207,7 +209,7 @@ def test_segments_are_equal_where_their_text_is(poison, segments, monkeypatch):
     assert 10 < len(identities)
 
 
-def changed_step(s: Segment, step: Step, i: int, r: random.Random) -> Step | None:
+def changed_step(s: Segment, step: NativeStep, i: int, r: random.Random) -> NativeStep | None:
     """A step with other sizes, memory or flags."""
     kind = r.choice(("size", "memory", "flag"))
     if isinstance(step, Gemm):

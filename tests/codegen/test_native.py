@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from pliant.codegen import native
-from pliant.codegen.reference import Reference
+from pliant.codegen import native, target
+from pliant.codegen.cpu.backend import CPU
 
 TIGHT = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -24,16 +24,13 @@ def kernels(request, monkeypatch):
 
     def record(launches, segments=()):
         seen.extend([*launches, *(launch for call in segments for launch in call.segment.launches)])
-        if request.param != "reference":
-            compile_all(launches, segments)
-        else:
-            native._compiled.update({launch.key: Reference(launch.kernel) for launch in launches})
+        compile_all(launches, segments)
 
-    monkeypatch.setattr(native, "use_segments", request.param == "segments")
-    if request.param == "reference":
-        monkeypatch.setattr(native, "_compiled", {})
+    if request.param == "compiled":
+        monkeypatch.setattr(CPU, "has_segments", lambda self: False)
     monkeypatch.setattr(native, "compile_all", record)
-    return seen
+    with target.using("reference" if request.param == "reference" else "cpu"):
+        yield seen
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -142,7 +139,7 @@ def test_programs(name, kernels):
     compare(fn, *arg_sets)
     assert len({launch.key for launch in kernels}) >= expected
     if expected == 1:
-        most = 3 if native.use_segments else 2  # a size of 1 may be a program of its own, and segments take in what was an ATen call
+        most = 3 if target.current().has_segments() else 2  # a size of 1 may be a program of its own, and segments take in what was an ATen call
         assert len({launch.key for launch in kernels}) <= most
 
 

@@ -9,7 +9,7 @@ import torch
 
 import pliant
 from pliant.codegen import native
-from pliant.lower.schedule import plan
+from pliant.codegen.cpu.schedule import plan
 from tests.codegen.loop_reference import TARGETS
 
 OPERATIONS: dict[str, Callable] = {

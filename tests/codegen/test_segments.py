@@ -16,6 +16,7 @@ import pliant
 from pliant import native as core
 from pliant.codegen import native
 from pliant.codegen.cpu import runtime, segment
+from pliant.codegen.cpu.backend import CPU
 from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
@@ -260,10 +261,10 @@ def test_views_of_what_a_segment_made(made: list) -> None:
 
 
 def test_calls_one_by_one_are_the_fallback(monkeypatch, made: list) -> None:
-    monkeypatch.setattr(native, "use_segments", False)
+    monkeypatch.setattr(CPU, "has_segments", lambda self: False)
     check(chain, (normal(5, 16), normal(16)))
     assert not made
-    monkeypatch.setattr(native, "use_segments", True)
+    monkeypatch.setattr(CPU, "has_segments", lambda self: True)
     monkeypatch.setattr("pliant.lower.segments.MOST_ARGUMENTS", 2)
     check(lambda x, w: chain(x, w) * 2, (normal(5, 16), normal(16)))
     assert not made

@@ -80,9 +80,9 @@ def watch_lowering(monkeypatch: Any) -> list[str]:
     seen: list[str] = []
     lower = native.lower
 
-    def watch(ops: Any, kept: Any, scope: Any) -> Any:
-        out = lower(ops, kept, scope)
-        seen.extend(str(op.target) for op in out)
+    def watch(p: Any) -> Any:
+        out = lower(p)
+        seen.extend(str(op.target) for op in out.steps)
         return out
 
     monkeypatch.setattr(native, "lower", watch)

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from pliant.codegen import native
-from pliant.lower.accumulate import accumulated
+from pliant.lower import accumulate
 
 aten = torch.ops.aten
 
@@ -50,12 +49,14 @@ def adds(monkeypatch: pytest.MonkeyPatch) -> list:
     """The additions in place of the programs that were compiled."""
     found: list = []
 
-    def watch(ops, outputs, scope):
-        out = accumulated(ops, outputs, scope)
+    in_place = accumulate.in_place
+
+    def watch(*args):
+        out = in_place(*args)
         found.extend(op for op in out if op.target is aten.index_add_.default)
         return out
 
-    monkeypatch.setattr(native, "accumulated", watch)
+    monkeypatch.setattr(accumulate, "in_place", watch)
     return found
 
 

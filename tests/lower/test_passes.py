@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pliant.lower import liveness, views
+from pliant.lower import liveness, pipeline, views
 from pliant.lower.autograd import Plan, needs_node
-from pliant.lower.recompose import recompose
+from pliant.lower.program import Program
 from tests.codegen.tracing import Captured, tensors_of
 
 aten = torch.ops.aten
@@ -136,8 +136,8 @@ def test_factories_are_recorded_once():
 def whole(fn, *examples, **options):
     trace, slots, outputs = traced(fn, *examples, **options)
     roots = [views.root(t, views.view_steps(trace.ops)) for t in outputs]
-    ops = liveness.live_ops(views.without_repetition(trace.ops, roots), roots, slots)
-    return names(recompose(ops, roots, trace.scope))
+    program = pipeline.run(Program("test", trace.scope, slots, roots, trace.ops, closed=False), pipeline.SIMPLIFY)
+    return names(pipeline.call_aten(program).steps)
 
 
 def test_linear_is_recomposed():

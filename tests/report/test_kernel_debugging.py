@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pliant
-from pliant.codegen import native
+from pliant.codegen import target
 from pliant.codegen.cpu import debug, scalars
 from pliant.errors import PliantError
 from pliant.report import bisect
@@ -18,8 +18,8 @@ from pliant.report.logs import logging_to
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, tmp_path):
     """Kernels of these tests are nobody else's."""
-    monkeypatch.setattr(native, "_compiled", {})
-    monkeypatch.setattr(native, "_addresses", {})
+    monkeypatch.setattr(target.named("cpu"), "launchers", {})
+    monkeypatch.setattr(target.named("cpu"), "addresses", {})
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path / "cache"))
 
 
@@ -47,7 +47,6 @@ def test_logs_of_kernels():
 
 def test_a_dump_runs_again_alone(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PLIANT_KERNEL_DUMP", str(tmp_path / "kernels"))
-    monkeypatch.setattr(native, "use_segments", False)
     x = torch.rand(8, 10)[2:, 1:]  # memory that begins before the tensor
     pliant.compile(lambda x: torch.exp(x) * 2 + 1, backend="native", strict=True)(x)
     (path,) = (tmp_path / "kernels").iterdir()
@@ -63,7 +62,6 @@ def test_a_dump_runs_again_alone(monkeypatch, tmp_path, capsys):
 
 def test_a_dump_tells_which_access_left_its_buffer(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PLIANT_KERNEL_DUMP", str(tmp_path))
-    monkeypatch.setattr(native, "use_segments", False)
     pliant.compile(lambda x: torch.exp(x) * 2, backend="native", strict=True)(torch.rand(40))
     (path,) = (p for p in tmp_path.iterdir() if p.suffix == ".pt")
     found = torch.load(path, weights_only=False)
@@ -77,7 +75,7 @@ def test_a_dump_tells_which_access_left_its_buffer(monkeypatch, tmp_path, capsys
 
 def test_the_first_wrong_kernel_is_found(monkeypatch):
     assert bisect.first_wrong(program, *arguments()) is None
-    monkeypatch.setattr(native, "_compiled", {})
+    monkeypatch.setattr(target.named("cpu"), "launchers", {})
     monkeypatch.setitem(scalars.ROWS, "exp", lambda m, dtype, a: a)
     culprit = bisect.first_wrong(program, *arguments())
     assert culprit is not None and culprit.operation == "aten.exp.default" and "exp(%" in str(culprit)

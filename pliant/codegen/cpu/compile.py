@@ -26,7 +26,7 @@ from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
-from pliant.lower.schedule import plan
+from pliant.codegen.cpu.schedule import plan
 
 VERSIONS = (llvmlite.__version__, llvm.llvm_version_info)
 ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }'

@@ -23,7 +23,8 @@ from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, SCALARS, Kernel
 from pliant.lower.nest import Size
-from pliant.lower.segments import Segment, Step, is_native
+from pliant.lower.program import NativeStep
+from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.expr import TABLE, Expr, postorder
 
 ROOMS = ("symbolic", "lower", "codegen")
@@ -90,7 +91,7 @@ def of_segment(s: Segment, poison: bool) -> tuple[Hashable, tuple[Hashable, ...]
     def size(value: Size) -> Any:
         return ("e", number[value]) if type(value) is Expr else value
 
-    def step(x: Step) -> tuple:
+    def step(x: NativeStep) -> tuple:
         tensors = [*x.buffers, *(x.operands if isinstance(x, Attention | Convolution) else ()), *(() if type(x) is Launch else (x.out,))]
         if type(x) is Launch:
             kind: Any = called.setdefault(x.key, len(called))

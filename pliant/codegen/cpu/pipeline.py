@@ -1,4 +1,4 @@
-"""Prints a loop over the vector dim whose iterations run every stage of a long chain, each for points of its own (`lower/stages.py`).
+"""Prints a loop over the vector dim whose iterations run every stage of a long chain, each for points of its own (`codegen/cpu/stages.py`).
 
 Iteration i runs stage k for the points that stage 0 had in iteration i - k. What it is given is carried from one iteration to the next. So
 the stages of one iteration are independent of each other, which is what the processor needs.
@@ -13,7 +13,7 @@ from pliant.codegen.cpu.access import Frame, step
 from pliant.codegen.cpu.dtypes import REGISTER
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.loops import Node
-from pliant.lower.stages import Stage
+from pliant.codegen.cpu.stages import Stage
 
 if TYPE_CHECKING:
     from pliant.codegen.cpu.kernel import Body

@@ -26,7 +26,8 @@ from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel
 from pliant.lower.memory import ALIGNMENT
 from pliant.lower.nest import Size
-from pliant.lower.segments import Segment, Step, is_native
+from pliant.lower.program import NativeStep
+from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
 
 TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
@@ -168,7 +169,7 @@ class Printer:
         if poison:
             self.call(POISON, "void", "ptr %arena, i64 %total")
 
-    def fill(self, step: Step) -> None:
+    def fill(self, step: NativeStep) -> None:
         """The arguments of a step, into the box."""
         values = [self.addresses[t.vid] for t in step.buffers]
         sizes = [self.size(size) for size in step.sizes]

@@ -17,7 +17,7 @@ from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.sweep import ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
-from pliant.lower.schedule import Schedule
+from pliant.codegen.cpu.schedule import Schedule
 
 CHUNK_POINTS = 1 << 14
 MOST_CHUNKS = 64

@@ -17,7 +17,7 @@ from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Node, Size, Store
-from pliant.lower.schedule import Schedule
+from pliant.codegen.cpu.schedule import Schedule
 
 ONCE = frozenset(("log",))  # functions that the C library computes faster for a single number
 SIDES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}

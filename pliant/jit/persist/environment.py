@@ -21,12 +21,11 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen import native as programs
-from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import debug, identity, runtime, segment, target
+from pliant.codegen import target
 from pliant.graph.rules.table import RULES
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
+from pliant.lower import pipeline
 from pliant.symbolic import event
 
 try:
@@ -106,9 +105,8 @@ def fixed() -> tuple | None:
     files = own_files()
     if files is None:
         return None
-    machine = target.current()
-    versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, kernels.VERSIONS, NUMPY)
-    return files, versions, (machine.name, machine.triple, machine.cpu, machine.features), runtime.own_products(), segment.poison
+    versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, NUMPY)
+    return files, versions
 
 
 def state() -> tuple | None:
@@ -122,14 +120,15 @@ def state() -> tuple | None:
 
 def key(config: Any) -> bytes | None:
     """What the environment is, in 32 bytes; None where entries are neither kept nor looked up."""
-    told = policy._by_user or identity.extended() or debug.folder() is not None or event.RECORD  # what no name says
+    to = target.current()
+    told = policy._by_user or not to.keeps_code() or event.RECORD or pipeline.search is not None  # what no name says
     if told or not isinstance(config.backend, str):
         return None
     always, now = fixed(), state()
     if always is None or now is None:
         return None
-    tables = (len(RULES), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), programs.use_segments)
-    return hashlib.sha256(repr((always_print(), now, settings(), foreign(), tables, config)).encode()).digest()
+    tables = (len(RULES), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), tuple(sorted(pipeline.off)))
+    return hashlib.sha256(repr((always_print(), to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pliant.lower.loops import Kernel, Node, Size, Store, operands_first
-from pliant.lower.pieces import ABOVE, known, simpler, truth
+from pliant.codegen.cpu.pieces import ABOVE, known, simpler, truth
 
 MOST = 4
 LIGHT = 40

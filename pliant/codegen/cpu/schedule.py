@@ -20,9 +20,9 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
-from pliant.lower.pieces import Cut, pieces
-from pliant.lower.small_dims import written_out
-from pliant.lower.stages import Stage, stages
+from pliant.codegen.cpu.pieces import Cut, pieces
+from pliant.codegen.cpu.small_dims import written_out
+from pliant.codegen.cpu.stages import Stage, stages
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10

@@ -1,0 +1,86 @@
+"""Processors as plug-ins: what the rooms above the machine code ask of one.
+
+A `Target` answers what it can run, makes code of kernels and segments, and names itself for the caches on disk. `lower/` asks through
+`Program.target`, everybody else through `current()`; nothing outside of a target's own package (`codegen/cpu/`) knows more of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from pliant.errors import PliantError
+from pliant.lower.kernels import Launch
+from pliant.lower.program import NativeStep, SegmentCall
+
+
+class Target(Protocol):
+    """A processor, and how code is made for it."""
+
+    name: str
+
+    def supports(self, device: torch.device) -> bool:
+        """May kernels read and write tensors there?"""
+
+    def worth_a_kernel(self, op: Any) -> bool:
+        """Is this single operation faster as a kernel than as the ATen call?"""
+
+    def worth_a_call(self, step: NativeStep) -> bool:
+        """Is this library call, alone, faster than the ATen call?"""
+
+    def has_segments(self) -> bool:
+        """Can several kernels and library calls be one native function?"""
+
+    def product_dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of which it has matrix products to call."""
+
+    def has_attention(self) -> bool: ...
+
+    def has_convolutions(self) -> bool: ...
+
+    def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
+        """Make code of these kernels and segments, or find it among what was made before; segments get their `launcher`."""
+
+    def launcher(self, launch: Launch) -> Callable[..., None]:
+        """What runs a kernel that was compiled: called with its buffers (tensors), then its sizes (integers)."""
+
+    def fingerprint(self) -> tuple:
+        """What code made here depends on, besides the program: equal ones may share code on disk."""
+
+    def keeps_code(self) -> bool:
+        """May what is made now be kept on disk? Not while something is changed that `fingerprint` does not tell."""
+
+
+TARGETS = {"cpu": "pliant.codegen.cpu.backend:CPU", "reference": "pliant.codegen.reference:ReferenceTarget"}
+"""Where each is found. A target is one object."""
+
+_chosen: list[str] = []
+
+
+@functools.cache
+def named(name: str) -> Target:
+    """The target of this name. Raises PliantError for one that there is none of."""
+    if name not in TARGETS:
+        raise PliantError(f"there is no target {name!r} (PLIANT_TARGET): choose one of {', '.join(TARGETS)}")
+    return pkgutil.resolve_name(TARGETS[name])()
+
+
+def current() -> Target:
+    """The target that programs are compiled for: `PLIANT_TARGET`, else this machine's processor."""
+    return named(_chosen[-1] if _chosen else os.environ.get("PLIANT_TARGET", "cpu"))
+
+
+@contextlib.contextmanager
+def using(name: str) -> Iterator[Target]:
+    """Inside, programs are compiled for this target."""
+    _chosen.append(name)
+    try:
+        yield named(name)
+    finally:
+        _chosen.pop()

@@ -1,0 +1,142 @@
+"""From runs to calls: allocations, views that ATen calls need, calls of kernels and segments."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import torch
+
+from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.graph.record import Op
+from pliant.lower import liveness
+from pliant.lower.aliases import Aliases
+from pliant.lower.kernels import Launch
+from pliant.lower.program import REUSE, Instruction, KernelCall, LibraryCall, Program, Run, SegmentCall
+from pliant.lower.segments import Segment, make_segment
+
+aten = torch.ops.aten
+ALLOCATIONS = frozenset((aten.empty.memory_format, aten.empty_strided.default, REUSE))
+_serial = count()
+
+
+class Emitter:
+    """Prints one program at level "runs" as one at level "calls"."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.runs: list[Run] = program.steps
+        self.aliases: Aliases = program.fact("aliases")
+        self.made_views: set[int] = set()
+        self.out: list[Op] = []
+        self.own: dict[int, Any] = {}  # what others than the segment that made it read, by vid
+
+    def emit(self) -> list[Op]:
+        readers = self.readers()
+        for k, run in enumerate(self.runs):
+            run.segment = self.segment(run, {root for root, who in readers.items() if who != {k}}, self.dying(readers, k))
+            if run.segment is not None:
+                self.out += self.segmented(run.segment, run.instructions)
+                continue
+            for item in run.instructions:
+                if item.op is not None:
+                    self.make_views(liveness.op_inputs(item.op))
+                    self.out.append(item.op)
+                else:
+                    (launch,) = item.steps
+                    assert isinstance(launch, Launch)
+                    self.out += self.launched(launch, item.ops)
+        self.make_views(self.aliases.kept)
+        return self.out + self.restrided()
+
+    def restrided(self) -> list[Op]:
+        """Operations after which results have the strides that ATen's give: those that ATen calls made do already."""
+        deferred = self.program.deferred
+        if not deferred:
+            return []
+        allocated = {op.outs[0].vid for op in self.out if op.target in ALLOCATIONS}
+        seen = {t.vid for t in liveness.tensors(self.program.outputs)}
+        return [op for op in deferred if op.outs[0].vid in seen - allocated]
+
+    def readers(self) -> dict[int, set[int]]:
+        """Root (by vid) -> the runs that touch it; -1 is whoever gets the results."""
+        root = self.aliases.root
+        out: dict[int, set[int]] = {root(t): {-1} for t in self.aliases.kept}
+        for k, run in enumerate(self.runs):
+            for item in run.instructions:
+                for t in (*item.reads, *item.made, *item.written):
+                    out.setdefault(root(t), set()).add(k)
+        return out
+
+    def dying(self, readers: dict[int, set[int]], k: int) -> list[Any]:
+        """What segments before this run made, and it alone still reads: only native code ever knew of it."""
+        return [t for vid, t in self.own.items() if max(readers[vid]) == k and all(p >= 0 and self.runs[p].native for p in readers[vid])]
+
+    def segment(self, run: Run, outside: set[int], dying: list[Any]) -> Segment | None:
+        """One function for a run of kernels, if it is one, and long enough."""
+        items, target = run.instructions, self.program.target
+        if not run.native or not target.has_segments():
+            return None
+        worth = any(item.op is None or isinstance(item.steps[-1], LibraryCall) for item in items)
+        if len(items) == 1:  # a product alone, where ours beat PyTorch's
+            worth = target.worth_a_call(items[0].steps[-1])
+        return make_segment(f"segment{next(_serial)}", items, outside, self.program.sizes, dying) if worth else None
+
+    def make_views(self, tensors: Any) -> None:
+        """The view operations that tensors need which an ATen call or the caller gets."""
+        for t in tensors:
+            chain = []
+            while t.vid in self.aliases.steps:
+                step = self.aliases.steps[t.vid]
+                if id(step.op) in self.made_views:
+                    break
+                self.made_views.add(id(step.op))
+                chain.append(step.op)
+                t = step.base
+            self.out += reversed(chain)
+
+    def launched(self, launch: Launch, ops: list[Any]) -> list[Op]:
+        """The allocations and the call of one kernel."""
+        site = raising_site(ops)
+        lines = [allocation(launch.buffers[i], site) for i in launch.made]
+        written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
+        lines.append(Op(KernelCall(launch), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
+        return lines
+
+    def segmented(self, segment: Segment, items: list[Instruction]) -> list[Op]:
+        """The allocations of what others read, and the call of a segment."""
+        site = raising_site([op for item in items for op in item.ops])
+        fresh = {t.vid for item in items for t in item.made}
+        written = fresh | {t.vid for item in items for t in item.written}
+        lines = []
+        for t in segment.outer:
+            if t.vid in fresh:
+                old = segment.taken.get(t.vid)
+                lines.append(allocation(t, site) if old is None else Op(REUSE, (old,), {}, [t], None, site, -1))
+                self.own[t.vid] = t
+        outs = [t for t in segment.outer if t.vid in written]
+        lines.append(Op(SegmentCall(segment), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
+        return lines
+
+
+def raising_site(ops: list[Any]) -> Any:
+    """Where native code that stands for `ops` raises, if it does: at one of those that check data, at best one inside a handler."""
+    checks = [op.site for op in ops if liveness.has_effect(op)]
+    return ([s for s in checks if is_handled(s)] or checks or [ops[-1].site])[-1]
+
+
+def is_handled(site: Any) -> bool:
+    """May an exception from there meet a handler, in this frame or in one that called it?"""
+    while site is not None and site.code is not None:
+        if handler_at(exception_table(site.code), site.offset) is not None:
+            return True
+        site = site.outer
+    return False
+
+
+def allocation(t: Any, site: Any) -> Op:
+    """The operation that makes memory for `t`."""
+    options = {"dtype": t.dtype, "device": t.device}
+    if t.dense:
+        return Op(aten.empty.memory_format, (t.sizes,), options, [t], None, site, -1)
+    return Op(aten.empty_strided.default, (t.sizes, t.strides), options, [t], None, site, -1)

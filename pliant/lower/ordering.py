@@ -1,0 +1,146 @@
+"""Instruction scheduling: an order with long native runs, and where the runs are cut.
+
+Whatever stays an ATen call moves before or behind, as far as dependencies allow and not far from its place.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from pliant.lower.aliases import Aliases
+from pliant.lower.dependences import Dependences
+from pliant.lower.memory import hinted
+from pliant.lower.nest import Facts
+from pliant.lower.peaks import Block, blocks_of, cut_at_peaks
+from pliant.lower.program import Instruction, Run
+from pliant.lower.segments import bytes_of
+
+WINDOW = 24
+"""How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
+
+
+def depend(items: list[Instruction], aliases: Aliases) -> None:
+    """Number the instructions, and tell what each must come after."""
+    order = Dependences()
+    for i, item in enumerate(items):
+        item.index = i
+        for t in item.reads:
+            order.read(item, aliases.storage(t))
+        written, made = ({aliases.storage(t) for t in tensors} for tensors in (item.written, item.made))
+        order.write(item, written, made, item.has_effect, item.only_checks)
+        for op in item.ops:
+            order.symbols(item, op)
+        order.uses(item, [step.sizes for step in item.steps])  # values that are computed again bring numbers of operations elsewhere
+        item.deps.discard(i)
+
+
+def arrange(items: list[Instruction]) -> list[Instruction]:
+    """The items in an order with long runs of native ones, all dependencies kept."""
+    users: list[list[int]] = [[] for _ in items]
+    missing = [len(item.deps) for item in items]
+    for i, item in enumerate(items):
+        for d in item.deps:
+            users[d].append(i)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for i, n in enumerate(missing):
+        if not n:
+            heapq.heappush(ready[items[i].native], i)
+    out: list[Instruction] = []
+    waiting, done, kind = 0, [False] * len(items), False
+    while ready[True] or ready[False]:
+        while done[waiting]:
+            waiting += 1
+        if not ready[kind] or ready[kind][0] > waiting + WINDOW:
+            kind = not kind if ready[not kind] else kind
+        i = heapq.heappop(ready[kind])
+        done[i] = True
+        out.append(items[i])
+        for j in users[i]:
+            missing[j] -= 1
+            if not missing[j]:
+                heapq.heappush(ready[items[j].native], j)
+    return out
+
+
+def sink(items: list[Instruction]) -> list[Instruction]:
+    """The order, with kernels that read nothing (fills, mostly) where their results are first read: until then these took memory.
+
+    Where an ATen call reads them they join the native run before it.
+    """
+    at = {item.index: k for k, item in enumerate(items)}
+    first: dict[int, int] = {}
+    for k, item in enumerate(items):
+        for d in item.deps:
+            first.setdefault(d, k)
+    before: dict[int, list[Instruction]] = {}
+    for item in items:
+        target = first.get(item.index, -1)
+        if not item.native or item.reads or item.written or item.has_effect or target < 0:
+            continue
+        while target > at[item.index] and not items[target].native:
+            target -= 1
+            if items[target].native:
+                target += 1
+                break
+        if target > at[item.index] + 1:
+            before.setdefault(target, []).append(item)
+    moved = {item.index for found in before.values() for item in found}
+    out: list[Instruction] = []
+    for k, item in enumerate(items):
+        out += before.get(k, [])
+        if item.index not in moved:
+            out.append(item)
+    return out
+
+
+def join_runs(runs: list[Run], aliases: Aliases) -> list[Run]:
+    """Native runs, and others, that follow each other joined, but where memory from before is written after an index was checked.
+
+    So what fails in a check has, as a rule, not done anything yet, and the frame may run again.
+    """
+    out: list[Run] = []
+    made: set[int] = set()
+    checks = False
+    for item in (item for run in runs for item in run.instructions):
+        lasts = any(aliases.storage(t) not in made for t in item.written)
+        if out and out[-1].native == item.native and not (checks and lasts):
+            out[-1].instructions.append(item)
+        else:
+            out.append(Run([item]))
+            checks = False
+        checks = checks or item.native and item.has_effect
+        made |= {aliases.storage(t) for t in item.made}
+    return out
+
+
+def cut_runs(runs: list[Run], aliases: Aliases, sizes: Facts) -> list[Run]:
+    """Where the program holds most, runs cut where what they were given has died, as tensors saved for a backward pass do.
+
+    Results of the next run take its memory.
+    """
+    items = [item for run in runs for item in run.instructions]
+    at = set(cut_at_peaks([(len(run.instructions), run.native) for run in runs], blocks(items, aliases, sizes)))
+    out: list[Run] = []
+    position = 0
+    for run in runs:
+        for k, item in enumerate(run.instructions):
+            if k == 0 or position in at:
+                out.append(Run([]))
+            out[-1].instructions.append(item)
+            position += 1
+    return out
+
+
+def blocks(items: list[Instruction], aliases: Aliases, sizes: Facts) -> list[Block]:
+    """What the program holds of memory, in typical bytes. Results, and what belongs to others, are freed by nobody here."""
+    bytes: dict[int, int] = {}
+    given: set[int] = set()
+    for item in items:
+        for t in (*item.reads, *item.made, *item.written):
+            s = aliases.storage(t)
+            if t.source is not None or t.constant is not None:
+                given.add(s)
+            elif s not in bytes:
+                bytes[s] = hinted(bytes_of(t, sizes))
+    kept = {aliases.storage(t) for t in aliases.kept}
+    return blocks_of(items, aliases.storage, {s: n for s, n in bytes.items() if s not in given}, kept)

@@ -1,4 +1,4 @@
-"""The reference target: kernels evaluated by NumPy, every node of the loop IR on the whole grid, then the stores. No schedule, slow and plain.
+"""The reference target: kernels evaluated by NumPy, every node of the loop IR on the whole grid, then the stores. No schedule: slow, plain.
 
 What it says is what a kernel means: compiled code is compared with it in tests, and `report/bisect.py` asks it whether the program or its
 code is wrong. It is portable, and the smallest example of a target (`PLIANT_TARGET=reference`).
@@ -132,7 +132,7 @@ def convert(values: np.ndarray, source: str, to: str) -> np.ndarray:
 
 
 class Evaluation:
-    """Evaluates one kernel over `memory`. `sizes` gives the values of its size arguments, `begins` where each buffer begins in its memory."""
+    """Evaluates one kernel over `memory`. `sizes` are the values of its size arguments, `begins` where each buffer begins in its memory."""
 
     def __init__(self, kernel: Kernel, memory: list[np.ndarray], sizes: Mapping[Any, int], begins: Sequence[int] = ()) -> None:
         self.kernel, self.memory, self.sizes = kernel, memory, sizes

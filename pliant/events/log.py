@@ -35,7 +35,7 @@ KINDS = {
     "graph": "a captured graph: frame_id, graph (a trace or an fx.Graph); optional: name, outputs",
     "guards": "the guards of an entry: frame_id, guards",
     "bytecode": "code before and after: frame_id, original, modified",
-    "pass": "a pass over a graph is done: name, program, before and after (programs of `lower/`)",
+    "pass": "a pass over a graph is done: name, program, level (if it is another one), before and after (as text)",
     "kernel": "a kernel of loops is about to be compiled: kernel, checked",
 }
 LARGE = frozenset(("graph", "guards", "bytecode", "pass", "kernel"))

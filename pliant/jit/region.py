@@ -36,6 +36,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.verify.verifier import Verifier
+from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
 
 RETRY, EAGER = ("retry",), ("eager",)
@@ -335,7 +336,8 @@ class Region:
         """The executable of a captured graph, by the backend of this region."""
         began = time.perf_counter()
         extra = modes.for_backend(self.config)
-        made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend, extra=extra)
+        with pipeline.checked(self.config.strict):
+            made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend, extra=extra)
         events.emit("backend_compile", frame_id=found.frame_id, backend=self.config.backend, seconds=time.perf_counter() - began)
         return made
 

@@ -12,7 +12,7 @@ from pliant.graph.record import Op
 from pliant.lower import liveness
 from pliant.lower.aliases import Aliases
 from pliant.lower.kernels import Launch
-from pliant.lower.program import REUSE, Instruction, KernelCall, LibraryCall, Program, Run, SegmentCall
+from pliant.lower.program import REUSE, Alloc, Instruction, KernelCall, LibraryCall, Program, Run, SegmentCall
 from pliant.lower.segments import Segment, make_segment
 
 aten = torch.ops.aten
@@ -54,7 +54,7 @@ class Emitter:
         deferred = self.program.deferred
         if not deferred:
             return []
-        allocated = {op.outs[0].vid for op in self.out if op.target in ALLOCATIONS}
+        allocated = {op.outs[0].vid for op in self.out if type(op) is Alloc or op.target in ALLOCATIONS}
         seen = {t.vid for t in liveness.tensors(self.program.outputs)}
         return [op for op in deferred if op.outs[0].vid in seen - allocated]
 
@@ -134,9 +134,9 @@ def is_handled(site: Any) -> bool:
     return False
 
 
-def allocation(t: Any, site: Any) -> Op:
+def allocation(t: Any, site: Any) -> Alloc:
     """The operation that makes memory for `t`."""
     options = {"dtype": t.dtype, "device": t.device}
     if t.dense:
-        return Op(aten.empty.memory_format, (t.sizes,), options, [t], None, site, -1)
-    return Op(aten.empty_strided.default, (t.sizes, t.strides), options, [t], None, site, -1)
+        return Alloc(aten.empty.memory_format, (t.sizes,), options, [t], None, site, -1)
+    return Alloc(aten.empty_strided.default, (t.sizes, t.strides), options, [t], None, site, -1)

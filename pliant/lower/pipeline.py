@@ -7,6 +7,7 @@ A pass that is not `required` may be left out, and the program is as right: so a
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pliant.lower.fuse import Fuser
 from pliant.lower.program import CALLS, GRAPH, GROUPS, INSTRUCTIONS, RUNS, Program, Run
 from pliant.lower.recompose import recompose
 from pliant.lower.repeats import without_repeated_results
+from pliant.lower.text import program_text
 from pliant.lower.verify import promised, verify
 
 
@@ -125,6 +127,16 @@ verifying: ContextVar[bool | None] = ContextVar("verifying", default=None)
 """Whether the verifier runs after each pass; None: where the environment says so."""
 
 
+@contextlib.contextmanager
+def checked(on: bool) -> Iterator[None]:
+    """Inside, the verifier runs if `on`, else where the environment says so."""
+    token = verifying.set(on or None)
+    try:
+        yield
+    finally:
+        verifying.reset(token)
+
+
 class Search:
     """How many times optional passes may run, for the search for a wrong one; `ran`: (pass, program) of each that did or could have."""
 
@@ -181,13 +193,14 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
             continue
         if row.at != p.level:
             raise InternalError(f"the pass {row.name} takes a program at level {row.at}, not {p.level}")
-        before, promise = p, promised(p) if check else None
+        told = events.watched()  # groups are changed in place, so what was there is told before
+        before, promise = program_text(p) if told else "", promised(p) if check else None
         steps = row.run(p)
-        if steps is p.steps and not row.makes:
+        if not row.makes and p.level == GRAPH and len(steps) == len(p.steps) and all(map(operator.is_, steps, p.steps)):
             continue
         p = p.replaced(steps, row.makes, row.keeps)
         if check:
             verify(p, row.name, promise)
-        if events.watched():
-            events.emit("pass", name=row.name, program=p.name, before=before, after=p)
+        if told:
+            events.emit("pass", name=row.name, program=p.name, level=row.makes, before=before, after=program_text(p))
     return p

@@ -8,7 +8,7 @@ level by level (progressive lowering, as MLIR calls it), and each level has its 
     groups         Group           operations fused to one loop nest, or one operation that no nest computes (opaque)
     instructions   Instruction     what a processor runs: kernels or library calls, or the ATen call, or either
     runs           Run             instructions that follow each other in one native function (a segment), or a single one
-    calls          Op              ATen calls, allocations, views, `KernelCall`, `SegmentCall`, `REUSE`: what `codegen/aten.py` prints
+    calls          Op              ATen calls and views, `Alloc`, `KernelCall`, `SegmentCall`, `REUSE`: what `codegen/aten.py` prints
 
 `lower/pipeline.py` has the passes, `lower/verify.py` the rules that hold after each, `lower/text.py` the text.
 """
@@ -98,6 +98,12 @@ class Run:
         return self.instructions[0].native
 
 
+class Alloc(Op):
+    """Memory that is made for kernels to write."""
+
+    __slots__ = ()
+
+
 class KernelCall:
     """The target of an operation that is a kernel. `launcher` is set when it has been compiled."""
 
@@ -145,8 +151,8 @@ class Program:
 
     `inputs`: the slots, a traced tensor or a symbol each; other tensors that the steps read and nobody makes are given too (what was saved
     for a backward pass, gradients). `outputs`: values that are wanted: traced tensors, symbolic numbers, constants. `asserts`: expressions
-    that are checked at run time. `closed`: dead code has gone, so that nothing is read but what is given. `deferred`: operations on tensor objects alone, to be done when all else is. `target`: the processor
-    (`codegen/target.py`), None where only ATen is called.
+    that are checked at run time. `closed`: dead code has gone, so that nothing is read but what is given. `deferred`: operations on tensor
+    objects alone, to be done when all else is. `target`: the processor (`codegen/target.py`), None where only ATen is called.
     """
 
     name: str
@@ -192,4 +198,4 @@ FACTS: dict[str, Callable[[Program], Any]] = {
     "makers": lambda p: {op.outs[0].vid: op for op in p.steps if len(op.outs) == 1 and isinstance(op.outs[0], TracedTensor)},
     "dirty": lambda p: liveness.dirty_memory(p.steps),
 }
-"""Facts of a program at level "graph", by name. How often each tensor is read, who reads it (the last one), who makes it, what is written."""
+"""Facts of a program at level "graph", by name: how often each tensor is read, by whom (the last one), who makes it, what is written."""

@@ -48,7 +48,9 @@ class Segment:
         return list(dict.fromkeys(s for s in [*sizes, *(i.size for i in self.intervals)] if type(s) is Expr))
 
 
-def make_segment(name: str, items: list[Instruction], outside: set[int], facts: Facts, dying: Sequence[TracedTensor] = ()) -> Segment | None:
+def make_segment(
+    name: str, items: list[Instruction], outside: set[int], facts: Facts, dying: Sequence[TracedTensor] = ()
+) -> Segment | None:
     """The segment of a run; None if it would take too many arguments. `outside`: the roots (by vid) that others read too.
 
     `dying`: what the program allocated itself for earlier runs, and nobody reads after this one. Results take its memory, unless theirs

@@ -1,7 +1,8 @@
-"""Which kernel is wrong: `first_wrong(fn, *args)` compiles with fewer and fewer operations in kernels until the answer is eager's.
+"""Which pass, or which kernel, is wrong: found by bisection, since a program with fewer passes or kernels is as right.
 
-The first operation whose kernel changes the answer is found by bisection over their number, since a program with its first k operations in
-kernels and ATen calls behind them is a program too. A kernel that differs by rounding alone is told from a wrong one by the tolerance.
+`first_wrong_pass(fn, *args)` lets optional passes run less and less often (LLVM's `-opt-bisect-limit`) until the answer is eager's; where
+it never is, it compiles for the reference target, which tells a wrong program from wrong machine code. `first_wrong(fn, *args)` compiles
+with fewer and fewer operations in kernels. Rounding is told from a fault by the tolerance.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pliant.codegen import native
+from pliant.codegen import native, target
 from pliant.codegen.cpu.debug import schedule_text
 from pliant.errors import PliantError
 from pliant.jit.compile import compile as compiled
@@ -51,6 +52,24 @@ class Trial:
         torch.set_rng_state(self.random)
         return fn(*args), args
 
+    def differs(self) -> str:
+        """How the answer differs as things stand; empty if it does not. A program that cannot be compiled or called differs, too."""
+        reset()
+        try:
+            got = self.answer(compiled(self.fn, backend="native", strict=True))
+        except Exception as e:
+            return f"{type(e).__name__}: {e}"
+        finally:
+            reset()
+        return self.compared(got)
+
+    def compared(self, got: Any) -> str:
+        try:
+            torch.testing.assert_close(got, self.want, rtol=self.rtol, atol=self.atol, equal_nan=True)
+        except AssertionError as e:
+            return " ".join(str(e).split())
+        return ""
+
     def difference(self, limit: int | None) -> str:
         """How the answer differs with `limit` operations in kernels; empty if it does not."""
         reset()
@@ -68,11 +87,7 @@ class Trial:
         finally:
             native.compile_all = compile_all
             reset()
-        try:
-            torch.testing.assert_close(got, self.want, rtol=self.rtol, atol=self.atol, equal_nan=True)
-        except AssertionError as e:
-            return " ".join(str(e).split())
-        return ""
+        return self.compared(got)
 
 
 def first_wrong(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, atol: float = 1e-3) -> Culprit | None:
@@ -99,3 +114,64 @@ def first_wrong(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, atol: fl
     made = {t.vid for t in op.outs if hasattr(t, "vid")}
     guilty = [launch for launch in trial.launches if any(t.vid in made for t in launch.buffers)] or trial.launches[-1:]
     return Culprit(wrong - 1, str(op.target), str(op.site), tuple(launch.kernel for launch in guilty), found)
+
+
+@dataclass(frozen=True)
+class CulpritPass:
+    """Where the answer begins to differ: the name of a pass (or `REQUIRED`, `CODE`), the program it ran over, and the difference.
+
+    `without`: the passes each of which, left out alone, makes the answer eager's. What a pass spoils may show only behind a later one.
+    """
+
+    name: str
+    program: str
+    difference: str
+    without: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        also = f" (right without one of {', '.join(self.without)})" if self.without else ""
+        return f"{self.name} over {self.program or 'every program'}{also}: {self.difference}"
+
+
+REQUIRED = "a required pass, a lowering or the capture"
+CODE = "machine code"
+
+
+def first_wrong_pass(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, atol: float = 1e-3) -> CulpritPass | None:
+    """The first run of an optional pass that makes the answer of `fn(*args)` differ from eager's by more than rounding; None if none does.
+
+    As `first_wrong` otherwise. Where the answer differs without any optional pass, the culprit is `CODE` if the reference target, which
+    runs kernels by interpreting them, answers as eager does, else `REQUIRED`.
+    """
+    trial = Trial(fn, args, rtol, atol)
+    with pipeline.searching(None) as every:
+        found = trial.differs()
+    if not found:
+        return None
+    with pipeline.searching(0) as none:
+        without = trial.differs()
+    if without:
+        with target.using("reference"):
+            interpreted = trial.differs()
+        return CulpritPass(REQUIRED if interpreted else CODE, "", without)
+    right, wrong = 0, max(len(every.ran), len(none.ran))
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        with pipeline.searching(middle):
+            difference = trial.differs()
+        if difference:
+            wrong, found = middle, difference
+        else:
+            right = middle
+    with pipeline.searching(wrong) as last:
+        found = trial.differs() or found
+    return CulpritPass(*last.ran[wrong - 1], found, tuple(name for name in optional() if is_right_without(trial, name)))
+
+
+def optional() -> list[str]:
+    return [row.name for row in pipeline.PASSES if not row.required]
+
+
+def is_right_without(trial: Trial, name: str) -> bool:
+    with pipeline.without(name):
+        return not trial.differs()

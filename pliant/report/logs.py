@@ -1,4 +1,4 @@
-"""`PLIANT_LOGS=graph,guards,bytecode,breaks,recompiles,schedule,llvm,asm` and `pliant.set_logs(...)`: the event log, printed as it happens.
+"""`PLIANT_LOGS=graph,guards,bytecode,breaks,recompiles,passes,...` and `pliant.set_logs(...)`: the event log, printed as it happens.
 
 Each channel is a row of `CHANNELS`: which events it listens to and how it prints one. Everything goes to stderr, or where
 `set_logs(..., file=...)` says.
@@ -7,6 +7,7 @@ Each channel is a row of `CHANNELS`: which events it listens to and how it print
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -53,6 +54,17 @@ def recompile_text(e: Event) -> str:
     return "\n".join([heading(e, "RECOMPILE: no compiled version fits"), *(f"    {r}" for r in e.fields["reasons"])])
 
 
+def pass_text(e: Event) -> str:
+    """What a pass has changed, as a difference of texts; a program at another level is printed whole."""
+    before, after = e.fields["before"], e.fields["after"]
+    title = heading(e, f"PASS {e.fields['name']} over {e.fields['program']}")
+    if e.fields["level"]:
+        return f"{title}, to level {e.fields['level']}\n{after}"
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    return "\n".join([title, *(changed or ["  (nothing that the text shows)"])])
+
+
 def line_of(*names: str) -> Callable[[Event], str]:
     """One line: the kind and some fields."""
 
@@ -81,6 +93,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "backend_compile": line_of("backend", "seconds"),
         "entry_added": line_of("name", "seconds"),
     },
+    "passes": {"pass": pass_text},
     "schedule": {"kernel": lambda e: f"SCHEDULE of {schedule_text(e.fields['kernel'])}"},
     "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(e.fields['kernel'])}"},
     "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{assembly([e.fields['kernel']])}"},

@@ -7,8 +7,8 @@ import pytest
 
 from pliant.codegen.cpu import compile as cpu
 from pliant.codegen.cpu import target
-from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.codegen.cpu.schedule import plan
+from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, from_bf16, reference, to_bf16
 
 LENGTHS = (1, 7, 16, 33, 64, 127, 300)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import target
-from pliant.codegen.cpu import schedule, stages
-from pliant.lower.loops import Buffer, Kernel, Node, Store
+from pliant.codegen.cpu import schedule, stages, target
 from pliant.codegen.cpu.schedule import Schedule, plan
+from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import TARGETS, call, to_bf16
 from tests.codegen.random_kernels import RandomKernel
 from tests.codegen.test_cpu_kernels import check

@@ -7,10 +7,10 @@ import pytest
 
 from pliant.codegen.cpu import compile as cpu
 from pliant.codegen.cpu import target
-from pliant.lower.loops import DTYPES, Buffer, Kernel, Node, Store
 from pliant.codegen.cpu.pieces import pieces
 from pliant.codegen.cpu.schedule import dependence, plan
 from pliant.codegen.cpu.small_dims import written_out
+from pliant.lower.loops import DTYPES, Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import NUMPY, call, from_bf16, reference, to_bf16
 from tests.codegen.test_cpu_bf16 import LENGTHS, cast, op
 

@@ -139,7 +139,7 @@ def test_programs(name, kernels):
     compare(fn, *arg_sets)
     assert len({launch.key for launch in kernels}) >= expected
     if expected == 1:
-        most = 3 if target.current().has_segments() else 2  # a size of 1 may be a program of its own, and segments take in what was an ATen call
+        most = 3 if target.current().has_segments() else 2  # a size of 1 may have its own program, and segments take in ATen calls
         assert len({launch.key for launch in kernels}) <= most
 
 

@@ -23,10 +23,10 @@ from pliant import events
 from pliant.codegen.cpu import cache, runtime, target
 from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
+from pliant.codegen.cpu.schedule import plan
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
-from pliant.codegen.cpu.schedule import plan
 
 VERSIONS = (llvmlite.__version__, llvm.llvm_version_info)
 ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }'

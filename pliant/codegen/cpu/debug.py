@@ -24,11 +24,11 @@ import torch
 
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import target
+from pliant.codegen.cpu.schedule import Schedule, plan
 from pliant.codegen.cpu.segment import OUT_OF_MEMORY
 from pliant.errors import PliantError
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel, Node, Size
-from pliant.codegen.cpu.schedule import Schedule, plan
 
 
 def sizes_text(sizes: tuple[Size, ...]) -> str:

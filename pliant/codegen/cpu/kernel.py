@@ -1,7 +1,7 @@
 """Kernel + schedule -> the text of one LLVM function that runs a range of the kernel's domain.
 
 The domain is the outer dims flattened, times the blocks that the vector dim is cut into (slowest). The nest is described in
-`codegen/cpu/schedule.py`; its levels are numbered (`OUTER` ... `SWEEP + k`). A node is printed at the outermost level at which everything that it
+`schedule.py`; its levels are numbered (`OUTER` ... `SWEEP + k`). A node is printed at the outermost level at which everything that it
 depends on is known.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
+from pliant.codegen.cpu.pieces import Cut
 from pliant.codegen.cpu.pipeline import Pipeline
+from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 from pliant.codegen.cpu.sweep import BLOCK, MID, OUTER, STRIP, ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.codegen.cpu.values import Values
 from pliant.lower.loops import Node, Size, Store
-from pliant.codegen.cpu.pieces import Cut
-from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 
 FEW = 4  # copies in the loop between a wider one and single vectors
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack

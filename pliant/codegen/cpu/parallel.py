@@ -7,9 +7,9 @@ functions that are).
 
 from __future__ import annotations
 
+from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Size
-from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule
 
 SERIAL_PICOSECONDS = 6_000_000  # starting and meeting takes two threads that are awake 0.7 microseconds, much longer where others run
 GRAIN_PICOSECONDS = 4_000_000  # for each thread beyond the first: larger teams take longer to start and to meet

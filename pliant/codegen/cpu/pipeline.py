@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pliant.codegen.cpu.access import Frame, step
 from pliant.codegen.cpu.dtypes import REGISTER
+from pliant.codegen.cpu.stages import Stage
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.loops import Node
-from pliant.codegen.cpu.stages import Stage
 
 if TYPE_CHECKING:
     from pliant.codegen.cpu.kernel import Body

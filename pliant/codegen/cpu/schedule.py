@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
-from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
 from pliant.codegen.cpu.pieces import Cut, pieces
 from pliant.codegen.cpu.small_dims import written_out
 from pliant.codegen.cpu.stages import Stage, stages
+from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first
 
 SAVE_COST = 8  # computing again costs at least this: keep it in scratch memory instead
 GATHER_COST = 10

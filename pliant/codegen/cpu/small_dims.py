@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pliant.lower.loops import Kernel, Node, Size, Store, operands_first
 from pliant.codegen.cpu.pieces import ABOVE, known, simpler, truth
+from pliant.lower.loops import Kernel, Node, Size, Store, operands_first
 
 MOST = 4
 LIGHT = 40

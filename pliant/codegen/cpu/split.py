@@ -14,10 +14,10 @@ from pliant.codegen.cpu.access import Access, Frame
 from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, ONE, Driver
 from pliant.codegen.cpu.reduce import Accumulators
+from pliant.codegen.cpu.schedule import Schedule
 from pliant.codegen.cpu.sweep import ZERO, Sweeper
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
-from pliant.codegen.cpu.schedule import Schedule
 
 CHUNK_POINTS = 1 << 14
 MOST_CHUNKS = 64

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pliant.codegen.cpu.access import Frame
 from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.scan import Scans
+from pliant.codegen.cpu.schedule import Sweep
 from pliant.codegen.cpu.text import Value, const
 from pliant.lower.loops import Node
-from pliant.codegen.cpu.schedule import Sweep
 
 if TYPE_CHECKING:
     from pliant.codegen.cpu.kernel import Body

@@ -13,11 +13,11 @@ from pliant.codegen.cpu.access import Access, Frame, Memory
 from pliant.codegen.cpu.dtypes import cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.scalars import scalar
+from pliant.codegen.cpu.schedule import Schedule
 from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO
 from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Node, Size, Store
-from pliant.codegen.cpu.schedule import Schedule
 
 ONCE = frozenset(("log",))  # functions that the C library computes faster for a single number
 SIDES = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}

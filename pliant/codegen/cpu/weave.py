@@ -11,9 +11,9 @@ from collections.abc import Hashable
 
 from pliant.codegen.cpu.access import Access, Frame, Memory, step
 from pliant.codegen.cpu.dtypes import BYTES, MEMORY, from_memory, to_memory
+from pliant.codegen.cpu.schedule import WOVEN, padded
 from pliant.codegen.cpu.text import Text, Value, const, vector_type
 from pliant.lower.loops import Node, Store
-from pliant.codegen.cpu.schedule import WOVEN, padded
 
 
 def groups(accesses: list[tuple[int, tuple, object]], v: int) -> list[list[int]]:

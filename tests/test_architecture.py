@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from pliant.interpret.state import SESSION, Interpreter
+from pliant.lower import pipeline
+from pliant.lower.program import LEVELS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLIANT = ROOT / "pliant"
@@ -55,6 +57,9 @@ MAY_NAME_INCUMBENT = {
 }
 
 MAX_LINES = 800
+
+# The one place outside of a processor's own package that names it.
+NAMES_PROCESSORS = {"pliant/codegen/target.py"}
 
 
 @functools.cache
@@ -140,6 +145,24 @@ def test_the_incumbent_is_not_used(file):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in INCUMBENT:
             used.append(f"{file}:{node.lineno}: {ast.unparse(node)}")
     assert not used or file in MAY_NAME_INCUMBENT, "\n".join(used)
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if not f.startswith("pliant/codegen/cpu/")])
+def test_processors_are_plug_ins(file):
+    """Rooms ask the target: nobody imports the CPU's package, or tells devices of its name where programs are lowered."""
+    used = [f"{file}:{line}: {module}" for module, line, _ in imports(file) if within(module, ("pliant.codegen.cpu",))]
+    text = (ROOT / file).read_text("utf-8")
+    named = file not in NAMES_PROCESSORS and "pliant.codegen.cpu" in text
+    if room(file) == "lower" and file != "pliant/lower/text.py":  # which leaves the usual device out
+        named = named or 'device.type == "cpu"' in text or 'device.type != "cpu"' in text
+    assert not used and not named, used
+
+
+def test_passes_are_one_list():
+    """Every pass over programs stands in the pipeline, with a name of its own, and is left out by that name."""
+    names = [row.name for row in pipeline.PASSES]
+    assert len(set(names)) == len(names) and {row.at for row in pipeline.PASSES} == set(LEVELS[:-1])
+    assert [row.makes for row in pipeline.PASSES if row.makes] == list(LEVELS[1:])
 
 
 @pytest.mark.parametrize("pattern", ["*.py", "*.cpp", "*.c", "*.h"])

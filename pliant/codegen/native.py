@@ -2,7 +2,8 @@
 
 A graph goes through the passes of `lower/pipeline.py`: groups of operations become kernels, kernels and library calls that follow each
 other one native function, and what no kernel computes stays the ATen call that it was. The target (`codegen/target.py`) makes code of them,
-and `codegen/aten.py` prints the straight-line program that calls it. No Python runs inside of a segment; what only it reads lies in an arena.
+and `codegen/aten.py` prints the straight-line program that calls it. No Python runs inside of a segment; what it alone reads lies in an
+arena.
 """
 
 from __future__ import annotations

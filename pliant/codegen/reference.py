@@ -17,6 +17,7 @@ from pliant.errors import InternalError
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
 from pliant.lower.program import NativeStep, SegmentCall
+from pliant.lower.text import kernel_text
 
 NUMPY = {
     "f32": np.float32, "f64": np.float64, "bf16": np.uint16, "f16": np.float16, "i8": np.int8, "i16": np.int16, "i32": np.int32,
@@ -312,6 +313,12 @@ class ReferenceTarget:
 
     def launcher(self, launch: Launch) -> Callable[..., None]:
         return self.launchers[launch.key]
+
+    def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
+        return None
+
+    def listing(self, kernel: Kernel, kind: str) -> str:
+        return kernel_text(kernel)
 
     def fingerprint(self) -> tuple:
         return (self.name,)

@@ -17,6 +17,7 @@ import torch
 
 from pliant.errors import PliantError
 from pliant.lower.kernels import Launch
+from pliant.lower.loops import Kernel
 from pliant.lower.program import NativeStep, SegmentCall
 
 
@@ -49,6 +50,15 @@ class Target(Protocol):
 
     def launcher(self, launch: Launch) -> Callable[..., None]:
         """What runs a kernel that was compiled: called with its buffers (tensors), then its sizes (integers)."""
+
+    def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
+        """Addresses of the functions of a module that another process made (`linked.py`), by name; None if the disk has lost it.
+
+        `known`: functions of other modules that it calls.
+        """
+
+    def listing(self, kernel: Kernel, kind: str) -> str:
+        """A kernel as people read it: its "schedule", or its code as "llvm" or "asm"."""
 
     def fingerprint(self) -> tuple:
         """What code made here depends on, besides the program: equal ones may share code on disk."""

@@ -82,7 +82,8 @@ class Fuser:
         read = kept | uses.keys()
         once = {vid for vid, n in uses.items() if n == 1} - kept
         roots, written = self.aliases.roots, self.aliases.written
-        self.builder = Builder(self.facts, roots, read, program.fact("makers"), written, self.aliases.reinterpreted(), once)
+        makers, bits = program.fact("makers"), self.aliases.reinterpreted()
+        self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports)
         self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (group, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> groups that wrote it, in order
         self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it

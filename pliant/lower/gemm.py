@@ -69,8 +69,15 @@ class Gemm:
 class Products:
     """Recognizes matrix products among operations."""
 
-    def __init__(self, facts: Facts, root: Callable[[TracedTensor], TracedTensor], dtypes: Container[torch.dtype]) -> None:
-        """`dtypes`: those that products are known for on this machine."""
+    def __init__(
+        self,
+        facts: Facts,
+        root: Callable[[TracedTensor], TracedTensor],
+        dtypes: Container[torch.dtype],
+        supports: Callable[[torch.device], bool],
+    ) -> None:
+        """`dtypes`: those that the target has products of; `supports`: its word on a device."""
+        self.supports = supports
         self.facts = facts
         self.root = root
         self.dtypes = dtypes
@@ -93,7 +100,7 @@ class Products:
         """The same of all dtypes that there are products for."""
         r = self.root(t)
         dense = t.layout is torch.strided and r.layout is torch.strided
-        return dense and t.dtype is r.dtype and t.dtype in self.dtypes and t.device.type == r.device.type == "cpu"
+        return dense and t.dtype is r.dtype and t.dtype in self.dtypes and self.supports(t.device) and self.supports(r.device)
 
     def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Gemm] | None:
         if len(w.sizes) != 2 or not x.sizes:

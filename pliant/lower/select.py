@@ -39,7 +39,7 @@ def library_calls(p: Program) -> list[Group]:
     if not dtypes:
         return p.steps
     a = f.aliases
-    products = Products(f.facts, lambda t: a.tensors[a.roots[t.vid]], dtypes)
+    products = Products(f.facts, lambda t: a.tensors[a.roots[t.vid]], dtypes, p.target.supports)
     for g in p.steps:
         if len(g.ops) == 1 and not g.fused:
             g.library = library_steps(p, products, f.ops[g.ops[0]], f.builder.read) or []

@@ -1,7 +1,7 @@
 """The verifier of programs: what every pass may take for granted, checked after each pass in strict mode.
 
-A program that breaks a rule is a bug of the pass before: `InternalError` names the pass, the rule (a row of `RULES`) and the step. What shows
-only beside the program before the pass (`Promise`) is checked too: the order of random draws, what is given and wanted, writes to outside.
+A program that breaks a rule is a bug of the pass before: `InternalError` names the pass, the rule (a row of `RULES`) and the step. What
+shows only beside the program before the pass (`Promise`) is checked too: the order of random draws, inputs and outputs, writes to outside.
 """
 
 from __future__ import annotations

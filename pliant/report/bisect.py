@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from pliant.codegen import native, target
-from pliant.codegen.cpu.debug import schedule_text
 from pliant.errors import PliantError
 from pliant.jit.compile import compile as compiled
 from pliant.jit.compile import reset
@@ -34,7 +33,7 @@ class Culprit:
 
     def __str__(self) -> str:
         head = f"operation {self.number}, {self.operation}, at {self.site}: {self.difference}"
-        return "\n".join([head, *map(schedule_text, self.kernels)])
+        return "\n".join([head, *(target.current().listing(k, "schedule") for k in self.kernels)])
 
 
 class Trial:

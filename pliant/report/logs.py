@@ -15,8 +15,7 @@ from typing import Any, TextIO
 
 from pliant import events
 from pliant.bytecode import disassembly
-from pliant.codegen.cpu.compile import assembly, kernel_text
-from pliant.codegen.cpu.debug import schedule_text
+from pliant.codegen import target
 from pliant.events import Event
 from pliant.interpret.breaks import format_break
 from pliant.report.guards import guard_lines
@@ -75,6 +74,10 @@ def line_of(*names: str) -> Callable[[Event], str]:
     return text
 
 
+def listing(e: Event, kind: str) -> str:
+    return target.current().listing(e.fields["kernel"], kind)
+
+
 def seconds(value: float) -> str:
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
 
@@ -94,9 +97,9 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "entry_added": line_of("name", "seconds"),
     },
     "passes": {"pass": pass_text},
-    "schedule": {"kernel": lambda e: f"SCHEDULE of {schedule_text(e.fields['kernel'])}"},
-    "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{kernel_text(e.fields['kernel'])}"},
-    "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{assembly([e.fields['kernel']])}"},
+    "schedule": {"kernel": lambda e: f"SCHEDULE of {listing(e, 'schedule')}"},
+    "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{listing(e, 'llvm')}"},
+    "asm": {"kernel": lambda e: f"ASSEMBLY of kernel {e.fields['kernel'].name}\n{listing(e, 'asm')}"},
     "verify": {
         "verified": line_of("name", "entries", "seconds"),
         "mismatch": line_of("id", "name", "entries", "what", "file"),

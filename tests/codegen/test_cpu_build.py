@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.codegen.cpu import cache, parallel, target
+from pliant.codegen import cache
 from pliant.codegen.cpu import compile as cpu
+from pliant.codegen.cpu import parallel, target
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, reference
 from tests.codegen.random_kernels import RandomKernel
@@ -171,7 +172,7 @@ def test_objects_are_cached():
 def test_damaged_objects_are_built_again(damage):
     cpu.compile_kernels([softmax_kernel()])
     to = target.current()
-    key = cache.key(cpu.module_text([exp_kernel()], to), to, (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info))
+    key = cache.key(cpu.module_text([exp_kernel()], to), (to, (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info)))
     cpu.compile_kernels([exp_kernel()])
     path = cache.directory() / key[:2] / key
     data = path.read_bytes()

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from pliant.codegen import native
+from pliant.codegen import cache, native
 from pliant.codegen import target as targets
-from pliant.codegen.cpu import backend, cache, identity, scalars, segment, target
+from pliant.codegen.cpu import backend, identity, scalars, segment, target
 from pliant.codegen.cpu import compile as cpu
 from pliant.errors import InternalError
 from pliant.lower import loops

@@ -13,12 +13,12 @@ import torch
 
 from pliant import native
 from pliant.codegen.cpu import alone, debug, identity, runtime, segment, target
-from pliant.codegen.cpu.compile import VERSIONS
+from pliant.codegen.cpu.compile import VERSIONS, assembly, kernel_text
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
-from pliant.lower.loops import DTYPES
+from pliant.lower.loops import DTYPES, Kernel
 from pliant.lower.program import NativeStep, SegmentCall
 
 
@@ -57,6 +57,14 @@ class CPU:
         machine = target.current()
         told = (machine.name, machine.triple, machine.cpu, machine.features)
         return self.name, VERSIONS, told, runtime.own_products(), segment.poison
+
+    def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
+        return segment.link_again(name, names, known)
+
+    def listing(self, kernel: Kernel, kind: str) -> str:
+        if kind == "schedule":
+            return debug.schedule_text(kernel)
+        return kernel_text(kernel) if kind == "llvm" else assembly([kernel])
 
     def keeps_code(self) -> bool:
         return not identity.extended() and debug.folder() is None

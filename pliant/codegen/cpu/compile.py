@@ -20,7 +20,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from pliant import events
-from pliant.codegen.cpu import cache, runtime, target
+from pliant.codegen import cache
+from pliant.codegen.cpu import runtime, target
 from pliant.codegen.cpu.kernel import Body
 from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
 from pliant.codegen.cpu.schedule import plan
@@ -260,7 +261,7 @@ def link(codes: Iterable[bytes], names: list[str], to: Target, outside: Mapping[
 
 def objects(texts: Sequence[str], to: Target, name: str | None = None) -> list[bytes]:
     """Object code of modules, from the disk where it is there. `name` is another name of them all, for `remembered`."""
-    keys = [cache.key(text, to, VERSIONS) for text in texts]
+    keys = [cache.key(text, (to, VERSIONS)) for text in texts]
     found = {key: cache.read(key) for key in keys}
     times.from_disk += sum(code is not None for code in found.values())
     missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}

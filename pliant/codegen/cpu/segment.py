@@ -16,8 +16,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from pliant import native
+from pliant.codegen import linked
 from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import identity, linked, runtime, target
+from pliant.codegen.cpu import identity, runtime, target
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant import events, native
-from pliant.codegen.cpu import cache
+from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler

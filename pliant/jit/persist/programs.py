@@ -1,6 +1,6 @@
 """Compiled programs as data: the bytecode of what was printed, the objects that it names, and the machine code that it calls.
 
-Machine code itself stays where it is on the disk, under its module's name (`codegen/cpu/linked.py`); what is kept here says which modules
+Machine code itself stays where it is on the disk, under its module's name (`codegen/linked.py`); what is kept here says which modules
 to link and which of their functions a program calls.
 """
 
@@ -14,11 +14,9 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen import aten
+from pliant.codegen import aten, linked, target
 from pliant.codegen.again import Twice
 from pliant.codegen.aten import Executable
-from pliant.codegen.cpu import linked
-from pliant.codegen.cpu import segment as modules
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.codegen.region import Node, node_of
 from pliant.jit.beside import not_for_others
@@ -53,7 +51,7 @@ def link(rows: list[tuple]) -> list[dict[str, int]]:
     """The addresses of the functions of each module, by name. Raises Missing where the disk has lost one."""
     out: list[dict[str, int]] = []
     for name, names, callees in rows:
-        found = modules.link_again(name, list(names), {symbol: out[i][callee] for symbol, i, callee in callees})
+        found = target.current().link(name, list(names), {symbol: out[i][callee] for symbol, i, callee in callees})
         if found is None:
             raise Missing("machine code that is no longer on the disk")
         out.append(found)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen.cpu import cache
+from pliant.codegen import cache
 from pliant.config import Config
 from pliant.jit.verify.ambient import Ambient
 from pliant.jit.verify.contents import MISSING, save_cell

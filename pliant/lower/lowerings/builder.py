@@ -95,7 +95,7 @@ class Space(Numbers):
     def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
         """The elements of `t`, in its dtype. A number stands for itself."""
         name = NAMES.get(t.dtype)
-        if name is None or t.device.type != "cpu" or t.layout is not torch.strided:
+        if name is None or not self.build.supports(t.device) or t.layout is not torch.strided:
             raise Refuse
         root = self.build.root(t)
         offset = self.build.facts.size(t.offset)
@@ -104,7 +104,7 @@ class Space(Numbers):
     def load_at(self, t: TracedTensor, strides: Sequence[Size]) -> V:
         """The elements of `t`, which moves by `strides` along the dims of this space."""
         name = NAMES.get(t.dtype)
-        if name is None or t.device.type != "cpu":
+        if name is None or not self.build.supports(t.device):
             raise Refuse
         moves = tuple(strides[i] for i in self.axes)
         return V(Node("load", (), name, (self.build.root(t), moves, self.build.facts.size(t.offset), ())))
@@ -126,7 +126,7 @@ class Space(Numbers):
         if seen is not None:
             return seen
         name = NAMES.get(t.dtype)
-        if name is None or len(axes) != len(t.sizes) or t.device.type != "cpu":
+        if name is None or len(axes) != len(t.sizes) or not self.build.supports(t.device):
             raise Refuse
         out: list[Size] = [0] * len(self.axes)
         offset = facts.size(t.offset)
@@ -148,7 +148,7 @@ class Space(Numbers):
 
     def put(self, t: Any, value: V, axes: Sequence[int] | None = None, full: bool = True) -> None:
         """`value`, rounded to the dtype of `t`, is what `t` holds. Not `full`: `t` has the outer dims only."""
-        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or t.device.type != "cpu":
+        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or not self.build.supports(t.device):
             raise Refuse
         if axes is None and not full:
             axes = range(self.n_outer - len(t.sizes), self.n_outer)
@@ -156,7 +156,7 @@ class Space(Numbers):
 
     def put_at(self, t: Any, value: V, strides: Sequence[Size], full: bool = True) -> None:
         """`value` is what `t` holds, which moves by `strides` along the dims of this space."""
-        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or t.device.type != "cpu":
+        if not isinstance(t, TracedTensor) or t.dtype not in NAMES or not self.build.supports(t.device):
             raise Refuse
         self.put_moves(t, value, tuple(strides[i] for i in self.axes), full)
 
@@ -222,12 +222,13 @@ class Builder:
 
     `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
     that somebody reads, `dirty` the storages that some operation writes to, `reinterpreted` the views whose elements are not those of
-    their root: of another dtype, or negated, `once` those that one operation reads and nobody else.
+    their root: of another dtype, or negated, `once` those that one operation reads and nobody else. `supports`: the target's
+    word on a device.
     """
 
     def __init__(
         self, facts: Facts, roots: dict[int, int], read: set[int], makers: dict[int, Any], dirty: set[int], reinterpreted: set[int],
-        once: set[int],
+        once: set[int], supports: Callable[[torch.device], bool],
     ) -> None:  # fmt: skip
         self.facts = facts
         self.roots = roots
@@ -236,6 +237,7 @@ class Builder:
         self.makers = makers
         self.dirty = dirty
         self.once = once
+        self.supports = supports
         self.spaces: list[Space] = []
         self.op: Any = None
 
@@ -282,7 +284,7 @@ class Through(Builder):
     """The builder of an operation that is computed inside the space of its reader."""
 
     def __init__(self, outer: Builder, op: Any, window: Window) -> None:
-        super().__init__(outer.facts, outer.roots, outer.read, outer.makers, outer.dirty, outer.reinterpreted, outer.once)
+        super().__init__(outer.facts, outer.roots, outer.read, outer.makers, outer.dirty, outer.reinterpreted, outer.once, outer.supports)
         self.op, self.window = op, window
 
     def space(self, sizes: Sequence[Any], reduced: int = 0) -> Any:

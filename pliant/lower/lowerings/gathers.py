@@ -45,7 +45,7 @@ def load_through(s: Space, t: TracedTensor, axes: dict[int, int], positions: dic
             moves[s.position[axis]] = facts.size(t.strides[d])
     steps = tuple(facts.size(t.strides[d]) for d in positions)
     nodes = tuple(p.node for p in positions.values())
-    if t.device.type != "cpu" or t.layout is not torch.strided:
+    if not s.build.supports(t.device) or t.layout is not torch.strided:
         raise Refuse
     return V(Node("load", nodes, named(t.dtype), (s.build.root(t), tuple(moves), facts.size(t.offset), steps)))
 

@@ -54,7 +54,7 @@ def store(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, 
         if axis in s.position:
             moves[s.position[axis]] = facts.size(t.strides[d])
     steps = tuple(facts.size(t.strides[d]) for d in positions)
-    if t.device.type != "cpu" or t.layout is not torch.strided or any(type(x) is int and x == 0 for x in steps):
+    if not s.build.supports(t.device) or t.layout is not torch.strided or any(type(x) is int and x == 0 for x in steps):
         raise Refuse
     nodes = tuple(p.node for p in positions.values())
     node = cast(value, named(t.dtype)).node

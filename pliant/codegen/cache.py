@@ -13,8 +13,6 @@ import os
 import pathlib
 import tempfile
 
-from pliant.codegen.cpu.target import Target
-
 MAGIC = b"pliant object 1\n"
 LIMIT_BYTES = 512 << 20
 LIMIT_FILES = 20_000  # a look at so many takes a fifth of a second
@@ -29,8 +27,9 @@ def directory() -> pathlib.Path:
     return pathlib.Path(root).expanduser() / "pliant" / "cpu"
 
 
-def key(text: str, to: Target, versions: object) -> str:
-    return hashlib.sha256(repr((to.name, to.triple, to.cpu, to.features, versions)).encode() + b"\0" + text.encode()).hexdigest()
+def key(text: str, made_for: object) -> str:
+    """The name of the object of a text; `made_for`: what else it depends on, the machine above all."""
+    return hashlib.sha256(repr(made_for).encode() + b"\0" + text.encode()).hexdigest()
 
 
 def read(name: str) -> bytes | None:

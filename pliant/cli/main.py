@@ -15,11 +15,12 @@ from pliant.errors import PliantError
 
 COMMANDS = {
     "demo": ("pliant.cli.demo", "embed real sentences with a real model, eager and compiled, and search them"),
+    "operator": ("pliant.cli.operator", "what pliant knows of an ATen operator: its row, and where each part is written"),
 }
 
 
 def usage() -> str:
-    rows = "\n".join(f"  {name:<8}{summary}" for name, (_, summary) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<10}{summary}" for name, (_, summary) in COMMANDS.items())
     return f"usage: pliant COMMAND [options]\n\ncommands:\n{rows}\n\n`pliant COMMAND --help` tells the options of one."
 
 

@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pliant.codegen import spellings
+from pliant.graph.operators import Column, overload
 from pliant.graph.originals import is_own
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
@@ -88,24 +89,26 @@ def _to(name: str, args: list[str], kwargs: list[str], values: list, keywords: d
 
 
 _INT64_MAX = 2**63 - 1
-FORMS: dict[str, tuple[str, Renderer]] = {
-    "aten::view": ("view", _sizes),
-    "aten::permute": ("permute", _sizes),
-    "aten::expand": ("expand", _sizes),
-    "aten::repeat": ("repeat", _sizes),
-    "aten::t": ("t", _method),
-    "aten::transpose.int": ("transpose", _method),
-    "aten::unsqueeze": ("unsqueeze", _method),
-    "aten::squeeze.dim": ("squeeze", _method),
-    "aten::add.Tensor": ("+", _infix),
-    "aten::sub.Tensor": ("-", _infix),
-    "aten::mul.Tensor": ("*", _infix),
-    "aten::div.Tensor": ("/", _infix),
-    "aten::slice.Tensor": ("slice", _slice),
-    "aten::index.Tensor": ("index", _index),
-    "aten::_to_copy": ("to", _to),
-    "aten::_local_scalar_dense": ("item", _method),
+SPELT: dict[str, tuple[str, Renderer]] = {
+    "view": ("view", _sizes),
+    "permute": ("permute", _sizes),
+    "expand": ("expand", _sizes),
+    "repeat": ("repeat", _sizes),
+    "t": ("t", _method),
+    "transpose.int": ("transpose", _method),
+    "unsqueeze": ("unsqueeze", _method),
+    "squeeze.dim": ("squeeze", _method),
+    "add.Tensor": ("+", _infix),
+    "sub.Tensor": ("-", _infix),
+    "mul.Tensor": ("*", _infix),
+    "div.Tensor": ("/", _infix),
+    "slice.Tensor": ("slice", _slice),
+    "index.Tensor": ("index", _index),
+    "_to_copy": ("to", _to),
+    "_local_scalar_dense": ("item", _method),
 }
+FORMS = Column("binding")
+FORMS.update({overload(name): form for name, form in SPELT.items()})
 """Spellings that beat a function call, or that exist only as a method: overload -> (name, renderer)."""
 
 NEEDS = {
@@ -310,9 +313,8 @@ def _harmless(target: Any, index: int, name: str, want: Any, got: Any) -> bool:
 def _candidates(target: Any) -> Iterator[tuple[Call, bool]]:
     """The spellings to try, best first, each with the mode its probe runs in (below autograd or not)."""
     full, base = target._schema.name, target._schema.name.split("::")[1]
-    name = f"{full}.{target._schema.overload_name}" if target._schema.overload_name else full
-    if name in FORMS:
-        form_name, render = FORMS[name]
+    if target in FORMS:
+        form_name, render = FORMS[target]
         # `item` and `to` are composite: they reach the wanted overload only when autograd's key is not skipped
         yield Call(render, form_name, {}, True), form_name not in ("item", "to")
     if full.startswith("aten::"):

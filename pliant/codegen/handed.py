@@ -115,7 +115,7 @@ def handed(trace: Any, inputs: list[Any], outputs: list[Any], name: str) -> Hand
     unbacked = any(op.binds for op in ops)
     strided = any(op.target in AS_STRIDED and any(t.storage_id in memory for t in liveness.op_inputs(op)) for op in ops)
     foreign = any(not op.target._schema.name.startswith(("aten::", "prims::")) for op in ops)
-    raises = foreign or any(op.target._schema.name in liveness.DATA_CHECKED for op in ops)
+    raises = foreign or any(op.target in liveness.DATA_CHECKED for op in ops)
     made = Handed(module, used, infos, symbols, {}, [], [], NEVER, bool(written & memory), unbacked, False, strided, raises, foreign, facts)
     for i, node in enumerate(module.graph.nodes):
         describe(made, i, node, trace, memory)

@@ -14,14 +14,15 @@ import torch
 
 from pliant import events
 from pliant.errors import InternalError
+from pliant.graph.operators import Column, overloads
 from pliant.graph.schema import op_info
 
-CERTAIN = frozenset(
-    f"aten::{name}"
-    for name in (
+CERTAIN = Column("certain")
+CERTAIN.add(
+    *overloads((
         "empty empty_strided zeros ones full arange linspace eye scalar_tensor rand randn randint linear mm addmm bmm baddbmm embedding"
         " native_layer_norm nll_loss_forward nll_loss2d_forward item"
-    ).split()
+    ).split())
 )
 """Operators whose new results are always row-major, or laid out as their arguments say."""
 
@@ -32,7 +33,7 @@ _told: set[str] = set()
 def is_certain(target: Any) -> bool:
     """Whether nothing has to be looked at: views (strides are computed, not chosen), results that are arguments, and `CERTAIN`."""
     info = op_info(target)
-    return target._schema.name in CERTAIN or all(way is not None for way in info.returns)
+    return target in CERTAIN or all(way is not None for way in info.returns)
 
 
 def laid(out: torch.Tensor, sizes: tuple, strides: tuple, name: str) -> torch.Tensor:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
+
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
@@ -27,8 +29,9 @@ class OpInfo:
     custom: bool
 
 
-#: Results that share memory although the schema does not say so.
-UNDECLARED_VIEWS = {"aten::_unsafe_view": "self", "aten::_reshape_alias": "self"}
+UNDECLARED_VIEWS = Column("view_of")
+"""Results that share memory although the schema does not say so."""
+UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
 
 
 @cache
@@ -45,7 +48,7 @@ def op_info(func: Any) -> OpInfo:
                 if s in by_set:
                     found = (by_set[s], r.alias_info.is_write)
         returns.append(found)
-    hidden = UNDECLARED_VIEWS.get(schema.name)
+    hidden = UNDECLARED_VIEWS.get(func)
     if hidden is not None:
         returns[0] = (hidden, False)
     return OpInfo(

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.schema import UNDECLARED_VIEWS
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
-REINTERPRET = frozenset(
-    (aten._neg_view.default, aten._conj.default, aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default)
-)
+REINTERPRET = Column("reinterprets")
+REINTERPRET.add(aten._neg_view.default, aten._conj.default, aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default)
 """Views whose elements are not elements of what they are views of."""
 ANY_INPUT = -1
 
@@ -27,7 +27,7 @@ class Aliases:
     def __init__(self, ops: list[Any], outputs: list[Any]) -> None:
         self.steps = {vid: s for vid, s in views.view_steps(ops).items() if not liveness.mutable(s.op.target)}
         for op in ops:
-            if op.target._schema.name in UNDECLARED_VIEWS:
+            if op.target in UNDECLARED_VIEWS:
                 self.steps.setdefault(op.outs[0].vid, views.ViewStep(op, op.args[0]))
         self.view_ops = {id(s.op) for s in self.steps.values()}
         self.kept = liveness.tensors(outputs)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower.gemm import Products, is_one, reduced_precision_is_off
+from pliant.lower.gemm import LIBRARY, Products, is_one, reduced_precision_is_off
 from pliant.lower.lowerings.builder import arguments
 from pliant.lower.nest import Facts, Size
 from pliant.symbolic import ops
@@ -37,7 +37,7 @@ class Attention:
 
 def attention_steps(p: Products, op: Any, read: set[int]) -> list[Attention] | None:
     """What to run in place of `op`; None if it is no attention, or not one of these. `read`: the results that somebody reads, by vid."""
-    if op.target is not ATTENTION or op.outs[1].vid in read:
+    if not p.target.has_attention() or op.outs[1].vid in read:
         return None
     q, k, v, dropout, causal, mask, scale = arguments(op, "query", "key", "value", "dropout_p", "is_causal", "attn_mask", "scale")
     out, facts = op.outs[0], p.facts
@@ -94,3 +94,6 @@ def masked(p: Products, mask: TracedTensor, whole: list[Size]) -> list[Size] | N
             return None
         out[d] = p.facts.size(stride)
     return out
+
+
+LIBRARY[ATTENTION] = attention_steps

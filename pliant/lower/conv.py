@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower.gemm import Products, is_one, reduced_precision_is_off
+from pliant.lower.gemm import LIBRARY, Products, is_one, reduced_precision_is_off
 from pliant.lower.lowerings.builder import arguments
 from pliant.lower.nest import Size
 
@@ -38,9 +38,9 @@ class Convolution:
         return list(dict.fromkeys([*self.operands, self.out]))
 
 
-def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
-    """What to run in place of `op`; None if it is no convolution, or not one of these."""
-    if op.target is not CONVOLUTION or not reduced_precision_is_off():
+def convolution_steps(p: Products, op: Any, read: set[int]) -> list[Convolution] | None:
+    """What to run in place of `op`; None if it is not one of these."""
+    if not p.target.has_convolutions() or not reduced_precision_is_off():
         return None
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "groups")
     x, w, bias, stride, padding, dilation, transposed, groups = arguments(op, *names)
@@ -81,3 +81,6 @@ def convolution_steps(p: Products, op: Any) -> list[Convolution] | None:
     fields += [*spatial(stride, 1), *spatial(padding, 0), *spatial(dilation, 1)]
     fields += [*strides[:2], *([0] * (DIMS - dims) + strides[2:-1])[-(DIMS - 1) :]]
     return [Convolution([p.root(t) for t in tensors], out, [*fields, *moves])]
+
+
+LIBRARY[CONVOLUTION] = convolution_steps

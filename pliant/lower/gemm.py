@@ -6,12 +6,13 @@ is part of the product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
 from pliant.lower.nest import Facts, Size
 
@@ -69,28 +70,12 @@ class Gemm:
 class Products:
     """Recognizes matrix products among operations."""
 
-    def __init__(
-        self,
-        facts: Facts,
-        root: Callable[[TracedTensor], TracedTensor],
-        dtypes: Container[torch.dtype],
-        supports: Callable[[torch.device], bool],
-    ) -> None:
-        """`dtypes`: those that the target has products of; `supports`: its word on a device."""
-        self.supports = supports
+    def __init__(self, facts: Facts, root: Callable[[TracedTensor], TracedTensor], target: Any) -> None:
+        """`target`: what it has products of, and of which devices."""
         self.facts = facts
         self.root = root
-        self.dtypes = dtypes
-
-    def steps(self, op: Any) -> list[Gemm] | None:
-        """What to run in place of `op`; None if it is no product, or not one of these."""
-        find = FORMS.get(op.target)
-        if find is None or op.kwargs or len(op.outs) != 1 or not isinstance(op.outs[0], TracedTensor):
-            return None
-        operands = [t for t in op.args if isinstance(t, TracedTensor)]
-        if len(operands) != len([a for a in op.args if a is not None]) or not all(map(self.known, (*operands, op.outs[0]))):
-            return None
-        return find(self, op.outs[0], *operands) if op.outs[0].dense and reduced_precision_is_off() else None
+        self.target = target
+        self.dtypes = target.product_dtypes()
 
     def plain(self, t: TracedTensor) -> bool:
         """Is it of f32, in memory that can be read?"""
@@ -100,7 +85,7 @@ class Products:
         """The same of all dtypes that there are products for."""
         r = self.root(t)
         dense = t.layout is torch.strided and r.layout is torch.strided
-        return dense and t.dtype is r.dtype and t.dtype in self.dtypes and self.supports(t.device) and self.supports(r.device)
+        return dense and t.dtype is r.dtype and t.dtype in self.dtypes and self.target.supports(t.device) and self.target.supports(r.device)
 
     def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Gemm] | None:
         if len(w.sizes) != 2 or not x.sizes:
@@ -196,10 +181,29 @@ def reduced_precision_is_off() -> bool:
     return torch.get_float32_matmul_precision() == "highest" and all(p in ("none", "ieee") for p in chosen)
 
 
-FORMS: dict[Any, Callable] = {
-    aten.linear.default: Products.linear,
-    aten.mm.default: Products.mm,
-    aten.addmm.default: Products.addmm,
-    aten.bmm.default: Products.matmul,
-    aten.matmul.default: Products.matmul,
-}
+def product(form: Callable) -> Callable[[Products, Any, set[int]], list[Gemm] | None]:
+    """The row of an operator that is a matrix product in this form."""
+
+    def steps(p: Products, op: Any, read: set[int]) -> list[Gemm] | None:
+        if op.kwargs or len(op.outs) != 1 or not isinstance(op.outs[0], TracedTensor):
+            return None
+        operands = [t for t in op.args if isinstance(t, TracedTensor)]
+        if len(operands) != len([a for a in op.args if a is not None]) or not all(map(p.known, (*operands, op.outs[0]))):
+            return None
+        return form(p, op.outs[0], *operands) if op.outs[0].dense and reduced_precision_is_off() else None
+
+    return steps
+
+
+LIBRARY = Column("library")
+"""`steps(products, op, read)`: the library calls that may run in place of an operation, None where there are none; `read`: the results that
+somebody reads, by vid."""
+LIBRARY.update(
+    {
+        aten.linear.default: product(Products.linear),
+        aten.mm.default: product(Products.mm),
+        aten.addmm.default: product(Products.addmm),
+        aten.bmm.default: product(Products.matmul),
+        aten.matmul.default: product(Products.matmul),
+    }
+)

@@ -12,18 +12,19 @@ from typing import Any, TypeVar
 import torch
 
 from pliant.graph.dispatch import same
+from pliant.graph.operators import Column, overloads
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr, postorder
 
 T = TypeVar("T")
 RANDOM = torch.Tag.nondeterministic_seeded
-DATA_CHECKED = frozenset(
-    f"aten::{name}"
-    for name in (
+DATA_CHECKED = Column("checks_data")
+DATA_CHECKED.add(
+    *overloads((
         "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
         "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
         "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli",
-    )
+    ))
 )  # fmt: skip
 """Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
 
@@ -178,7 +179,7 @@ def effectful(target: Any) -> bool:
     schema = target._schema
     if not schema.name.startswith(("aten::", "prims::")):
         return True  # a custom operator may do anything
-    if RANDOM in target.tags or schema.name in DATA_CHECKED:
+    if RANDOM in target.tags or target in DATA_CHECKED:
         return True
     return "assert" in schema.name or "sym_constrain" in schema.name
 
@@ -192,7 +193,7 @@ def draws(target: Any) -> bool:
 @of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
-    return target._schema.name in DATA_CHECKED and RANDOM not in target.tags
+    return target in DATA_CHECKED and RANDOM not in target.tags
 
 
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
@@ -239,9 +240,12 @@ def shared_matmul(m: Matcher, op: Any) -> list[Any]:
     return [*ops, replace(op, args=(parts, many), outs=[made]), Op(aten.view.default, (made, out.sizes), {}, [out], None, op.site, -1)]
 
 
-PATTERNS = {
-    aten.addmm.default: match_linear,
-    aten.mm.default: match_linear,
-    aten.bmm.default: match_matmul,
-    ATTENTION: match_attention,
-}
+PATTERNS = Column("pattern")
+PATTERNS.update(
+    {
+        aten.addmm.default: match_linear,
+        aten.mm.default: match_linear,
+        aten.bmm.default: match_matmul,
+        ATTENTION: match_attention,
+    }
+)

@@ -10,10 +10,8 @@ from itertools import count
 from typing import Any
 
 from pliant.lower import liveness
-from pliant.lower.attention import attention_steps
-from pliant.lower.conv import convolution_steps
 from pliant.lower.fuse import Fuser
-from pliant.lower.gemm import Products
+from pliant.lower.gemm import LIBRARY, Products
 from pliant.lower.kernels import Finisher, Launch
 from pliant.lower.program import Group, Instruction, NativeStep, Program
 
@@ -35,24 +33,16 @@ def may_join(shares: Counter[int], g: Group) -> bool:
 def library_calls(p: Program) -> list[Group]:
     """The groups, with the library calls that may run in place of opaque operations."""
     f: Fuser = p.fact("groups")
-    dtypes = p.target.product_dtypes()
-    if not dtypes:
+    if not p.target.product_dtypes():
         return p.steps
     a = f.aliases
-    products = Products(f.facts, lambda t: a.tensors[a.roots[t.vid]], dtypes, p.target.supports)
+    products = Products(f.facts, lambda t: a.tensors[a.roots[t.vid]], p.target)
     for g in p.steps:
-        if len(g.ops) == 1 and not g.fused:
-            g.library = library_steps(p, products, f.ops[g.ops[0]], f.builder.read) or []
+        op = f.ops[g.ops[0]]
+        steps = LIBRARY.get(op.target) if len(g.ops) == 1 and not g.fused else None
+        if steps is not None:
+            g.library = steps(products, op, f.builder.read) or []
     return p.steps
-
-
-def library_steps(p: Program, products: Products, op: Any, read: set[int]) -> list[NativeStep] | None:
-    steps: Any = products.steps(op)
-    if steps is None and p.target.has_attention():
-        steps = attention_steps(products, op, read)
-    if steps is None and p.target.has_convolutions():
-        steps = convolution_steps(products, op)
-    return steps
 
 
 def needed(p: Program) -> list[Group]:

@@ -299,7 +299,7 @@ def check_results(known: Known, op: Any, info: Any) -> None:
         base = views.view_base(op, i)
         if base is not None and base.storage_id != out.storage_id and not known.written.isdisjoint((base.storage_id, out.storage_id)):
             raise broken("view", op, f"%{out.vid} has not the memory of %{base.vid}")
-        if alias is None and not info.custom and op.target._schema.name not in UNDECLARED_VIEWS and not info.composite:
+        if alias is None and not info.custom and op.target not in UNDECLARED_VIEWS and not info.composite:
             if plain is None:
                 plain = {t.storage_id for t in operands.values()}
             if out.storage_id in plain and out.vid not in operands and views.listed_views(op.target) is None:

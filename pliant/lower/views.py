@@ -15,13 +15,15 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import same as same_size
+from pliant.graph.operators import Column
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.lower import liveness
 
 DETACH = torch.ops.aten.detach.default
 COPY_CONSTANT = torch.ops.aten.lift_fresh_copy.default
-IDENTITIES = frozenset(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift"))
+IDENTITIES = Column("identity")
+IDENTITIES.add(*(getattr(torch.ops.aten, name).default for name in ("detach", "alias", "lift_fresh", "lift")))
 """Operators that only give their operand a new tensor object."""
 
 
@@ -39,7 +41,7 @@ def view_base(op: Any, i: int = 0) -> TracedTensor | None:
     `detach` of what has no gradient is no view: autograd tells the two apart, and factories (`torch.zeros`) record one.
     """
     info = op_info(op.target)
-    if not info.returns or op.target._schema.name in UNDECLARED_VIEWS:
+    if not info.returns or op.target in UNDECLARED_VIEWS:
         return None
     alias = info.returns[min(i, len(info.returns) - 1)]
     if alias is not None and alias[1]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
 from pliant.lower.lowerings.scalars import HALVES
 from pliant.lower.lowerings.scatters import SCATTERS
@@ -43,19 +44,21 @@ OF_HALVES = ARITHMETIC | {aten.sum.default, aten.sum.dim_IntList} | frozenset(
 """Of bf16 and f16 only: 1.2 to 4 times."""
 
 
-def worth_a_kernel(op: Any) -> bool:
-    """Is this operation faster as a kernel than as the ATen call, where nothing joins it?"""
-    target = op.target
-    if target in ALWAYS or target in SCATTERS:
-        return True
-    if target is aten.stack.default:  # along the last dim it interleaves; along others PyTorch's copies of whole rows are as good
-        return interleaves(op)
+def always(op: Any) -> bool:
+    return True
+
+
+def of_floats(op: Any) -> bool:
     x = op.args[0] if op.args else None
-    if not isinstance(x, TracedTensor) or not x.dtype.is_floating_point:
-        return False
-    if target in FLOATS or target in ARITHMETIC and (not isinstance(op.args[1], TracedTensor) or any(map(every_other, op.args[:2]))):
-        return True
-    return target in OF_HALVES and x.dtype in HALVES.values()
+    return isinstance(x, TracedTensor) and x.dtype.is_floating_point
+
+
+def of_halves(op: Any) -> bool:
+    return of_floats(op) and op.args[0].dtype in HALVES.values()
+
+
+def with_numbers(op: Any) -> bool:
+    return of_floats(op) and (not isinstance(op.args[1], TracedTensor) or any(map(every_other, op.args[:2]))) or of_halves(op)
 
 
 def every_other(t: TracedTensor) -> bool:
@@ -64,5 +67,17 @@ def every_other(t: TracedTensor) -> bool:
 
 
 def interleaves(op: Any) -> bool:
+    """Along the last dim stacking interleaves; along others PyTorch's copies of whole rows are as good."""
     dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
     return dim in (-1, len(op.args[0][0].sizes))
+
+
+WORTH = Column("worth")
+WORTH.update(dict.fromkeys(OF_HALVES, of_halves) | dict.fromkeys(ARITHMETIC, with_numbers) | dict.fromkeys(FLOATS, of_floats))
+WORTH.update(dict.fromkeys((*SCATTERS, *ALWAYS), always) | {aten.stack.default: interleaves})
+
+
+def worth_a_kernel(op: Any) -> bool:
+    """Is this operation faster as a kernel than as the ATen call, where nothing joins it?"""
+    worth = WORTH.get(op.target)
+    return worth is not None and worth(op)

@@ -13,23 +13,16 @@ from typing import Any
 import torch
 
 from pliant.errors import InternalError
+from pliant.graph.operators import Column, overload
 
 Rule = Callable[..., Any]
 
-#: Shape rules by operator.
-RULES: dict[Any, Rule] = {}
-
-#: Operators that do more than compute metadata: `handler(trace, func, args, kwargs)` records what is needed itself.
-HANDLERS: dict[Any, Callable[[Any, Any, tuple, dict], Any]] = {}
+RULES = Column("shape")
+"""Shape rules by operator."""
+HANDLERS = Column("handler")
+"""Operators that do more than compute metadata: `handler(trace, func, args, kwargs)` records what is needed itself."""
 
 aten = torch.ops.aten
-
-
-def overload(name: str) -> Any:
-    """The operator of a name such as `add.Tensor`; `relu` is `relu.default`. None if this PyTorch lacks it."""
-    packet, _, which = name.partition(".")
-    found = getattr(aten, packet, None)
-    return getattr(found, which or "default", None) if found is not None else None
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

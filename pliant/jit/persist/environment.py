@@ -22,7 +22,7 @@ import torch
 
 from pliant import native
 from pliant.codegen import target
-from pliant.graph.rules.table import RULES
+from pliant.graph import operators
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
 from pliant.lower import pipeline
@@ -127,7 +127,7 @@ def key(config: Any) -> bytes | None:
     always, now = fixed(), state()
     if always is None or now is None:
         return None
-    tables = (len(RULES), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), tuple(sorted(pipeline.off)))
+    tables = (operators.fingerprint(), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), tuple(sorted(pipeline.off)))
     return hashlib.sha256(repr((always_print(), to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.loops import SCALARS, Node, operands_first
@@ -22,7 +23,7 @@ class Refuse(Exception):
 
 
 Rule = Callable[["Builder", Any], None]
-TABLE: dict[Any, Rule] = {}
+TABLE = Column("lowering")
 
 
 def lowering(*targets: Any) -> Callable[[Rule], Rule]:

@@ -13,7 +13,7 @@ and every intermediate dropped right after its last use, as eager would; then it
         return (v9,)
 
 The dispatcher runs below autograd's keys, which makes views 40% cheaper. The views among the outputs are made outside, where autograd
-keeps book of them. Whoever needs gradients puts a differentiable node around such a program (`codegen/region.py`).
+keeps book of them. Whoever needs gradients puts a differentiable node around such a program (`codegen/autograd_region.py`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Executable:
     n_ops: int
     globals: dict[str, Any] = field(default_factory=dict, repr=False)
     backward: Any = None
-    node: Any = None  # of a differentiable region: what it was put together from (`region.Node`)
+    node: Any = None  # of a differentiable region: what it was put together from (`autograd_region.Node`)
 
 
 def build(

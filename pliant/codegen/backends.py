@@ -1,6 +1,6 @@
 """Backends: who turns a captured graph into something that runs.
 
-`"aten"`: straight-line ATen calls, a differentiable node where gradients flow (`codegen/region.py`). `"native"`, the default: the
+`"aten"`: straight-line ATen calls, a differentiable node where gradients flow (`codegen/autograd_region.py`). `"native"`, the default: the
 same with fused CPU kernels between the calls (`codegen/native.py`). Any other backend is a callable in TorchDynamo's convention,
 `(GraphModule, example_inputs) -> callable`: it gets the program at Torch level (not decomposed, before autograd), with sizes as
 placeholders (`graph/torch_graph.py`), held to the rules of `codegen/graph_contract.py`. What it returns is called with tensors and
@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from pliant.codegen.around import around, key_of
 from pliant.codegen.aten import Executable
+from pliant.codegen.autograd_region import compile_region
+from pliant.codegen.dynamo_graph import handed
 from pliant.codegen.graph_contract import verify
-from pliant.codegen.handed import handed
-from pliant.codegen.region import compile_region
+from pliant.codegen.graph_wrapper import around, key_of
 from pliant.codegen.variants import Backend, Variants
 from pliant.config import DEFAULT_BACKEND
 from pliant.graph.traced import TracedTensor

@@ -6,7 +6,7 @@ choose the overload from the arguments. So a binding is used only after a *probe
 these very types, it dispatches first of all to the wanted overload with the wanted arguments. Probes run no kernel
 (a dispatch mode records the call and aborts it), cost some 20 µs, and are remembered per overload and argument types.
 
-For the commonest calls the spelling is known beforehand (`spellings.py`). What is tried otherwise, in this order: a row of
+For the commonest calls the spelling is known beforehand (`known_bindings.py`). What is tried otherwise, in this order: a row of
 `FORMS` (operators and methods that need their own spelling), then the overload's base name in each of `NAMESPACES`,
 then `torch.ops` itself, which is always right.
 """
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pliant.codegen import spellings
+from pliant.codegen import known_bindings
 from pliant.graph.operators import Column, overload
 from pliant.graph.originals import is_own
 
@@ -345,7 +345,7 @@ def lookup(target: Any, args: tuple | list, kwargs: dict) -> Call:
 
 
 def _choose(target: Any, args: list, kwargs: dict) -> Call:
-    if spellings.is_known(target, args, kwargs):
+    if known_bindings.is_known(target, args, kwargs):
         return next(_candidates(target))[0]
     return _try(target, args, kwargs)
 

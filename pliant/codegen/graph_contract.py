@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from pliant.codegen.handed import Handed, Number, SymbolInfo, TensorSlot
+from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot
 from pliant.errors import InternalError
 from pliant.graph.record import atoms
 from pliant.graph.torch_graph import ASSERT, PLAIN

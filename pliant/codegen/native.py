@@ -12,7 +12,7 @@ from typing import Any
 
 from pliant.codegen import target
 from pliant.codegen.aten import Executable
-from pliant.codegen.region import compile_region
+from pliant.codegen.autograd_region import compile_region
 from pliant.lower import liveness, pipeline
 from pliant.lower.kernels import Launch
 from pliant.lower.program import KernelCall, Program, SegmentCall

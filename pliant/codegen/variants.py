@@ -25,7 +25,7 @@ import torch
 from torch import _guards
 from torch.utils._device import DeviceContext
 
-from pliant.codegen.handed import Handed, Number, SymbolInfo, TensorSlot
+from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot
 from pliant.errors import BackendError
 from pliant.graph.traced import Reconsider
 from pliant.interpret import globalstate

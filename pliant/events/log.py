@@ -11,7 +11,7 @@ import collections
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,8 @@ Subscriber = Callable[[Event], None]
 
 _ring: collections.deque[tuple] = collections.deque(maxlen=CAPACITY)
 _counters: collections.Counter[str] = collections.Counter()
-_subscribers: tuple[Subscriber, ...] = ()  # replaced as a whole, so that `emit` reads it without a lock
+_subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
+"""Each with the kinds that it wants (none: all). Replaced as a whole, so that `emit` reads it without a lock."""
 _lock = threading.Lock()
 
 
@@ -71,7 +72,9 @@ def emit(kind: str, **fields: Any) -> None:
 
 def publish(event: Event) -> None:
     """Call the subscribers. One that raises is dropped with a warning: a printer must never break a compilation."""
-    for fn in _subscribers:
+    for fn, kinds in _subscribers:
+        if kinds and event.kind not in kinds:
+            continue
         try:
             fn(event)
         except Exception as e:
@@ -103,11 +106,11 @@ def reset() -> None:
         _counters.clear()
 
 
-def subscribe(fn: Subscriber) -> Callable[[], None]:
-    """Call `fn(event)` for each event from now on. Returns the function that ends it."""
+def subscribe(fn: Subscriber, kinds: Iterable[str] = ()) -> Callable[[], None]:
+    """Call `fn(event)` for each event of these kinds (none: of all) from now on. Returns the function that ends it."""
     global _subscribers
     with _lock:
-        _subscribers = (*_subscribers, fn)
+        _subscribers = (*_subscribers, (fn, frozenset(kinds)))
     return lambda: unsubscribe(fn)
 
 
@@ -115,9 +118,9 @@ def unsubscribe(fn: Subscriber) -> None:
     """End what `subscribe(fn)` began; nothing happens if it has ended already."""
     global _subscribers
     with _lock:
-        _subscribers = tuple(s for s in _subscribers if s is not fn)
+        _subscribers = tuple(s for s in _subscribers if s[0] is not fn)
 
 
-def watched() -> bool:
-    """Whether anybody subscribed: what is costly to tell need not be made otherwise."""
-    return bool(_subscribers)
+def watched(kind: str = "") -> bool:
+    """Whether anybody subscribed (to this kind): what is costly to tell need not be made otherwise."""
+    return bool(_subscribers) if not kind else any(not kinds or kind in kinds for _, kinds in _subscribers)

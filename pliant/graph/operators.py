@@ -33,7 +33,7 @@ class OpSpec:
     checks_data     raises on bad data, so it runs although nobody reads its result
     certain         its results lie as its shape rule says, and need not be looked at
     lowering        `rule(builder, op)`: the operation as a loop nest (`lower/lowerings/`)
-    pattern         `match(matcher, op)`: a bigger operation that it is a part of (`lower/recompose.py`)
+    pattern         `match(matcher, op)`: a bigger operation that it is a part of (`lower/pattern_fusion.py`)
     library         `steps(products, op, read)`: library calls that may run in its place (`lower/gemm.py`, ...)
     worth           `worth(op) -> bool`: is it, alone, faster as a kernel of the CPU than as the ATen call
     binding         (name, renderer): the cheapest spelling of the call in generated code (`codegen/fastops.py`)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import emptiness, layout, resizing, spelled, symnode
+from pliant.graph import decompositions, emptiness, layout, resizing, symnode
 from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
@@ -121,7 +121,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
         with layout.framework(swept=getattr(fn, "__name__", None) in emptiness.GENERAL):
-            out = spelled.spell(fn, args, kwargs, trace) if way is None else NotImplemented
+            out = decompositions.spell(fn, args, kwargs, trace) if way is None else NotImplemented
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
             rec.out = out

@@ -15,8 +15,8 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness, views
+from pliant.lower.pattern_fusion import Matcher
 from pliant.lower.program import Program
-from pliant.lower.recompose import Matcher
 from pliant.lower.restriding import renamed
 
 aten = torch.ops.aten

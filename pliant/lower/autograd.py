@@ -1,7 +1,7 @@
 """The training plan of a captured region: what is forward, what is backward, and what is kept between them.
 
 The backward operations are recorded by running PyTorch's autograd engine over the tape that it built during capture. The split is
-plain: the forward part also keeps what the backward part reads. `codegen/region.py` makes the differentiable node of it.
+plain: the forward part also keeps what the backward part reads. `codegen/autograd_region.py` makes the differentiable node of it.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.lower.gemm import LIBRARY, Products, is_one, reduced_precision_is_off
+from pliant.lower.loop_nest import Size
 from pliant.lower.lowerings.builder import arguments
-from pliant.lower.nest import Size
 
 CONVOLUTION = torch.ops.aten.convolution.default
 DIMS = 3

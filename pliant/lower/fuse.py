@@ -19,14 +19,14 @@ from typing import Any
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.dependences import Dependences
+from pliant.lower.loop_nest import Dims, Facts, LoopNest, TensorStore, is_zero, match, reorder, rewrite, split
 from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
 from pliant.lower.memory import hinted
-from pliant.lower.nest import Dims, Facts, Nest, Put, is_zero, match, reorder, rewrite, split
 from pliant.lower.program import Group, Program
 
 MAX_ACCESSES = 24
-"""Loads and puts of one kernel. More of them spill registers."""
+"""Loads and stores of one kernel. More of them spill registers."""
 MAX_COST = 400
 SMALL = 12
 """A value of at most this cost may be computed lane by lane."""
@@ -84,7 +84,7 @@ class Fuser:
         roots, written = self.aliases.roots, self.aliases.written
         makers, bits = program.fact("makers"), self.aliases.reinterpreted()
         self.builder = Builder(self.facts, roots, read, makers, written, bits, once, program.target.supports)
-        self.free: dict[int, tuple[int, Put, Nest]] = {}  # root -> (group, put, nest) of values worth computing again
+        self.free: dict[int, tuple[int, TensorStore, LoopNest]] = {}  # root -> (group, put, nest) of values worth computing again
         self.writers: dict[int, list[int]] = {}  # storage -> groups that wrote it, in order
         self.dies: dict[int, int] = {}  # root made here, which nobody gets -> the last operation that reads it
         for i, op in enumerate(ops):
@@ -104,8 +104,9 @@ class Fuser:
             written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
             nests = None if effect and not checks or not limit.allows(op) else self.builder.lower(op)
-            if nests is not None and written and not (len(nests) == 1 and self.writes_in_place(nests[0], {p.root for p in nests[0].puts})):
-                nests = None
+            if nests is not None and written:
+                first = nests[0]
+                nests = nests if len(nests) == 1 and self.writes_in_place(first, {p.root for p in first.stores}) else None
             for nest in nests or [None]:
                 u = Group(len(self.groups), nest, [position])
                 self.groups.append(u)
@@ -116,7 +117,7 @@ class Fuser:
                     w = order.read(u, self.aliases.storage(t))
                     u.reads[self.aliases.roots.get(t.vid, t.vid)] = w
                 made = {self.aliases.storage(t) for t in self.made(op, nest)}
-                here = written | {self.aliases.storage(p.tensor) for p in nest.puts if not p.fresh} if nest is not None else written
+                here = written | {self.aliases.storage(p.tensor) for p in nest.stores if not p.fresh} if nest is not None else written
                 raises = nest is not None and any(n.op == "bounded" for n in nest.nodes())
                 order.write(u, here, made, effect or raises, checks or raises)
                 order.symbols(u, op)
@@ -124,21 +125,21 @@ class Fuser:
                     self.writers.setdefault(s, []).append(u.index)
                 self.remember_free(u, here)
 
-    def touched(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
+    def touched(self, op: Any, nest: LoopNest | None) -> list[TracedTensor]:
         if nest is None:
             return liveness.op_inputs(op)
-        return [self.aliases.tensors[n.attrs[0]] for n in nest.loads()] + [p.tensor for p in nest.puts if not p.fresh]
+        return [self.aliases.tensors[n.attrs[0]] for n in nest.loads()] + [p.tensor for p in nest.stores if not p.fresh]
 
-    def made(self, op: Any, nest: Nest | None) -> list[TracedTensor]:
-        return [p.tensor for p in nest.puts if p.fresh] if nest is not None else liveness.op_outputs(op)
+    def made(self, op: Any, nest: LoopNest | None) -> list[TracedTensor]:
+        return [p.tensor for p in nest.stores if p.fresh] if nest is not None else liveness.op_outputs(op)
 
     def remember_free(self, u: Group, written: set[int]) -> None:
         nest = u.nest
-        if nest is None or written or nest.reduced or len(nest.puts) != 1 or nest.puts[0].index:
+        if nest is None or written or nest.reduced or len(nest.stores) != 1 or nest.stores[0].index:
             return
         if nest.cost > FREE or len(nest.loads()) > 1:
             return
-        self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
+        self.free[nest.stores[0].root] = (u.index, nest.stores[0], nest)
 
     def find(self, i: int) -> int:
         while self.parent[i] != i:
@@ -198,12 +199,12 @@ class Fuser:
                             self.groups[later].deps.add(u.index)
         u.nest = nest
         still = {n.attrs[0] for n in nest.loads()}
-        for root in [r for r in u.reads if r not in still and all(p.root != r for p in nest.puts)]:
+        for root in [r for r in u.reads if r not in still and all(p.root != r for p in nest.stores)]:
             del u.reads[root]
-        if self.free.get(nest.puts[0].root, (-1,))[0] == u.index:
-            self.free[nest.puts[0].root] = (u.index, nest.puts[0], nest)
+        if self.free.get(nest.stores[0].root, (-1,))[0] == u.index:
+            self.free[nest.stores[0].root] = (u.index, nest.stores[0], nest)
 
-    def overwritten(self, entry: tuple[int, Put, Nest], u: Group) -> bool:
+    def overwritten(self, entry: tuple[int, TensorStore, LoopNest], u: Group) -> bool:
         """Was something that the value is made of written between it and `u`?"""
         for n in entry[2].loads():
             s = self.aliases.storage_of(n.attrs[0])
@@ -235,13 +236,13 @@ class Fuser:
             return False
         assert p.nest is not None
         dying = {n.attrs[0] for n in p.nest.loads() if self.dies.get(n.attrs[0], len(self.ops)) <= end}
-        return len(dying) > 1 and sum(map(self.typical_bytes, dying)) > sum(self.typical_bytes(q.root) for q in p.nest.puts)
+        return len(dying) > 1 and sum(map(self.typical_bytes, dying)) > sum(self.typical_bytes(q.root) for q in p.nest.stores)
 
     def typical_bytes(self, root: int) -> int:
         t = self.aliases.tensors[root]
         return hinted(self.facts.product(map(self.facts.size, t.sizes))) * t.dtype.itemsize
 
-    def unite(self, a: int, b: int, nest: Nest) -> None:
+    def unite(self, a: int, b: int, nest: LoopNest) -> None:
         p, c = self.groups[a], self.groups[b]
         p.nest = nest
         p.ops = sorted({*p.ops, *c.ops})
@@ -250,17 +251,17 @@ class Fuser:
         p.fused = True
         self.parent[b] = a
 
-    def joined(self, p: Group, c: Group) -> Nest | None:
+    def joined(self, p: Group, c: Group) -> LoopNest | None:
         """The nest of both, or None."""
         assert p.nest is not None and c.nest is not None
-        if any(q.index for q in p.nest.puts):
+        if any(q.index for q in p.nest.stores):
             return None
-        puts = {q.root: q for q in p.nest.puts}
-        links = [n for n in c.nest.loads() if n.attrs[0] in puts and self.reads_from(c, n.attrs[0], p)]
+        stores = {q.root: q for q in p.nest.stores}
+        links = [n for n in c.nest.loads() if n.attrs[0] in stores and self.reads_from(c, n.attrs[0], p)]
         if not links:
             return None
-        first = max(links, key=lambda n: (puts[n.attrs[0]].full, -sum(map(is_zero, n.attrs[1]))))
-        put = puts[first.attrs[0]]
+        first = max(links, key=lambda n: (stores[n.attrs[0]].full, -sum(map(is_zero, n.attrs[1]))))
+        put = stores[first.attrs[0]]
         fitted = unify(self.facts, p.nest, list(put.strides), put.full, c.nest, list(first.attrs[1]))
         return self.combine(p, c, *fitted) if fitted is not None else None
 
@@ -268,18 +269,18 @@ class Fuser:
         w = c.reads.get(root, -1)
         return w >= 0 and self.find(w) == self.find(p.index)
 
-    def combine(self, p: Group, c: Group, producer: Nest, consumer: Nest) -> Nest | None:
-        """Both nests have the same dims: the consumer's loads of what the producer puts become its values."""
-        puts = {q.root: q for q in producer.puts}
-        in_place = {q.root for q in (*producer.puts, *consumer.puts) if not q.fresh}
+    def combine(self, p: Group, c: Group, producer: LoopNest, consumer: LoopNest) -> LoopNest | None:
+        """Both nests have the same dims: the consumer's loads of what the producer stores become its values."""
+        stores = {q.root: q for q in producer.stores}
+        in_place = {q.root for q in (*producer.stores, *consumer.stores) if not q.fresh}
         n = len(producer.dims)
         bad = False
 
         def leaf(node: Node) -> Node:
             nonlocal bad
-            if node.op != "load" or node.attrs[0] not in puts:
+            if node.op != "load" or node.attrs[0] not in stores:
                 return node
-            put = puts[node.attrs[0]]
+            put = stores[node.attrs[0]]
             have = (*put.strides, *(0,) * (n - len(put.strides)))
             same = self.facts.alike(have, node.attrs[1]) and self.facts.equal(put.offset, node.attrs[2]) and not node.args
             same = same and not put.index
@@ -289,54 +290,54 @@ class Fuser:
             return node
 
         memo: dict[int, Node] = {}
-        rewritten = [q.changed(lambda n: rewrite(n, leaf, memo)) for q in consumer.puts]
+        rewritten = [q.changed(lambda n: rewrite(n, leaf, memo)) for q in consumer.stores]
         if bad:
             return None
         replaced = {q.root for q in rewritten if not q.fresh}
         for q in rewritten:
-            if not q.fresh and q.root in puts:
-                was = puts[q.root]
+            if not q.fresh and q.root in stores:
+                was = stores[q.root]
                 if not self.same_place(q, was):
                     return None  # another part of the same memory: both are written
                 q.tensor, q.fresh = was.tensor, was.fresh  # the memory is still made here
-        out = Nest(
+        out = LoopNest(
             producer.dims,
             producer.reduced,
-            [q for q in producer.puts if q.root not in replaced] + rewritten,
+            [q for q in producer.stores if q.root not in replaced] + rewritten,
             producer.ops | consumer.ops,
             producer.cost + consumer.cost,
         )
         if in_place and not self.writes_in_place(out, in_place) or not self.may_scatter(out):
             return None
         loads = {(node.attrs[0], node.attrs[1], node.attrs[2]) for node in out.loads()}
-        if len(loads) + len(out.puts) > MAX_ACCESSES or out.cost > MAX_COST:
+        if len(loads) + len(out.stores) > MAX_ACCESSES or out.cost > MAX_COST:
             return None
         return out
 
-    def same_place(self, a: Put, b: Put) -> bool:
-        """Do two puts to one root write the same elements at every point?"""
+    def same_place(self, a: TensorStore, b: TensorStore) -> bool:
+        """Do two stores to one root write the same elements at every point?"""
         return self.facts.alike(a.strides, b.strides) and self.facts.equal(a.offset, b.offset) and not a.index and not b.index
 
-    def may_scatter(self, nest: Nest) -> bool:
+    def may_scatter(self, nest: LoopNest) -> bool:
         """May these operations share a nest, if one of them writes to computed places or to memory from before?"""
-        if any(not q.fresh and self.aliases.is_given(q.root) for q in nest.puts):
+        if any(not q.fresh and self.aliases.is_given(q.root) for q in nest.stores):
             if any(n.op == "bounded" for n in nest.nodes()):
                 return False  # it may stop half-way
-        if not any(q.index for q in nest.puts):
+        if not any(q.index for q in nest.stores):
             return True
         # points run in order: nothing that is worth lanes and threads goes along, where the lanes are not those of rows
-        return not nest.reduced and (nest.cost <= SMALL or all(q.by_rows for q in nest.puts if q.index))
+        return not nest.reduced and (nest.cost <= SMALL or all(q.by_rows for q in nest.stores if q.index))
 
-    def writes_in_place(self, nest: Nest, roots: set[int]) -> bool:
+    def writes_in_place(self, nest: LoopNest, roots: set[int]) -> bool:
         """May this nest write to memory that was there before? Only if all its accesses to it are at the point at hand."""
         memory = {self.aliases.storage_of(r) for r in roots}
-        puts = [q for q in nest.puts if self.aliases.storage_of(q.root) in memory]
+        stores = [q for q in nest.stores if self.aliases.storage_of(q.root) in memory]
         loads = [node for node in nest.loads() if self.aliases.storage_of(node.attrs[0]) in memory]
         if nest.reduced and loads or any(node.args and not node.predicated for node in loads):
             return False
-        if any(q.index for q in puts):
-            return len(puts) + len(loads) == 1
-        accesses = [(o.root, o.strides, o.offset) for o in puts] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
+        if any(q.index for q in stores):
+            return len(stores) + len(loads) == 1
+        accesses = [(o.root, o.strides, o.offset) for o in stores] + [(x.attrs[0], x.attrs[1], x.attrs[2]) for x in loads]
         first: dict[int, tuple] = {}
         for root, strides, offset in accesses:
             r, s, o = first.setdefault(self.aliases.storage_of(root), (root, strides, offset))
@@ -366,7 +367,7 @@ class Fuser:
     def try_join_sibling(self, a: int, b: int, root: int) -> bool:
         p, c = self.groups[a], self.groups[b]
         assert p.nest is not None and c.nest is not None
-        if any(q.index for q in (*p.nest.puts, *c.nest.puts)):
+        if any(q.index for q in (*p.nest.stores, *c.nest.stores)):
             return False
         if p.nest.reduced != c.nest.reduced or set(p.nest.dims) != set(c.nest.dims):
             return False
@@ -408,7 +409,7 @@ class Fuser:
         return out
 
 
-def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest | None:
+def inline(facts: Facts, put: TensorStore, source: LoopNest, nest: LoopNest, load: Node) -> LoopNest | None:
     """`nest` with `load` replaced by the value of `put`, computed over its own dims."""
     if load.args or not facts.equal(load.attrs[2], put.offset):
         return None
@@ -419,7 +420,7 @@ def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest
     places, dims = spread(facts, source, groups, nest.dims)
     if places is None:
         return None
-    value = reorder(dims, places, nest.dims, nest.reduced).puts[0].node
+    value = reorder(dims, places, nest.dims, nest.reduced).stores[0].node
     memo: dict[int, Node] = {}
 
     root, strides, offset, *_ = load.attrs
@@ -428,11 +429,11 @@ def inline(facts: Facts, put: Put, source: Nest, nest: Nest, load: Node) -> Nest
         same = n.op == "load" and n.attrs[0] == root and facts.alike(n.attrs[1], strides) and facts.equal(n.attrs[2], offset)
         return value if same else n
 
-    puts = [p.changed(lambda n: rewrite(n, leaf, memo)) for p in nest.puts]
-    return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost + source.cost)
+    stores = [p.changed(lambda n: rewrite(n, leaf, memo)) for p in nest.stores]
+    return LoopNest(nest.dims, nest.reduced, stores, nest.ops, nest.cost + source.cost)
 
 
-def spread(facts: Facts, source: Nest, groups: list, dims: Dims) -> tuple[list[int] | None, Nest]:
+def spread(facts: Facts, source: LoopNest, groups: list, dims: Dims) -> tuple[list[int] | None, LoopNest]:
     """`source` with its dims split as `groups` say, and the place of each of its dims among `dims`."""
     places: list[int] = [-1] * len(source.dims)
     nest = source
@@ -444,7 +445,7 @@ def spread(facts: Facts, source: Nest, groups: list, dims: Dims) -> tuple[list[i
     return (None if -1 in places else places), nest
 
 
-def unify(facts: Facts, p: Nest, p_strides: list, full: bool, c: Nest, c_strides: list) -> tuple[Nest, Nest] | None:
+def unify(facts: Facts, p: LoopNest, p_strides: list, full: bool, c: LoopNest, c_strides: list) -> tuple[LoopNest, LoopNest] | None:
     """Both nests over common dims, such that the two accesses are at the same point; None if there are no such dims.
 
     `p_strides` cover all dims of `p` if `full`, else its outer dims.
@@ -484,7 +485,7 @@ def positions(n: int, shift: dict[int, Dims]) -> list[list[int]]:
     return out
 
 
-def place(facts: Facts, p: Nest, full: bool, c: Nest, pairs: dict[int, int]) -> tuple[Nest, Nest] | None:
+def place(facts: Facts, p: LoopNest, full: bool, c: LoopNest, pairs: dict[int, int]) -> tuple[LoopNest, LoopNest] | None:
     """Bring two nests, some of whose dims are paired (p -> c), to the dims of one of them."""
     active = range(len(p.dims) if full else p.outer)
     if any(i not in pairs for i in active):
@@ -514,10 +515,10 @@ def place(facts: Facts, p: Nest, full: bool, c: Nest, pairs: dict[int, int]) -> 
     return p, reorder(c, [back[j] for j in range(len(c.dims))], p.dims, p.reduced)
 
 
-def finds_positions(nest: Nest) -> bool:
+def finds_positions(nest: LoopNest) -> bool:
     """Does the order of its reduction dims matter?"""
     seen: set[int] = set()
-    stack = [p.node for p in nest.puts]
+    stack = [p.node for p in nest.stores]
     while stack:
         n = stack.pop()
         if n.op == "scan" or n.op == "reduce" and n.attrs[0].startswith("arg"):
@@ -528,7 +529,7 @@ def finds_positions(nest: Nest) -> bool:
     return False
 
 
-def as_outer(nest: Nest, over: Nest) -> Nest:
-    """A pointwise nest over the outer dims of `over`: its puts run once per outer point."""
-    puts = [replace(p, strides=p.strides[: over.outer], full=False) for p in nest.puts]
-    return Nest(nest.dims, nest.reduced, puts, nest.ops, nest.cost)
+def as_outer(nest: LoopNest, over: LoopNest) -> LoopNest:
+    """A pointwise nest over the outer dims of `over`: its stores run once per outer point."""
+    stores = [replace(p, strides=p.strides[: over.outer], full=False) for p in nest.stores]
+    return LoopNest(nest.dims, nest.reduced, stores, nest.ops, nest.cost)

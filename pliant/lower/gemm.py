@@ -14,7 +14,7 @@ import torch
 
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
-from pliant.lower.nest import Facts, Size
+from pliant.lower.loop_nest import Facts, Size
 
 aten = torch.ops.aten
 Batch = tuple[Size, Size, Size]
@@ -100,7 +100,7 @@ class Products:
         return self.product(out, self.matrix(x), self.matrix(y), ONE, bias)
 
     def matmul(self, out: TracedTensor, x: TracedTensor, y: TracedTensor) -> list[Gemm] | None:
-        """Batches of matrices along the same dims, as `recompose` leaves them."""
+        """Batches of matrices along the same dims, as pattern fusion leaves them."""
         lead = len(out.sizes) - 2
         if not 1 <= lead <= 3 or len(x.sizes) != len(y.sizes) or len(x.sizes) != lead + 2:
             return None

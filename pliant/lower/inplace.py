@@ -7,8 +7,8 @@ is then another one, in which the two are one buffer: printers know what they ma
 from __future__ import annotations
 
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import rewrite
 from pliant.lower.loops import Buffer, Kernel, Node, Store
-from pliant.lower.nest import rewrite
 
 
 def over(launch: Launch, operand: int, result: int) -> Launch | None:

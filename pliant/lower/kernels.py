@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from pliant.lower.loop_nest import Dims, Facts, LoopNest, Size, TensorStore, is_zero
 from pliant.lower.loops import Buffer, Kernel, Node, Store, operands_first
 from pliant.lower.lowerings.scalars import NAMES
-from pliant.lower.nest import Dims, Facts, Nest, Put, Size, is_zero
 
 
 @dataclass(slots=True, eq=False)
@@ -31,13 +31,13 @@ class Launch:
 class Finisher:
     """Turns one nest into a `Launch`."""
 
-    def __init__(self, facts: Facts, tensors: dict[int, Any], nest: Nest, puts: list[Put], name: str) -> None:
+    def __init__(self, facts: Facts, tensors: dict[int, Any], nest: LoopNest, stores: list[TensorStore], name: str) -> None:
         self.facts = facts
         self.tensors = tensors
-        self.puts = puts
+        self.stores = stores
         self.name = name
-        self.ordered = any(p.index for p in puts)
-        self.needed = nest.only(puts).nodes()
+        self.ordered = any(p.index for p in stores)
+        self.needed = nest.only(stores).nodes()
         self.dims: Dims = nest.dims
         self.outer = nest.outer
         self.order = self.loop_order(nest)
@@ -54,13 +54,13 @@ class Finisher:
         h = size.hint
         return 64 if h is None else int(h)
 
-    def loop_order(self, nest: Nest) -> list[list[int]]:
+    def loop_order(self, nest: LoopNest) -> list[list[int]]:
         """Groups of dims, outermost group first; the dims of a group are walked as one. Reduction dims stay in their order."""
-        lead = max(self.puts, key=lambda p: (p.full, p.fresh))
+        lead = max(self.stores, key=lambda p: (p.full, p.fresh))
         outer = list(range(self.outer))
         if not self.ordered:
             outer.sort(key=lambda d: -self.hint(lead.strides[d]))
-        accesses = [n.attrs[1] for n in self.needed if n.op == "load"] + [p.strides for p in self.puts]
+        accesses = [n.attrs[1] for n in self.needed if n.op == "load"] + [p.strides for p in self.stores]
         indexed = {n.attrs[0] for n in self.needed if n.op == "index"}
         groups: list[list[int]] = []
         for part in (outer, list(range(self.outer, len(self.dims)))):
@@ -131,13 +131,13 @@ class Finisher:
         n_outer = sum(g[0] < self.outer for g in self.order)
         dims = tuple(self.size(self.facts.product(self.dims[d] for d in g)) for g in self.order)
         stores = []
-        for p in self.puts:
+        for p in self.stores:
             node = self.node(p.node)
             strides = self.strides(p.strides, len(self.order) if p.full else n_outer)
             index, steps = tuple(map(self.node, p.index)), tuple(map(self.size, p.index_strides))
             stores.append(Store(self.buffer(p.root), strides, self.offset(p.root, p.offset), node, index, steps, None, p.mode))
         roots = [self.tensors[r] for r in self.buffers]
-        written = {p.root: p.fresh for p in self.puts}
+        written = {p.root: p.fresh for p in self.stores}
         old = [r for r, fresh in written.items() if not fresh]
         buffers = [Buffer(NAMES[t.dtype], t.vid in written, not old or t.vid in written and t.vid not in old) for t in roots]
         kernel = Kernel(self.name, dims, len(self.order) - n_outer, buffers, stores, tuple(f"n{i}" for i in range(len(self.values))))

@@ -180,7 +180,7 @@ class Store:
     """Write `node` to `buffer` at `offset + sum(strides[i] * counter[i])`, plus index nodes times their strides (a scatter).
 
     `node.dtype` is the dtype of the buffer. Where `strides` covers only the outer dims (`len(dims) - reduced` of them), the store runs
-    once per outer point. `mode` "add", "maximum" or "minimum" puts what that operator makes of it and of what is there, in order of the
+    once per outer point. `mode` "add", "maximum" or "minimum" stores what that operator makes of it and of what is there, in order of the
     loop counters (never concurrently to one address).
     """
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant.lower.nest import Facts, Size
+from pliant.lower.loop_nest import Facts, Size
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 

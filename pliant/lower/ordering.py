@@ -9,9 +9,9 @@ import heapq
 
 from pliant.lower.aliases import Aliases
 from pliant.lower.dependences import Dependences
+from pliant.lower.loop_nest import Facts
 from pliant.lower.memory import hinted
-from pliant.lower.nest import Facts
-from pliant.lower.peaks import Block, blocks_of, cut_at_peaks
+from pliant.lower.peak_memory import Block, blocks_of, cut_at_peaks
 from pliant.lower.program import Instruction, Run
 from pliant.lower.segments import bytes_of
 

@@ -18,11 +18,11 @@ from pliant.config import env_flag
 from pliant.errors import InternalError
 from pliant.lower import liveness, ordering, select, views
 from pliant.lower.accumulate import accumulate
+from pliant.lower.cse_results import without_repeated_results
 from pliant.lower.emit import Emitter
 from pliant.lower.fuse import Fuser
+from pliant.lower.pattern_fusion import fuse_patterns
 from pliant.lower.program import CALLS, GRAPH, GROUPS, INSTRUCTIONS, RUNS, Program, Run
-from pliant.lower.recompose import recompose
-from pliant.lower.repeats import without_repeated_results
 from pliant.lower.text import program_text
 from pliant.lower.verify import promised, verify
 
@@ -95,14 +95,14 @@ def cut_runs(p: Program) -> list[Any]:
 
 MEMORY = ("aliases", "groups")
 CSE, DCE = Pass("cse", eliminate_common_subexpressions), Pass("dce", eliminate_dead_code, required=True)
-RECOMPOSE, ACCUMULATE = Pass("recompose", recompose), Pass("accumulate", accumulate)
+PATTERN_FUSION, ACCUMULATE = Pass("pattern-fusion", fuse_patterns), Pass("accumulate", accumulate)
 SIMPLIFY = (CSE, DCE)
 """What every graph goes through."""
-REWRITE = (RECOMPOSE, ACCUMULATE)
+REWRITE = (PATTERN_FUSION, ACCUMULATE)
 """What is done to graphs whose steps stay ATen calls because operations change the layout of tensor objects."""
 COMPILE: tuple[Pass, ...] = (
     *REWRITE,
-    Pass("share-results", share_results),
+    Pass("cse-results", share_results),
     Pass("defer-restrides", defer_restrides, required=True),
     Pass("form-groups", form_groups, makes=GROUPS, required=True, keeps=MEMORY),
     Pass("rematerialize", rematerialize, at=GROUPS, keeps=MEMORY),
@@ -179,7 +179,7 @@ def without(*names: str) -> Iterator[None]:
 
 def call_aten(p: Program) -> Program:
     """The program as calls of ATen, no kernels in it."""
-    return run(p, (RECOMPOSE,))
+    return run(p, (PATTERN_FUSION,))
 
 
 def run(p: Program, passes: tuple[Pass, ...]) -> Program:
@@ -193,7 +193,7 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
             continue
         if row.at != p.level:
             raise InternalError(f"the pass {row.name} takes a program at level {row.at}, not {p.level}")
-        told = events.watched()  # groups are changed in place, so what was there is told before
+        told = events.watched("pass")  # groups are changed in place, so what was there is told before
         before, promise = program_text(p) if told else "", promised(p) if check else None
         steps = row.run(p)
         if not row.makes and p.level == GRAPH and len(steps) == len(p.steps) and all(map(operator.is_, steps, p.steps)):

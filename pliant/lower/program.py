@@ -28,7 +28,7 @@ from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
-from pliant.lower.nest import Facts, Nest, Put
+from pliant.lower.loop_nest import Facts, LoopNest, TensorStore
 
 GRAPH, GROUPS, INSTRUCTIONS, RUNS, CALLS = LEVELS = ("graph", "groups", "instructions", "runs", "calls")
 
@@ -46,13 +46,13 @@ class Group:
     """
 
     index: int
-    nest: Nest | None
+    nest: LoopNest | None
     ops: list[int]
     deps: set[int] = field(default_factory=set)
     reads: dict[int, int] = field(default_factory=dict)
     fused: bool = False  # it became one kernel out of several operations, or swallowed values computed elsewhere
     library: list[NativeStep] = field(default_factory=list)
-    puts: list[Put] = field(default_factory=list)  # those that somebody else reads
+    stores: list[TensorStore] = field(default_factory=list)  # those that somebody else reads
 
 
 @dataclass(slots=True, eq=False)

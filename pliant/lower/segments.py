@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pliant.graph.traced import TracedTensor
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import Facts, Size
 from pliant.lower.memory import Interval, Plan, plan
-from pliant.lower.nest import Facts, Size
 from pliant.lower.program import Instruction, NativeStep
 from pliant.symbolic.expr import Expr, postorder
 

@@ -46,7 +46,7 @@ def library_calls(p: Program) -> list[Group]:
 
 
 def needed(p: Program) -> list[Group]:
-    """The groups that must run, each with the puts that somebody else reads (none for an ATen call)."""
+    """The groups that must run, each with the stores that somebody else reads (none for an ATen call)."""
     f: Fuser = p.fact("groups")
     a = f.aliases
     shares = Counter(i for g in p.steps for i in g.ops)  # operations of which several nests were made
@@ -54,15 +54,15 @@ def needed(p: Program) -> list[Group]:
     kept: list[Group] = []
     for g in reversed(p.steps):
         kernel = is_kernel(p, g)
-        g.puts = []
+        g.stores = []
         if kernel or may_join(shares, g):
             assert g.nest is not None
-            g.puts = g.nest.checking([q for q in g.nest.puts if not q.fresh or q.root in wanted])
-            if not g.puts:
+            g.stores = g.nest.checking([q for q in g.nest.stores if not q.fresh or q.root in wanted])
+            if not g.stores:
                 continue
             kept.append(g)
-            nest = g.nest.only(g.puts)
-            wanted |= {n.attrs[0] for n in nest.loads()} | {q.root for q in g.puts if not q.fresh}
+            nest = g.nest.only(g.stores)
+            wanted |= {n.attrs[0] for n in nest.loads()} | {q.root for q in g.stores if not q.fresh}
             if not kernel:
                 wanted |= {a.root(t) for t in liveness.op_inputs(f.ops[g.ops[0]])}
             continue
@@ -85,9 +85,9 @@ def instructions(p: Program) -> list[Instruction]:
     for g in needed(p):
         ops = [f.ops[i] for i in g.ops]
         op = ops[0]
-        if g.puts:
+        if g.stores:
             assert g.nest is not None
-            launch = Finisher(f.facts, f.aliases.tensors, g.nest, g.puts, f"k{next(_serial)}").finish()
+            launch = Finisher(f.facts, f.aliases.tensors, g.nest, g.stores, f"k{next(_serial)}").finish()
             out.append(native_instruction([launch], ops, None if is_kernel(p, g) else op))
         elif g.ops[0] not in done:
             done.add(g.ops[0])

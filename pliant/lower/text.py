@@ -147,8 +147,8 @@ def group_step(p: Program, g: Group, owners: dict[int, int], known: set[int]) ->
     names = ", ".join(str(ops[i].target) for i in g.ops)
     if g.nest is None:
         return [f"group {g.index}: opaque {names}" + (f", as {type(g.library[0]).__name__}" if g.library else "")]
-    puts = ", ".join(f"%{q.root}" for q in g.nest.puts)
-    return [f"group {g.index}: loops {sizes_text(g.nest.dims)}, {g.nest.reduced} reduced, stores {puts}, of {names}"]
+    stores = ", ".join(f"%{q.root}" for q in g.nest.stores)
+    return [f"group {g.index}: loops {sizes_text(g.nest.dims)}, {g.nest.reduced} reduced, stores {stores}, of {names}"]
 
 
 def instruction_step(p: Program, item: Instruction, owners: dict[int, int], known: set[int]) -> list[str]:

@@ -19,9 +19,9 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import DTYPES, REDUCTIONS, SCALARS, Kernel, Node, operands_first
 from pliant.lower.lowerings.scalars import NAMES
-from pliant.lower.nest import Nest
 from pliant.lower.program import (
     CALLS,
     GRAPH,
@@ -337,11 +337,11 @@ def check_positions(g: Group, f: Any) -> None:
         raise broken("opaque", group_text(g, f), f"{len(g.ops)} operations")
 
 
-def check_nest(nest: Nest, f: Any, g: Group) -> None:
+def check_nest(nest: LoopNest, f: Any, g: Group) -> None:
     where = group_text(g, f)
     if not 0 <= nest.reduced <= len(nest.dims):
         raise broken("loop", where, f"{nest.reduced} of {len(nest.dims)} loops are reduced")
-    for put in nest.puts:
+    for put in nest.stores:
         if len(put.strides) != (len(nest.dims) if put.full else nest.outer):
             raise broken("rank", where, f"a store has {len(put.strides)} strides, in {len(nest.dims)} loops, {nest.outer} of them outer")
         if put.root not in f.aliases.tensors:

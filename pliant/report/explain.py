@@ -203,7 +203,7 @@ HANDLERS: dict[str, Callable[[Collector, Event], None]] = {
 def collect(run: Callable[[], Any]) -> Explanation:
     """Call `run()` and explain everything that was compiled meanwhile, on any thread."""
     collector = Collector()
-    cancel = events.subscribe(collector)
+    cancel = events.subscribe(collector, HANDLERS)
     try:
         collector.explanation.result = run()
     finally:

@@ -150,7 +150,7 @@ def set_logs(*channels: str, file: TextIO | None = None, **switches: bool) -> No
             _printers.rows.setdefault(kind, []).append(printer)
     _printers.file = file
     if names:
-        _printers.cancel = events.subscribe(_printers)
+        _printers.cancel = events.subscribe(_printers, _printers.rows)
 
 
 def set_logs_from_environment() -> None:
@@ -177,4 +177,4 @@ def logging_to(file: TextIO, *channels: str) -> Any:
         set_logs()
         _printers.rows, _printers.file = rows, old_file
         if was_on:
-            _printers.cancel = events.subscribe(_printers)
+            _printers.cancel = events.subscribe(_printers, _printers.rows)

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from pliant.codegen.cpu import target
+from pliant.codegen.cpu import machine
 from pliant.codegen.reference import NUMPY, OPS, Evaluation, convert, from_bf16, to_bf16
 from pliant.lower.loops import Kernel
 
-TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or target.has(getattr(target, t.upper()))]
+TARGETS = [t for t in ("avx512", "avx2", "portable") if t == "portable" or machine.has(getattr(machine, t.upper()))]
 """The targets that this machine runs, the best one first."""
 
 MARGIN = 64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import target
+from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.schedule import plan
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, from_bf16, reference, to_bf16
@@ -115,7 +115,7 @@ def paired_kernels() -> dict[str, Kernel]:
 
 def test_pairs_of_vectors(to):
     """Every length: whole pairs, one vector more, a few lanes more."""
-    now = target.current()
+    now = machine.current()
     kernels = paired_kernels()
     assert all(plan(k, now.vector_bits, now.masks).pairs for k in kernels.values())
     random = np.random.default_rng(1)

@@ -12,7 +12,7 @@ import torch
 
 from pliant.codegen import cache
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import parallel, target
+from pliant.codegen.cpu import machine, parallel
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import call, reference
 from tests.codegen.random_kernels import RandomKernel
@@ -171,7 +171,7 @@ def test_objects_are_cached():
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "foreign"])
 def test_damaged_objects_are_built_again(damage):
     cpu.compile_kernels([softmax_kernel()])
-    to = target.current()
+    to = machine.current()
     key = cache.key(cpu.module_text([exp_kernel()], to), (to, (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info)))
     cpu.compile_kernels([exp_kernel()])
     path = cache.directory() / key[:2] / key
@@ -228,7 +228,7 @@ def test_aarch64_objects():
     """The portable printer's text is valid for another machine: an ELF object for it."""
     cpu.llvm.initialize_all_targets()
     cpu.llvm.initialize_all_asmprinters()
-    to = target.named("aarch64")
+    to = machine.named("aarch64")
     kernels = [exp_kernel(), softmax_kernel(), whole_kernel(), columns_kernel(), *(RandomKernel(s).kernel for s in range(6))]
     code = cpu.emit_object(cpu.module_text(kernels, to), to)
     assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == 183
@@ -236,5 +236,5 @@ def test_aarch64_objects():
 
 def test_an_unknown_target_says_what_there_is(monkeypatch):
     monkeypatch.setenv("PLIANT_CPU", "mmx")
-    with pytest.raises(target.PliantError, match="avx512, avx2, portable"):
-        target.current()
+    with pytest.raises(machine.PliantError, match="avx512, avx2, portable"):
+        machine.current()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import schedule, stages, target
+from pliant.codegen.cpu import machine, schedule, stages
 from pliant.codegen.cpu.schedule import Schedule, plan
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from tests.codegen.loop_reference import TARGETS, call, to_bf16
@@ -32,7 +32,7 @@ def everywhere(monkeypatch):
 
 
 def planned(kernel: Kernel) -> Schedule:
-    to = target.current()
+    to = machine.current()
     return plan(kernel, to.vector_bits, to.masks)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pliant.codegen.cpu import compile as cpu
-from pliant.codegen.cpu import target
-from pliant.codegen.cpu.pieces import pieces
+from pliant.codegen.cpu import machine
+from pliant.codegen.cpu.index_set_splitting import pieces
 from pliant.codegen.cpu.schedule import dependence, plan
 from pliant.codegen.cpu.small_dims import written_out
 from pliant.lower.loops import DTYPES, Buffer, Kernel, Node, Store
@@ -99,7 +99,7 @@ def test_pieces(to, dim, body):
     buffers = [*(Buffer("bf16", False) for _ in range(3)), Buffer("bf16", True)]
     kernel = Kernel("parts", ("m", "n"), 0, buffers, [Store(3, strides, 0, node)], ("m", "n", "a", "b"))
     kernel.hints = {"m": 100, "n": 100}
-    now = target.current()
+    now = machine.current()
     s = plan(kernel, now.vector_bits, now.masks)
     assert s.cut is not None and len(s.cut.parts()) == 3 and s.pairs
     (address,) = cpu.compile_kernels([kernel])

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from pliant.codegen import fastops, spellings
+from pliant.codegen import fastops, known_bindings
 
 aten = torch.ops.aten
 
@@ -181,7 +181,7 @@ FORMATS = {str(f): f for f in (torch.contiguous_format, torch.channels_last, tor
 
 
 def arguments(row, dtype):
-    """Arguments of the kinds that a row of `spellings.ROWS` tells."""
+    """Arguments of the kinds that a row of `known_bindings.ROWS` tells."""
 
     def one(text):
         if text.startswith("["):
@@ -201,15 +201,15 @@ def arguments(row, dtype):
     return args, kwargs
 
 
-@pytest.mark.skipif(not torch.__version__.startswith(spellings.TORCH), reason="known of another PyTorch")
-@pytest.mark.parametrize("name", spellings.ROWS)
+@pytest.mark.skipif(not torch.__version__.startswith(known_bindings.TORCH), reason="known of another PyTorch")
+@pytest.mark.parametrize("name", known_bindings.ROWS)
 def test_what_is_known_is_what_trying_finds(name):
     target = getattr(aten, name.partition(".")[0])
     target = getattr(target, name.partition(".")[2] or "default")
-    for row in spellings.ROWS[name].split(" | "):
+    for row in known_bindings.ROWS[name].split(" | "):
         for dtype in (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64):
             args, kwargs = arguments(row, dtype)
-            assert spellings.is_known(target, args, kwargs)
+            assert known_bindings.is_known(target, args, kwargs)
             found, first = fastops._try(target, args, kwargs), next(fastops._candidates(target))[0]
             assert (found.render, found.name, found.trim, found.fast) == (first.render, first.name, first.trim, True), (row, dtype)
 

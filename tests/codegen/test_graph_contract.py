@@ -9,8 +9,8 @@ import torch
 
 from pliant.codegen import graph_contract
 from pliant.codegen.aten import Executable
+from pliant.codegen.dynamo_graph import SymbolInfo, handed
 from pliant.codegen.graph_contract import RULES, violations
-from pliant.codegen.handed import SymbolInfo, handed
 from pliant.errors import InternalError
 from pliant.graph.symnode import to_sym
 from tests.codegen.test_backends import recorded

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import pliant
 from pliant.codegen import cache, native
 from pliant.codegen import target as targets
-from pliant.codegen.cpu import backend, identity, scalars, segment, target
+from pliant.codegen.cpu import backend, identity, machine, scalars, segment
 from pliant.codegen.cpu import compile as cpu
 from pliant.errors import InternalError
 from pliant.lower import loops
@@ -81,7 +81,7 @@ def run(n: int = 9) -> None:
 def name(made: tuple) -> str | None:
     new, segments, symbols = made
     shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
-    return identity.module(new.values(), new, shapes, target.current(), cpu.VERSIONS)
+    return identity.module(new.values(), new, shapes, machine.current(), cpu.VERSIONS)
 
 
 # -- what a name depends on -----------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def test_every_part_of_a_module_is_in_its_name(compiled, monkeypatch):
     key, kernel = next(iter(new.items()))
     hinted = dataclasses.replace(kernel, hints={n: h + 1 for n, h in kernel.hints.items()})
     names.append(name(({**new, key: hinted}, segments, symbols)))
-    to = target.current()
-    for other in (dataclasses.replace(to, cpu="other"), target.named("portable")):
+    to = machine.current()
+    for other in (dataclasses.replace(to, cpu="other"), machine.named("portable")):
         names.append(identity.module(new.values(), new, [], other, cpu.VERSIONS))
     names.append(identity.module(new.values(), new, [], to, ("0.0", (1, 2, 3))))
     monkeypatch.setattr(identity, "generator", lambda: b"another generator")
@@ -357,7 +357,7 @@ def test_modules_are_compiled_side_by_side(cores, compiled, monkeypatch):
 
 
 def test_what_llvm_says_comes_through(monkeypatch):
-    to = target.current()
+    to = machine.current()
     good = "define i32 @f() {\n  ret i32 0\n}\n"
     assert len(cpu.emit_objects([good, good.replace("@f", "@g")], to)) == 2
     with pytest.raises(RuntimeError, match="expected"):
@@ -371,7 +371,7 @@ def test_what_llvm_says_comes_through(monkeypatch):
 
 
 def test_without_threads_modules_are_compiled_in_turn(monkeypatch):
-    to = target.current()
+    to = machine.current()
     texts = [f"define i32 @f{k}() {{\n  ret i32 {k}\n}}\n" for k in range(4)]
     want = cpu.emit_objects(texts, to)
     left = iter([True])

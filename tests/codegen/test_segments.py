@@ -20,9 +20,9 @@ from pliant.codegen.cpu.backend import CPU
 from pliant.lower.gemm import Gemm
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import Facts
 from pliant.lower.loops import Buffer, Kernel, Node, Store
 from pliant.lower.memory import Interval, aligned, plan
-from pliant.lower.nest import Facts
 from pliant.lower.segments import is_native, leaves
 from pliant.symbolic import Scope
 

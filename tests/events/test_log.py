@@ -73,7 +73,7 @@ def test_subscribers_hear_until_they_cancel():
     events.emit("warning", id=2, text="")
     log.unsubscribe(second.append)  # another object than was subscribed: bound methods are made anew
     events.emit("warning", id=3, text="")
-    for fn in log._subscribers:
+    for fn, _ in log._subscribers:
         if getattr(fn, "__self__", None) is second:
             log.unsubscribe(fn)
     assert [e.fields["id"] for e in first] == [1] and [e.fields["id"] for e in second] == [1, 2, 3]

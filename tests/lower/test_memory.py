@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from pliant.lower.loop_nest import Facts
 from pliant.lower.memory import Interval, aligned, plan, value
-from pliant.lower.nest import Facts
 from pliant.symbolic import Scope
 
 

@@ -7,16 +7,16 @@ import random
 import torch
 
 from pliant.lower import liveness
+from pliant.lower.loop_nest import LoopNest, TensorStore, reorder
 from pliant.lower.loops import Node, operands_first
-from pliant.lower.nest import Nest, Put, reorder
 
 
 def load(root: int, strides: tuple) -> Node:
     return Node("load", (), "f32", (root, strides, 0, ()))
 
 
-def put(node: Node, strides: tuple = (8, 1), full: bool = True) -> Put:
-    return Put(None, 9, strides, 0, node, full)
+def put(node: Node, strides: tuple = (8, 1), full: bool = True) -> TensorStore:
+    return TensorStore(None, 9, strides, 0, node, full)
 
 
 def random_dag(seed: int) -> list[Node]:
@@ -50,28 +50,28 @@ def test_operands_come_first_in_the_order_of_the_arguments():
 
 def test_a_nest_whose_puts_change_has_other_nodes():
     x, y = load(1, (8, 1)), load(2, (8, 1))
-    nest = Nest((4, 8), 0, [put(Node("add", (x, y), "f32"))])
+    nest = LoopNest((4, 8), 0, [put(Node("add", (x, y), "f32"))])
     assert nest.loads() == [x, y] and nest.nodes() is nest.nodes()
-    nest.puts[0].node = y
+    nest.stores[0].node = y
     assert nest.nodes() == [y]
-    nest.puts.append(put(x))
+    nest.stores.append(put(x))
     assert nest.loads() == [y, x]
-    nest.puts[1].index = (load(3, (8, 1)),)
+    nest.stores[1].index = (load(3, (8, 1)),)
     assert [n.attrs[0] for n in nest.loads()] == [2, 3, 1]
-    assert nest.only(nest.puts) is nest and nest.only(nest.puts[:1]).loads() == [y]
+    assert nest.only(nest.stores) is nest and nest.only(nest.stores[:1]).loads() == [y]
 
 
 def test_dims_that_stay_where_they_are_leave_the_nodes_alone():
     x = load(1, (8, 1))
-    nest = Nest((4, 8), 0, [put(Node("neg", (x,), "f32"))], {3}, 7)
+    nest = LoopNest((4, 8), 0, [put(Node("neg", (x,), "f32"))], {3}, 7)
     same = reorder(nest, [0, 1], (4, 8), 1)
-    assert same.puts == nest.puts and same.puts is not nest.puts and (same.reduced, same.ops, same.cost) == (1, {3}, 7)
+    assert same.stores == nest.stores and same.stores is not nest.stores and (same.reduced, same.ops, same.cost) == (1, {3}, 7)
     turned = reorder(nest, [1, 0], (8, 4), 0)
-    assert turned.loads()[0].attrs[1] == (1, 8) and turned.puts[0].strides == (1, 8)
+    assert turned.loads()[0].attrs[1] == (1, 8) and turned.stores[0].strides == (1, 8)
     wider = reorder(nest, [0, 1], (4, 8, 2), 1)
     assert wider.loads()[0].attrs[1] == (8, 1, 0)
-    rows = Nest((4, 8), 1, [put(Node("reduce", (x,), "f32", ("sum",)), (1,), full=False)])
-    assert reorder(rows, [0, 1], (4, 8), 0).puts[0].strides == (1, 0), "all dims are outer ones now"
+    rows = LoopNest((4, 8), 1, [put(Node("reduce", (x,), "f32", ("sum",)), (1,), full=False)])
+    assert reorder(rows, [0, 1], (4, 8), 0).stores[0].strides == (1, 0), "all dims are outer ones now"
 
 
 def test_facts_of_operators_are_kept_by_operator():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pliant.lower.peaks import Block, Run, best_cut, cut_at_peaks, peak
+from pliant.lower.peak_memory import Block, Run, best_cut, cut_at_peaks, peak
 
 MB = 1 << 20
 

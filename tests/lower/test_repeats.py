@@ -7,7 +7,7 @@ import torch
 
 import pliant
 from pliant.lower import liveness, views
-from pliant.lower.repeats import without_repeated_results
+from pliant.lower.cse_results import without_repeated_results
 from tests.lower.test_passes import names, traced
 
 x = torch.randn(5, 6)

@@ -129,29 +129,29 @@ def node(op: str, args: tuple, dtype: str, attrs: tuple = ()) -> Callable[[Any],
     """Stores something made of this node."""
 
     def change(nest: Any) -> None:
-        operand = nest.puts[0].node
-        nest.puts[0].node = Node(op, tuple(operand for _ in args), dtype, attrs)
+        operand = nest.stores[0].node
+        nest.stores[0].node = Node(op, tuple(operand for _ in args), dtype, attrs)
 
     return change
 
 
 def relabel(nest: Any) -> None:
     load = nest.loads()[0]
-    nest.puts[0].node = Node("load", load.args, load.dtype, (10**6, *load.attrs[1:]))
+    nest.stores[0].node = Node("load", load.args, load.dtype, (10**6, *load.attrs[1:]))
 
 
 def loaded_as(nest: Any) -> None:
     load = nest.loads()[0]
-    nest.puts[0].node = Node("cast", (Node("load", load.args, "f64", load.attrs),), nest.puts[0].node.dtype)
+    nest.stores[0].node = Node("cast", (Node("load", load.args, "f64", load.attrs),), nest.stores[0].node.dtype)
 
 
 def shorter(nest: Any) -> None:
-    nest.puts[0].strides = nest.puts[0].strides[:-1]
+    nest.stores[0].strides = nest.stores[0].strides[:-1]
 
 
 def shorter_load(nest: Any) -> None:
     load = nest.loads()[0]
-    nest.puts[0].node = Node("load", load.args, load.dtype, (load.attrs[0], load.attrs[1][:-1], *load.attrs[2:]))
+    nest.stores[0].node = Node("load", load.args, load.dtype, (load.attrs[0], load.attrs[1][:-1], *load.attrs[2:]))
 
 
 def launch_of(p: Program) -> Launch:
@@ -265,15 +265,15 @@ PLANTED: list[tuple[str, str, Callable[[Program], None]]] = [
     ("rank", GROUPS, nested(shorter)),
     ("rank", GROUPS, nested(shorter_load)),
     ("root", GROUPS, nested(relabel)),
-    ("root", GROUPS, nested(lambda n: setattr(n.puts[0], "root", 10**6))),
-    ("dtype", GROUPS, nested(lambda n: setattr(n.puts[0], "node", Node("cast", (n.puts[0].node,), "i64")))),
+    ("root", GROUPS, nested(lambda n: setattr(n.stores[0], "root", 10**6))),
+    ("dtype", GROUPS, nested(lambda n: setattr(n.stores[0], "node", Node("cast", (n.stores[0].node,), "i64")))),
     ("dtype", GROUPS, nested(loaded_as)),
     ("node", GROUPS, nested(node("tan_h", (0,), "f32"))),
     ("node", GROUPS, nested(node("tanh", (0, 1), "f32"))),
     ("node", GROUPS, nested(node("and", (0, 1), "f32"))),
     ("node", GROUPS, nested(node("lt", (0, 1), "f32"))),
     ("loop", GROUPS, nested(lambda n: setattr(n, "reduced", 9))),
-    ("loop", GROUPS, nested(lambda n: setattr(n.puts[0], "node", Node("cast", (Node("index", (), "i64", (7,)),), "f32")))),
+    ("loop", GROUPS, nested(lambda n: setattr(n.stores[0], "node", Node("cast", (Node("index", (), "i64", (7,)),), "f32")))),
     ("idle", INSTRUCTIONS, lambda p: (p.steps[0].steps.clear(), setattr(p.steps[0], "op", None))),
     ("dependence", INSTRUCTIONS, lambda p: p.steps.reverse()),
     ("reads", INSTRUCTIONS, lambda p: (p.steps.reverse(), [item.deps.clear() for item in p.steps])),

@@ -69,13 +69,13 @@ def twin(t: TracedTensor) -> TracedTensor:
 
 def doubled(groups: list[Any]) -> list[Any]:
     """The first fused store is twice what it was."""
-    put = next(g for g in groups if g.nest is not None and g.fused).nest.puts[-1]
+    put = next(g for g in groups if g.nest is not None and g.fused).nest.stores[-1]
     put.node = Node("add", (put.node, put.node), put.node.dtype)
     return groups
 
 
 def negated(groups: list[Any]) -> list[Any]:
-    put = max((g.nest for g in groups if g.nest is not None), key=lambda nest: len(nest.nodes())).puts[0]
+    put = max((g.nest for g in groups if g.nest is not None), key=lambda nest: len(nest.nodes())).stores[0]
     put.node = Node("neg", (put.node,), put.node.dtype)
     return groups
 
@@ -103,10 +103,10 @@ def without_first(runs: list[Any]) -> list[Any]:
 
 FAULTS: list[tuple[str, Callable]] = [
     ("cse", times(aten.mul.Tensor, 3)),
-    ("recompose", swapped_operands),
-    ("recompose", times(aten.add.Tensor, 2)),
+    ("pattern-fusion", swapped_operands),
+    ("pattern-fusion", times(aten.add.Tensor, 2)),
     ("accumulate", times(aten.add.Tensor, 5)),
-    ("share-results", times(aten.mul.Tensor, 7)),
+    ("cse-results", times(aten.mul.Tensor, 7)),
     ("rematerialize", negated),
     ("fuse-producers", doubled),
     ("fuse-siblings", doubled),
@@ -151,7 +151,7 @@ def test_a_wrong_lowering_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, op: Any) -> Any:
         nests = lower(self, op)
         for nest in nests or ():
-            for put in nest.puts:
+            for put in nest.stores:
                 if op.target is aten.exp.default:
                     put.node = put.node.args[0]
         return nests

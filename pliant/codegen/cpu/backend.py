@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen.cpu import alone, debug, identity, runtime, segment, target
+from pliant.codegen.cpu import debug, identity, machine, profitability, runtime, segment
 from pliant.codegen.cpu.compile import VERSIONS, assembly, kernel_text
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.lower.conv import Convolution
@@ -36,7 +36,7 @@ class CPU:
         return device.type == "cpu"
 
     def worth_a_kernel(self, op: Any) -> bool:
-        return alone.worth_a_kernel(op)
+        return profitability.worth_a_kernel(op)
 
     def worth_a_call(self, step: NativeStep) -> bool:
         return isinstance(step, (Gemm, Convolution)) and runtime.own_products()
@@ -54,8 +54,8 @@ class CPU:
         return runtime.own_convolutions()
 
     def fingerprint(self) -> tuple:
-        machine = target.current()
-        told = (machine.name, machine.triple, machine.cpu, machine.features)
+        to = machine.current()
+        told = (to.name, to.triple, to.cpu, to.features)
         return self.name, VERSIONS, told, runtime.own_products(), segment.poison
 
     def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:

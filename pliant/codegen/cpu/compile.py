@@ -21,12 +21,12 @@ import llvmlite.binding as llvm
 
 from pliant import events
 from pliant.codegen import cache
-from pliant.codegen.cpu import runtime, target
+from pliant.codegen.cpu import machine, runtime
 from pliant.codegen.cpu.kernel import Body
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
 from pliant.codegen.cpu.schedule import plan
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
-from pliant.codegen.cpu.target import Target
 from pliant.lower.loops import Kernel
 
 VERSIONS = (llvmlite.__version__, llvm.llvm_version_info)
@@ -60,8 +60,8 @@ class Code:
 
 
 _lock = threading.Lock()
-_linkers: dict[Target, object] = {}
-_machines: dict[Target, list[llvm.TargetMachine]] = {}  # spare ones: what they have learned of their target saves half a millisecond
+_linkers: dict[Machine, object] = {}
+_machines: dict[Machine, list[llvm.TargetMachine]] = {}  # spare ones: what they have learned of their target saves half a millisecond
 _kept: list[Code] = []
 _names = itertools.count()
 
@@ -80,7 +80,7 @@ OF_A_KERNEL = 6000
 """What every kernel costs the code generator beyond its text, in characters of text."""
 
 
-def kernel_part(kernel: Kernel, name: str, to: Target, checked: bool = False) -> Part:
+def kernel_part(kernel: Kernel, name: str, to: Machine, checked: bool = False) -> Part:
     """The functions of one kernel."""
     s = plan(kernel, to.vector_bits, to.masks)
     bodies = {"body": PartialBody, "finish": FinishBody} if s.split else {"body": Body}
@@ -105,14 +105,14 @@ def module_of(parts: Iterable[Part]) -> str:
     return "\n".join([*(p.text for p in there.values()), *declared.values(), ATTRIBUTES, ""])
 
 
-def module_text(kernels: list[Kernel], to: Target, checked: bool = False) -> str:
+def module_text(kernels: list[Kernel], to: Machine, checked: bool = False) -> str:
     """All kernels in one module: functions @k0, @k1 ..."""
     return module_of([kernel_part(k, f"k{i}", to, checked) for i, k in enumerate(kernels)])
 
 
 def kernel_text(kernel: Kernel, *, checked: bool = False) -> str:
     """The LLVM IR of one kernel, to read."""
-    return module_text([kernel], target.current(), checked)
+    return module_text([kernel], machine.current(), checked)
 
 
 ALONE = 40_000
@@ -176,17 +176,17 @@ class Job(threading.Thread):
         return self.code
 
 
-def spare_machine(to: Target) -> llvm.TargetMachine:
+def spare_machine(to: Machine) -> llvm.TargetMachine:
     """A machine that nobody uses now."""
     try:
         return _machines[to].pop()
     except LookupError:
-        return target.machine(to)
+        return machine.llvm_machine(to)
 
 
-def emit_objects(texts: Sequence[str], to: Target) -> list[bytes]:
+def emit_objects(texts: Sequence[str], to: Machine) -> list[bytes]:
     """Object code of modules; LLVM's own errors pass through."""
-    target.prepare()
+    machine.prepare()
     contexts = [llvm.create_context() for _ in texts]
     modules: list[llvm.ModuleRef] = []
     jobs: list[Job] = []
@@ -228,24 +228,24 @@ def side_by_side(jobs: Sequence[Job]) -> list[bytes]:
             llvm.set_option("pliant", "--disable-lsr=false")
 
 
-def emit_object(text: str, to: Target) -> bytes:
+def emit_object(text: str, to: Machine) -> bytes:
     """Object code of one module."""
     return emit_objects([text], to)[0]
 
 
 def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
     """The machine code as text, to read."""
-    to = target.current()
-    return target.machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
+    to = machine.current()
+    return machine.llvm_machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
 
 
-def link(codes: Iterable[bytes], names: list[str], to: Target, outside: Mapping[str, int]) -> Code:
+def link(codes: Iterable[bytes], names: list[str], to: Machine, outside: Mapping[str, int]) -> Code:
     """Put objects, which may call each other, into memory; `outside` gives addresses of what they call beyond the C library."""
     begun = time.perf_counter()
     with _lock:
         linker = _linkers.get(to)
         if linker is None:
-            linker = _linkers[to] = llvm.create_lljit_compiler(target.machine(to), use_jit_link=True, suppress_errors=False)
+            linker = _linkers[to] = llvm.create_lljit_compiler(machine.llvm_machine(to), use_jit_link=True, suppress_errors=False)
         builder = llvm.JITLibraryBuilder().add_current_process()
         for code in codes:
             builder = builder.add_object_img(code)
@@ -259,7 +259,7 @@ def link(codes: Iterable[bytes], names: list[str], to: Target, outside: Mapping[
     return made
 
 
-def objects(texts: Sequence[str], to: Target, name: str | None = None) -> list[bytes]:
+def objects(texts: Sequence[str], to: Machine, name: str | None = None) -> list[bytes]:
     """Object code of modules, from the disk where it is there. `name` is another name of them all, for `remembered`."""
     keys = [cache.key(text, (to, VERSIONS)) for text in texts]
     found = {key: cache.read(key) for key in keys}
@@ -290,7 +290,7 @@ def remembered(name: str | None) -> list[bytes] | None:
 
 
 @functools.cache
-def outside(to: Target) -> dict[str, int]:
+def outside(to: Machine) -> dict[str, int]:
     """What kernels call: the function that starts threads, built once."""
     code = link(objects([launcher()], to), [LAUNCH], to, runtime.addresses())
     _kept.append(code)
@@ -299,7 +299,7 @@ def outside(to: Target) -> dict[str, int]:
 
 def tell(kernels: list[Kernel], checked: bool = False) -> None:
     """Log what is about to be compiled."""
-    if events.watched():
+    if events.watched("kernel"):
         for k in kernels:
             events.emit("kernel", kernel=k, checked=checked)
 
@@ -309,7 +309,7 @@ def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
 
     `checked`: every access is compared with the bounds that `ctx` then gives after the sizes, (first, last) valid element for each buffer.
     """
-    to = target.current()
+    to = machine.current()
     tell(kernels, checked)
     begun = time.perf_counter()
     texts = modules_of([kernel_part(k, f"k{i}", to, checked) for i, k in enumerate(kernels)])

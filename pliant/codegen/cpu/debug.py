@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import target
+from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.schedule import Schedule, plan
 from pliant.codegen.cpu.segment import OUT_OF_MEMORY
 from pliant.errors import PliantError
@@ -46,7 +46,7 @@ def node_text(n: Node, names: dict[int, str]) -> str:
 
 def schedule_text(kernel: Kernel) -> str:
     """The kernel and how it will run on this machine: dims by their numbers, nodes in order, loops, sweeps."""
-    to = target.current()
+    to = machine.current()
     s = plan(kernel, to.vector_bits, to.masks)
     names = {id(n): f"%{k}" for k, n in enumerate(s.nodes)}
     typical = {d: f"{d} (typically {h})" for d, h in kernel.hints.items()}
@@ -139,7 +139,7 @@ class Dump:
 
     def access(self, number: int) -> str:
         """Which access a check belongs to: loads are numbered from 1 in order of the schedule, then stores."""
-        to = target.current()
+        to = machine.current()
         s = plan(self.kernel, to.vector_bits, to.masks)
         loads = [n for n in s.nodes if n.op == "load"]
         if 1 <= number <= len(loads):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 
-from pliant.codegen.cpu.target import Target
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import DTYPES, Node
 
@@ -115,7 +115,7 @@ def plain_nans(nodes: list[Node]) -> set[int]:
     return out
 
 
-def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
+def cast(b: Text, v: Value, source: str, to: str, target: Machine) -> Value:
     """Convert a value; see `Node` for the rules."""
     if source == to:
         return v
@@ -144,7 +144,7 @@ def cast(b: Text, v: Value, source: str, to: str, target: Target) -> Value:
     return v if d.bits == s.bits else b.convert("trunc", v, ty)
 
 
-def round_bf16(b: Text, v: Value, target: Target, plain: bool = False) -> Value:
+def round_bf16(b: Text, v: Value, target: Machine, plain: bool = False) -> Value:
     """In integers: the instruction of AVX-512 flushes denormals, which eager keeps. `plain`: NaNs have no bits that are lost."""
     bits = b.bitcast(v, "i32")
     if target.vnni and v.lanes == 16:
@@ -161,7 +161,7 @@ def round_bf16(b: Text, v: Value, target: Target, plain: bool = False) -> Value:
     return rounded if plain else b.select(b.compare("uno", v, v), const(math.nan, "float"), rounded)
 
 
-def widen_f16(b: Text, v: Value, target: Target) -> Value:
+def widen_f16(b: Text, v: Value, target: Machine) -> Value:
     if target.halves:
         return b.convert("fpext", b.bitcast(v, "half"), "float")
     wide = b.convert("zext", v, "i32")
@@ -174,7 +174,7 @@ def widen_f16(b: Text, v: Value, target: Target) -> Value:
     return b.bitcast(b.binary("or", whole, sign), "float")
 
 
-def narrow_f16(b: Text, v: Value, target: Target) -> Value:
+def narrow_f16(b: Text, v: Value, target: Machine) -> Value:
     if target.halves:
         return b.bitcast(b.convert("fptrunc", v, "half"), "i16")
     bits = b.bitcast(v, "i32")

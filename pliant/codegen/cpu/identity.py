@@ -15,14 +15,14 @@ import time
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.scalars import ROWS
-from pliant.codegen.cpu.target import Target
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import Size
 from pliant.lower.loops import DTYPES, SCALARS, Kernel
-from pliant.lower.nest import Size
 from pliant.lower.program import NativeStep
 from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.expr import TABLE, Expr, postorder
@@ -67,7 +67,7 @@ def generator(root: pathlib.Path = HOME, begun: float = BEGUN) -> bytes | None:
     return digest.digest() if found else None
 
 
-def module(new: Iterable[Kernel], keys: Iterable[Hashable], segments: Iterable[Any], to: Target, versions: object) -> str | None:
+def module(new: Iterable[Kernel], keys: Iterable[Hashable], segments: Iterable[Any], to: Machine, versions: object) -> str | None:
     """The name of a module of kernels, whose keys are `keys`, and segments; None if it has to be printed.
 
     `segments` hold what `of_segment` gives, and the names of the functions that each calls.

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from pliant.codegen.cpu.access import Access, Frame, step
 from pliant.codegen.cpu.dtypes import BYTES, from_memory
-from pliant.codegen.cpu.pieces import Cut
+from pliant.codegen.cpu.index_set_splitting import Cut
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.pipeline import Pipeline
 from pliant.codegen.cpu.schedule import TILE_BLOCK, Schedule, Sweep, padded, reachable
 from pliant.codegen.cpu.sweep import BLOCK, MID, OUTER, STRIP, ZERO, Sweeper
-from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.codegen.cpu.values import Values
@@ -30,7 +30,7 @@ OUT_OF_MEMORY = 0x7FFFFFFF
 class Body(Values):
     """Prints `i32 @name.body(ptr ctx, i64 lo, i64 hi, i64 block)`."""
 
-    def __init__(self, s: Schedule, target: Target, checked: bool) -> None:
+    def __init__(self, s: Schedule, target: Machine, checked: bool) -> None:
         super().__init__(s, target, checked)
         self.blocked = s.blocked and not checked
         self.tiles: dict[int, Tile] = {}

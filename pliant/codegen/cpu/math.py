@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pliant.codegen.cpu.target import Target
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.text import BITS, Text, Value, const
 
 LN2 = math.log(2.0)
@@ -143,7 +143,7 @@ class X:
 class Math:
     """Prints functions into one text. `call(name, *values)` is the door."""
 
-    def __init__(self, text: Text, target: Target) -> None:
+    def __init__(self, text: Text, target: Machine) -> None:
         self.b = text
         self.target = target
 

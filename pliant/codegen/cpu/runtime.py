@@ -12,7 +12,7 @@ import pathlib
 import torch
 
 from pliant import native
-from pliant.codegen.cpu import target
+from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
 
 # Name in kernels -> name in PyTorch's libraries. at::get_num_threads is lazy for each thread, which the raw OpenMP call is not.
@@ -45,7 +45,7 @@ def products() -> tuple[int, ...] | None:
 
 def own_bits() -> int:
     """Bits of the vectors that loops of our own (`native/matmul_loops.h`) run with; 0 where there are none for this machine."""
-    wide, bits = native.own_products()[0], target.current().vector_bits
+    wide, bits = native.own_products()[0], machine.current().vector_bits
     return min(wide, bits) if bits >= 256 else 0
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
-from pliant.codegen.cpu.pieces import Cut, pieces
+from pliant.codegen.cpu.index_set_splitting import Cut, pieces
 from pliant.codegen.cpu.small_dims import written_out
 from pliant.codegen.cpu.stages import Stage, stages
 from pliant.lower.loops import DTYPES, SCALARS, Kernel, Node, Size, Store, levels, operands_first

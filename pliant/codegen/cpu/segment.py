@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pliant import native
 from pliant.codegen import linked
 from pliant.codegen.cpu import compile as kernels
-from pliant.codegen.cpu import identity, runtime, target
+from pliant.codegen.cpu import identity, machine, runtime
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
+from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Kernel
 from pliant.lower.memory import ALIGNMENT
-from pliant.lower.nest import Size
 from pliant.lower.program import NativeStep
 from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
@@ -223,7 +223,7 @@ def functions_with(bits: int) -> dict[str, int]:
     return {TAKE: take, GIVE: give, POISON: fill, **library, THREADS: pool[THREADS]}
 
 
-def outside(to: target.Target) -> dict[str, int]:
+def outside(to: machine.Machine) -> dict[str, int]:
     """Addresses of all that modules call and do not contain."""
     return {**kernels.outside(to), **functions()}
 
@@ -261,7 +261,7 @@ def compile_module(
 
     `symbols`: key of a kernel -> the function that segments call: one of those, or one compiled before, whose address is in `known`.
     """
-    to = target.current()
+    to = machine.current()
     kernels.tell(list(new.values()))
     kernels.times.kernels += len(new)
     begun = time.perf_counter()
@@ -288,7 +288,7 @@ def link_again(name: str, names: list[str], known: dict[str, int]) -> dict[str, 
     codes = kernels.remembered(name)
     if codes is None:
         return None
-    to = target.current()
+    to = machine.current()
     code = kernels.link(codes, names, to, outside(to) | known)
     kernels._kept.append(code)
     linked.remember(name, names, code.addresses, known)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pliant.codegen.cpu.pieces import ABOVE, known, simpler, truth
+from pliant.codegen.cpu.index_set_splitting import ABOVE, known, simpler, truth
 from pliant.lower.loops import Kernel, Node, Size, Store, operands_first
 
 MOST = 4

@@ -12,11 +12,11 @@ from __future__ import annotations
 from pliant.codegen.cpu import parallel
 from pliant.codegen.cpu.access import Access, Frame
 from pliant.codegen.cpu.kernel import Body
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.parallel import LAUNCH, ONE, Driver
 from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.schedule import Schedule
 from pliant.codegen.cpu.sweep import ZERO, Sweeper
-from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Value, const
 
 CHUNK_POINTS = 1 << 14
@@ -29,7 +29,7 @@ OUT_OF_MEMORY = 0x7FFFFFFF
 class PartialBody(Body):
     """Prints the body: a domain of outer points times chunks."""
 
-    def __init__(self, s: Schedule, target: Target, checked: bool) -> None:
+    def __init__(self, s: Schedule, target: Machine, checked: bool) -> None:
         super().__init__(s, target, checked)
         self.accumulators = Accumulators(self.m, s.sweeps[0].reduces)
         self.dtypes: list[str] = []

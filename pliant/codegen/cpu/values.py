@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from pliant.codegen.cpu import pairs, weave
+from pliant.codegen.cpu import interleaving, pairs
 from pliant.codegen.cpu.access import Access, Frame, Memory
 from pliant.codegen.cpu.dtypes import cast, constant, fit_bf16, from_memory, plain_nans, reinterpret, round_bf16
+from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.math import Math
 from pliant.codegen.cpu.scalars import scalar
 from pliant.codegen.cpu.schedule import Schedule
 from pliant.codegen.cpu.sweep import MID, OUTER, STRIP, SWEEP, ZERO
-from pliant.codegen.cpu.target import Target
 from pliant.codegen.cpu.text import Text, Value, const
 from pliant.lower.loops import Node, Size, Store
 
@@ -34,7 +34,7 @@ class Move(NamedTuple):
 class Values:
     """Prints nodes and stores for frames."""
 
-    def __init__(self, s: Schedule, target: Target, checked: bool) -> None:
+    def __init__(self, s: Schedule, target: Machine, checked: bool) -> None:
         self.s, self.kernel, self.target, self.checked = s, s.kernel, target, checked
         self.b = Text()
         self.m = Math(self.b, target)
@@ -180,10 +180,12 @@ class Values:
         alone, dtype = len(group) == 1, accesses[0].dtype
 
         def read(frames: list[Frame]) -> list[Value]:
-            return weave.load_alone(self.memory, accesses[0], frames[k]) if alone else weave.load(self.memory, accesses, frames[k])
+            if alone:
+                return interleaving.load_alone(self.memory, accesses[0], frames[k])
+            return interleaving.load(self.memory, accesses, frames[k])
 
         def take(frames: list[Frame], read: list[Value]) -> None:
-            values = [weave.every_other(b, read, dtype)] if alone else weave.apart(b, read, dtype)
+            values = [interleaving.every_other(b, read, dtype)] if alone else interleaving.apart(b, read, dtype)
             frames[k].values.update((id(n), value) for n, value in zip(group, values, strict=True))
 
         return Move(2 if alone else len(group), read, take)
@@ -193,7 +195,7 @@ class Values:
         v = self.s.vector
         if v is None or frame.vector != v or frame.lanes == 1 or self.checked:
             return {}
-        out = {id(n): group for group in weave.woven_loads(loads, v, len(self.kernel.dims)) for n in group}
+        out = {id(n): group for group in interleaving.woven_loads(loads, v, len(self.kernel.dims)) for n in group}
         if frame.mask is None:
             for n in loads:
                 if n.strides[v : v + 1] == (2,):
@@ -279,7 +281,7 @@ class Values:
         groups = [[st] for st in stores]
         paired = self.pairs and len(frames) > 1
         if not paired and self.s.vector is not None and frames[0].vector == self.s.vector and frames[0].lanes > 1 and not self.checked:
-            groups = weave.woven_stores(stores, self.s.vector, len(self.kernel.dims))
+            groups = interleaving.woven_stores(stores, self.s.vector, len(self.kernel.dims))
         return [self.put(group, frames, k, paired) for k in range(0, len(frames), 2 if paired else 1) for group in groups]
 
     def put(self, group: list[Store], frames: list[Frame], k: int, paired: bool) -> Callable[[list[Frame]], None]:
@@ -291,8 +293,8 @@ class Values:
             both = pairs.together(self.b, frame.lanes, values[0], frames[k + 1].values[id(group[0].node)])
             return lambda at: pairs.store(memory, access, at[k], both)
         if len(group) > 1:
-            woven = weave.together(self.b, frame.lanes, values, access.dtype)
-            return lambda at: weave.store(memory, accesses, at[k], woven)
+            woven = interleaving.together(self.b, frame.lanes, values, access.dtype)
+            return lambda at: interleaving.store(memory, accesses, at[k], woven)
         value = memory.ready(access, frame, values[0]) if mode == "set" else values[0]
         return lambda at: memory.store(access, at[k], value, mode)
 

@@ -1,6 +1,6 @@
 """The parts of a differentiable region that are more than its programs: gradients of gradients, and of some results only.
 
-Both run the forward part again under PyTorch's own autograd (`codegen/again.py`), from a recipe that is read when it is first needed.
+Both run the forward part again under PyTorch's own autograd (`codegen/double_backward.py`), from a recipe that is read when first needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pliant.codegen.again import Number, Recipe, Slot, Step, Twice, Value
+from pliant.codegen.double_backward import Number, Recipe, Slot, Step, Twice, Value
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor

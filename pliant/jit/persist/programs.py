@@ -15,10 +15,10 @@ import torch
 
 from pliant import native
 from pliant.codegen import aten, linked, target
-from pliant.codegen.again import Twice
 from pliant.codegen.aten import Executable
+from pliant.codegen.autograd_region import Node, node_of
+from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
-from pliant.codegen.region import Node, node_of
 from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.persist import gradients

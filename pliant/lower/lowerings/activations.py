@@ -41,7 +41,7 @@ def _xlogy(b: Builder, o: Any) -> None:
         raise Refuse
     x, y = (s.value(t, computed) for t in o.args)
     of_y = rounded((log if o.target._schema.name.startswith("aten::xlogy") else log1p)(y), out.dtype)
-    s.put(out, where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * of_y)))
+    s.store(out, where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * of_y)))
 
 
 @lowering(*overloads("special_entr"))
@@ -51,7 +51,7 @@ def _entr(b: Builder, o: Any) -> None:
     if computed not in FLOATS:
         raise Refuse
     x = s.value(o.args[0], computed)
-    s.put(out, where(x > 0, -x * rounded(log(x), out.dtype), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf))))
+    s.store(out, where(x > 0, -x * rounded(log(x), out.dtype), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf))))
 
 
 def logaddexp(x: V, y: V) -> V:
@@ -89,7 +89,7 @@ def elementwise(tensors: str, numbers: str, fn: Callable[..., V]) -> Callable[[B
             raise Refuse
         if fn in AT_BOUND:
             values = [const(v, named(out.dtype)).node.attrs[0] for v in values]
-        s.put(out, fn(*(s.value(t, computed) for t in arguments(o, *tensors.split())), *values))
+        s.store(out, fn(*(s.value(t, computed) for t in arguments(o, *tensors.split())), *values))
 
     return rule
 
@@ -104,8 +104,8 @@ def _prelu_backward(b: Builder, o: Any) -> None:
     g, x, w = o.args
     s, out, computed = over_result(b, o)
     g, x, w = (s.value(t, computed) for t in (g, x, w))
-    s.put(out, where(x > 0, g, w * g))
-    s.put(o.outs[1], where(x > 0, 0, x * g))
+    s.store(out, where(x > 0, g, w * g))
+    s.store(o.outs[1], where(x > 0, 0, x * g))
 
 
 @lowering(aten.log_sigmoid_forward.default)
@@ -114,11 +114,11 @@ def _log_sigmoid(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     x = s.value(o.args[0], computed)
     z = exp(-absolute(x))
-    s.put(out, op("minimum", x, 0.0) - log1p(z))
+    s.store(out, op("minimum", x, 0.0) - log1p(z))
     if b.needed(o.outs[1]):
         if len(o.outs[1].sizes) != len(out.sizes):
             raise Refuse
-        s.put(o.outs[1], z)
+        s.store(o.outs[1], z)
 
 
 @lowering(aten.log_sigmoid_backward.default)
@@ -126,7 +126,7 @@ def _log_sigmoid_backward(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     g, x, z = (s.value(t, computed) for t in o.args)
     share = z / (z + 1.0)
-    s.put(out, g * where(x < 0, 1.0 - share, share))
+    s.store(out, g * where(x < 0, 1.0 - share, share))
 
 
 # -- special values, signs and bits -------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _nan_to_num(b: Builder, o: Any) -> None:
         x = where(op("isnan", x), 0.0 if nan is None else float(nan), x)
         x = where(op("eq", x, math.inf), limits.max if top is None else float(top), x)
         x = where(op("eq", x, -math.inf), limits.min if low is None else float(low), x)
-    s.put(out, x)
+    s.store(out, x)
 
 
 @lowering(aten.isposinf.default, aten.isneginf.default)
@@ -148,7 +148,7 @@ def _signed_infinity(b: Builder, o: Any) -> None:
     s = b.space(o.outs[0].sizes)
     x = s.load(o.args[0])
     bound = math.inf if o.target is aten.isposinf.default else -math.inf
-    s.put(o.outs[0], op("eq", up(x), bound) if x.dtype in FLOATS else const(False, "bool"))
+    s.store(o.outs[0], op("eq", up(x), bound) if x.dtype in FLOATS else const(False, "bool"))
 
 
 INTEGERS = frozenset(("i8", "i16", "i32", "i64", "u8"))
@@ -167,7 +167,7 @@ def shift(direction: str) -> Callable[[Builder, Any], None]:
         # a signed right shift by too much leaves the sign
         far = y >= bits if computed[0] == "u" else (y < 0) | (y >= bits)
         sign = op("shr", x, bits - 1) if direction == "right" and computed[0] == "i" else const(0, computed)
-        s.put(out, where(far, sign, op(SHIFTS[direction], x, where(far, 0, y))))
+        s.store(out, where(far, sign, op(SHIFTS[direction], x, where(far, 0, y))))
 
     return rule
 
@@ -185,7 +185,7 @@ def _rounded_division(b: Builder, o: Any) -> None:
     if computed not in FLOATS or mode is not None and (common(*o.args[:2]) != computed or named(out.dtype) != computed):
         raise Refuse
     x, y = (s.value(v, computed) for v in o.args[:2])
-    s.put(out, x / y if mode is None else op("floordiv" if mode == "floor" else "truncdiv", x, y))
+    s.store(out, x / y if mode is None else op("floordiv" if mode == "floor" else "truncdiv", x, y))
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ def loss(number: str, fn: Callable[[V, V, float], V]) -> Callable[[Builder, Any]
         s = b.space(x.sizes if reduction else out.sizes, len(x.sizes) if reduction else 0)
         value = fn(s.value(x, computed), s.value(y, computed), float(parameter))
         if not reduction:
-            s.put(out, value)
+            s.store(out, value)
             return
         total = reduce("sum", value)
-        s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
+        s.store(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
 
     return rule
 
@@ -240,7 +240,7 @@ def loss_gradient(number: str, fn: Callable[[V, V, float], V]) -> Callable[[Buil
         if named(out.dtype) != computed or computed not in FLOATS:
             raise Refuse
         slope = fn(s.value(x, computed), s.value(y, computed), float(parameter)) * s.value(g, computed)
-        s.put(out, slope / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else slope)
+        s.store(out, slope / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else slope)
 
     return rule
 
@@ -267,9 +267,9 @@ def _cross_entropy_with_logits(b: Builder, o: Any) -> None:
         value = value * s.load(weight)
     if reduction:
         total = reduce("sum", value)
-        s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
+        s.store(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
     else:
-        s.put(out, value)
+        s.store(out, value)
 
 
 @lowering(aten.nll_loss_backward.default)
@@ -288,4 +288,4 @@ def _nll_loss_backward(b: Builder, o: Any) -> None:
         slope = slope * s.load(weight, [1])
     if reduction == 1:
         slope = slope / s.load(total, [])
-    s.put(out, where(op("eq", at, s.index(1)) & op("ne", at, s.value(ignored, "i64")), slope, 0))
+    s.store(out, where(op("eq", at, s.index(1)) & op("ne", at, s.value(ignored, "i64")), slope, 0))

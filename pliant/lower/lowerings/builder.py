@@ -1,4 +1,4 @@
-"""What a lowering rule works with: loads of traced tensors over the dims of its nest, and puts of its results."""
+"""What a lowering rule works with: loads of traced tensors over the dims of its nest, and stores of its results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.lower.loop_nest import Facts, LoopNest, Size, TensorStore
 from pliant.lower.loops import SCALARS, Node, operands_first
 from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
-from pliant.lower.nest import Facts, Nest, Put, Size
 from pliant.symbolic import DataDependent
 from pliant.symbolic.expr import Expr
 
@@ -72,7 +72,7 @@ class Space(Numbers):
         self.axes = [i for i, s in enumerate(self.sizes) if not (type(s) is int and s == 1)]
         self.reduced = sum(i >= len(self.sizes) - reduced for i in self.axes)
         self.n_outer = len(self.sizes) - reduced
-        self.nest = Nest(tuple(self.sizes[i] for i in self.axes), self.reduced, [])
+        self.nest = LoopNest(tuple(self.sizes[i] for i in self.axes), self.reduced, [])
         self.position = {axis: k for k, axis in enumerate(self.axes)}
 
     def strides(self, t: TracedTensor, axes: Sequence[int] | None = None) -> tuple[Size, ...]:
@@ -147,21 +147,21 @@ class Space(Numbers):
         """The position along a dim of this space, i64."""
         return V(Node("index", (), "i64", (self.position[axis],))) if axis in self.position else const(0, "i64")
 
-    def put(self, t: Any, value: V, axes: Sequence[int] | None = None, full: bool = True) -> None:
+    def store(self, t: Any, value: V, axes: Sequence[int] | None = None, full: bool = True) -> None:
         """`value`, rounded to the dtype of `t`, is what `t` holds. Not `full`: `t` has the outer dims only."""
         if not isinstance(t, TracedTensor) or t.dtype not in NAMES or not self.build.supports(t.device):
             raise Refuse
         if axes is None and not full:
             axes = range(self.n_outer - len(t.sizes), self.n_outer)
-        self.put_moves(t, value, self.strides(t, axes), full)
+        self.store_moves(t, value, self.strides(t, axes), full)
 
-    def put_at(self, t: Any, value: V, strides: Sequence[Size], full: bool = True) -> None:
+    def store_at(self, t: Any, value: V, strides: Sequence[Size], full: bool = True) -> None:
         """`value` is what `t` holds, which moves by `strides` along the dims of this space."""
         if not isinstance(t, TracedTensor) or t.dtype not in NAMES or not self.build.supports(t.device):
             raise Refuse
-        self.put_moves(t, value, tuple(strides[i] for i in self.axes), full)
+        self.store_moves(t, value, tuple(strides[i] for i in self.axes), full)
 
-    def put_moves(self, t: TracedTensor, value: V, strides: tuple[Size, ...], full: bool) -> None:
+    def store_moves(self, t: TracedTensor, value: V, strides: tuple[Size, ...], full: bool) -> None:
         if any(type(s) is int and s == 0 for s in (strides if full else strides[: self.nest.outer])):
             raise Refuse  # several points, one element
         root, facts = self.build.root(t), self.build.facts
@@ -169,7 +169,7 @@ class Space(Numbers):
         if not full:
             strides = strides[: self.nest.outer]
         node = cast(value, NAMES[t.dtype]).node
-        self.nest.puts.append(Put(t, root, strides, facts.size(t.offset), node, full or not self.reduced, fresh))
+        self.nest.stores.append(TensorStore(t, root, strides, facts.size(t.offset), node, full or not self.reduced, fresh))
 
 
 class Window(Numbers):
@@ -212,7 +212,7 @@ class Window(Numbers):
                 raise Refuse
         return self.space.windows(t, starts, self.keep, self.axes[lead:])
 
-    def put(self, t: Any, value: V) -> None:
+    def store(self, t: Any, value: V) -> None:
         if t is not self.t:
             raise Refuse
         self.result = cast(value, NAMES[t.dtype])
@@ -242,7 +242,7 @@ class Builder:
         self.spaces: list[Space] = []
         self.op: Any = None
 
-    def lower(self, op: Any) -> list[Nest] | None:
+    def lower(self, op: Any) -> list[LoopNest] | None:
         """The nests of `op`, or None if it stays an ATen call."""
         rule = TABLE.get(op.target)
         if rule is None:
@@ -252,8 +252,8 @@ class Builder:
             rule(self, op)
         except (Refuse, DataDependent):  # a parameter that only the run knows
             return None
-        nests = [s.nest for s in self.spaces if s.nest.puts]
-        put = {p.tensor.vid for n in nests for p in n.puts}
+        nests = [s.nest for s in self.spaces if s.nest.stores]
+        put = {p.tensor.vid for n in nests for p in n.stores}
         if not nests or any(isinstance(t, TracedTensor) and t.vid in self.read and t.vid not in put for t in op.outs):
             return None
         return [settled(n) for n in nests]
@@ -312,11 +312,11 @@ def arguments(op: Any, *names: str, **defaults: Any) -> list[Any]:
     return out
 
 
-def settled(nest: Nest) -> Nest:
+def settled(nest: LoopNest) -> LoopNest:
     """The nest with its cost. Reductions over nothing but dims of size 1 are no reductions."""
     if not nest.reduced:
         done: dict[int, Node] = {}
-        for p in nest.puts:
+        for p in nest.stores:
             p.node = unreduced(p.node, done)
     nest.cost = cost(nest)
     return nest
@@ -337,7 +337,7 @@ def unreduced(node: Node, done: dict[int, Node]) -> Node:
     return done[id(node)]
 
 
-def cost(nest: Nest) -> int:
+def cost(nest: LoopNest) -> int:
     """Vector instructions at each point, roughly."""
     total = 0
     for n in nest.nodes():

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from pliant.graph.traced import TracedTensor
+from pliant.lower.loop_nest import Size
 from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_CLASSES, OUT_OF_GATHER, OUT_OF_SELF, Node
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.pointwise import named
 from pliant.lower.lowerings.scalars import V, cast, const, op, reduce, where
-from pliant.lower.nest import Size
 
 aten = torch.ops.aten
 INDICES = ("i64", "i32")
@@ -56,7 +56,7 @@ def _embedding(b: Builder, o: Any) -> None:
     out, rank = o.outs[0], len(index.sizes)
     s = b.space(out.sizes)
     row = position(s, index, range(rank), table.sizes[0], OUT_OF_SELF)
-    s.put(out, load_through(s, table, {1: rank}, {0: row}))
+    s.store(out, load_through(s, table, {1: rank}, {0: row}))
 
 
 @lowering(aten.index_select.default)
@@ -68,7 +68,7 @@ def _index_select(b: Builder, o: Any) -> None:
     dim %= rank
     s = b.space(out.sizes)
     at = position(s, index, [dim] if index.sizes else [], x.sizes[dim], OUT_OF_SELF)
-    s.put(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
+    s.store(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
 
 
 @lowering(aten.gather.default)
@@ -81,7 +81,7 @@ def _gather(b: Builder, o: Any) -> None:
     no_larger(b, index, x, dim)
     s = b.space(out.sizes)
     at = position(s, index, range(rank), x.sizes[dim], OUT_OF_GATHER)
-    s.put(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
+    s.store(out, load_through(s, x, {d: d for d in range(rank) if d != dim}, {dim: at}))
 
 
 class Indexed:
@@ -109,7 +109,7 @@ def _index(b: Builder, o: Any) -> None:
     x, indices = o.args
     where = Indexed(x, indices)
     s = b.space(o.outs[0].sizes)
-    s.put(o.outs[0], load_through(s, x, where.axes, where.positions(s, x)))
+    s.store(o.outs[0], load_through(s, x, where.axes, where.positions(s, x)))
 
 
 @lowering(aten.nll_loss_forward.default)
@@ -132,10 +132,10 @@ def _nll_loss(b: Builder, o: Any) -> None:
     w = const(1, name) if weight is None else load_through(s, weight, {}, {0: at})
     loss = where(kept, -load_through(s, x, {0: 0}, {1: at}) * w, 0.0)
     if not reduction:
-        s.put(out, loss)
+        s.store(out, loss)
         return
     weights = reduce("sum", where(kept, w, 0.0))
     loss = reduce("sum", loss)
-    s.put(out, loss / weights if reduction == 1 else loss, [], full=False)
+    s.store(out, loss / weights if reduction == 1 else loss, [], full=False)
     if b.needed(total):
-        s.put(total, weights, [], full=False)
+        s.store(total, weights, [], full=False)

@@ -32,7 +32,7 @@ def _flip(b: Builder, o: Any) -> None:
         stride = facts.size(x.strides[d])
         offset = facts.sum(offset, facts.product((facts.difference(s.sizes[d], 1), stride)))
         strides[s.position[d]] = facts.product((-1, stride))
-    s.put(out, V(Node("load", (), named(x.dtype), (b.root(x), tuple(strides), offset, ()))))
+    s.store(out, V(Node("load", (), named(x.dtype), (b.root(x), tuple(strides), offset, ()))))
 
 
 @lowering(aten.roll.default)
@@ -50,7 +50,7 @@ def _roll(b: Builder, o: Any) -> None:
         raise Refuse
     by = facts.size(by % size) if type(by) is int and type(size) is int else facts.size((by if type(by) is Expr else size * 0 + by) % size)
     front = s.index(dim) < s.size(by, "i64")
-    s.put(out, where(front, s.window(x, dim, facts.difference(by, size), front), s.window(x, dim, by, ~front)))
+    s.store(out, where(front, s.window(x, dim, facts.difference(by, size), front), s.window(x, dim, by, ~front)))
 
 
 @lowering(aten.repeat.default)
@@ -67,7 +67,7 @@ def _repeat(b: Builder, o: Any) -> None:
         steps += [facts.product((facts.size(stride), n)), facts.size(stride)]
     s = b.space(sizes)
     value = s.load(x, [2 * d + 1 for d in range(lead, len(repeats))])
-    s.put_at(out, value, steps)
+    s.store_at(out, value, steps)
 
 
 def positions(kind: str) -> Callable[[Builder, Any], None]:

@@ -66,10 +66,10 @@ def _group_norm(b: Builder, o: Any) -> None:
     if bias is not None:
         y = y + g.load(bias, g.channel(bias))
     out, *stats = o.outs
-    g.space.put_at(out, y, g.big(out))
+    g.space.store_at(out, y, g.big(out))
     for t, value in zip(stats, (mean, rstd), strict=True):
         if b.needed(t):
-            g.space.put_at(t, value, g.group(t), full=False)
+            g.space.store_at(t, value, g.group(t), full=False)
 
 
 @lowering(aten.native_group_norm_backward.default)
@@ -84,15 +84,15 @@ def _group_norm_backward(b: Builder, o: Any) -> None:
         if weight is not None:
             gv = gv * g.load(weight, g.channel(weight))
         n = g.space.size(b.facts.product(g.space.sizes[2:]), gv.dtype)
-        g.space.put_at(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * r, g.big(dx))
+        g.space.store_at(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * r, g.big(dx))
     if b.needed(dw) or b.needed(db):
         g = Groups(b, x, groups, (1, 2, 0, *range(3, rank + 1)), rank - 1)
         gv = g.load(dy, g.big(dy))
         if b.needed(dw):
             xhat = (g.load(x, g.big(x)) - g.load(mean, g.group(mean))) * g.load(rstd, g.group(rstd))
-            g.space.put_at(dw, reduce("sum", gv * xhat), g.channel(dw), full=False)
+            g.space.store_at(dw, reduce("sum", gv * xhat), g.channel(dw), full=False)
         if b.needed(db):
-            g.space.put_at(db, reduce("sum", gv), g.channel(db), full=False)
+            g.space.store_at(db, reduce("sum", gv), g.channel(db), full=False)
 
 
 @lowering(aten._native_batch_norm_legit.no_stats)
@@ -116,7 +116,7 @@ def with_statistics_of_batch(b: Builder, o: Any, x: Any, weight: Any, bias: Any,
         y = y * up(s.load(weight, [0]))
     if bias is not None:
         y = y + up(s.load(bias, [0]))
-    s.put(o.outs[0], y, axes)
+    s.store(o.outs[0], y, axes)
     for t, value in zip(o.outs[1:], (mean, rstd), strict=True):
         if b.needed(t):
             put_reduced(s, t, value, axes, len(x.sizes))
@@ -141,7 +141,7 @@ def _batch_norm_inference(b: Builder, o: Any) -> None:
     shift = -(up(s.load(mean, [1])) * scale)
     if bias is not None:
         shift = shift + up(s.load(bias, [1]))
-    s.put(o.outs[0], v * scale + shift)
+    s.store(o.outs[0], v * scale + shift)
 
 
 @lowering(aten.native_batch_norm_backward.default)
@@ -159,7 +159,7 @@ def _batch_norm_backward(b: Builder, o: Any) -> None:
     shift, scale = reduce("sum", gv), reduce("sum", gv * xhat)
     if b.needed(dx):
         slope = rstd if weight is None else rstd * s.load(weight, [0])
-        s.put(dx, (gv - shift / n - xhat * (scale / n) if train else gv) * slope, axes)
+        s.store(dx, (gv - shift / n - xhat * (scale / n) if train else gv) * slope, axes)
     for t, value in ((dw, scale), (db, shift)):
         if b.needed(t):
-            s.put(t, value, [0], full=False)
+            s.store(t, value, [0], full=False)

@@ -152,7 +152,7 @@ def unary(fn: Callable[[V], V], kind: str) -> Callable[[Builder, Any], None]:
             raise Refuse
         s, out, computed = over_result(b, o)
         x = s.load(o.args[0])
-        s.put(out, fn(cast(x, computed) if kind == "float" else up(x)))
+        s.store(out, fn(cast(x, computed) if kind == "float" else up(x)))
 
     return rule
 
@@ -166,7 +166,7 @@ for _table, _kind in ((FLOAT_UNARY, "float"), (SAME_UNARY, "same"), (BOOL_UNARY,
 def _gelu(b: Builder, o: Any) -> None:
     x, approximate = arguments(o, "self", "approximate")
     s, out, computed = over_result(b, o)
-    s.put(out, gelu(s.value(x, computed), approximate))
+    s.store(out, gelu(s.value(x, computed), approximate))
 
 
 @lowering(aten._to_copy.default)
@@ -174,7 +174,7 @@ def _to_copy(b: Builder, o: Any) -> None:
     s, out, _ = over_result(b, o)
     if o.args[0].device != out.device:
         raise Refuse
-    s.put(out, cast(s.load(o.args[0]), named(out.dtype)))
+    s.store(out, cast(s.load(o.args[0]), named(out.dtype)))
 
 
 @lowering(aten.copy_.default)
@@ -183,7 +183,7 @@ def _copy_in_place(b: Builder, o: Any) -> None:
     if source.device != target.device:
         raise Refuse
     s = b.space(target.sizes)
-    s.put(target, cast(s.load(source), named(target.dtype)))
+    s.store(target, cast(s.load(source), named(target.dtype)))
 
 
 # -- two operands and more ------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def binary(fn: Callable[[V, V], V], raises: bool, second: Callable[[Space, Any, 
         dtype = common(*o.args) if liveness.written(o) else named(out.dtype)
         if raises and dtype not in FLOATS:
             raise Refuse  # division by zero is an error in eager
-        s.put(out, fn(brought(s, o.args[0], dtype), second(s, o.args[1], dtype)))
+        s.store(out, fn(brought(s, o.args[0], dtype), second(s, o.args[1], dtype)))
 
     return rule
 
@@ -245,7 +245,7 @@ def compare(name: str) -> Callable[[Builder, Any], None]:
         if isinstance(y, float) and not isinstance(x, float) and isinstance(x, TracedTensor) and x.dtype not in NAMES:
             raise Refuse
         dtype = common(x, y)
-        s.put(o.outs[0], op(name, brought(s, x, dtype), brought(s, y, dtype)))
+        s.store(o.outs[0], op(name, brought(s, x, dtype), brought(s, y, dtype)))
 
     return rule
 
@@ -258,7 +258,7 @@ for _name, _sign in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor
     def _logical(b: Builder, o: Any, _sign: str = _sign) -> None:
         s = b.space(o.outs[0].sizes)
         x, y = (cast(s.load(a), "bool") for a in o.args)
-        s.put(o.outs[0], op(_sign, x, y))
+        s.store(o.outs[0], op(_sign, x, y))
 
     lowering(*overloads(_name))(_logical)
 
@@ -276,7 +276,7 @@ def scaled(b: Builder, o: Any, sign: str, swapped: bool = False) -> None:
         x, y = y, x
     if type(alpha) is not int or alpha != 1:
         y = y * brought(s, alpha, dtype)
-    s.put(out, op(sign, x, y))
+    s.store(out, op(sign, x, y))
 
 
 lowering(*overloads("add.Tensor", "add.Scalar"))(lambda b, o: scaled(b, o, "add"))
@@ -291,10 +291,10 @@ def _div(b: Builder, o: Any) -> None:
         raise Refuse
     x, y = o.args
     if isinstance(y, (int, float)) and not isinstance(y, bool) and computed == "f32" and named(out.dtype) == "f32":
-        s.put(out, s.value(x, computed) / float(y))
+        s.store(out, s.value(x, computed) / float(y))
         return
     dtype = named(out.dtype)
-    s.put(out, brought(s, x, dtype) / factor(s, y, dtype))
+    s.store(out, brought(s, x, dtype) / factor(s, y, dtype))
 
 
 @lowering(*overloads("pow.Tensor_Scalar"))
@@ -319,7 +319,7 @@ def _pow_scalar(b: Builder, o: Any) -> None:
         -2: lambda v: op("reciprocal", square(v)),
     }
     fn = known.get(e)
-    s.put(out, fn(v) if fn is not None else op("pow", v, brought(s, float(e), named(out.dtype))))
+    s.store(out, fn(v) if fn is not None else op("pow", v, brought(s, float(e), named(out.dtype))))
 
 
 @lowering(*overloads("pow.Tensor_Tensor"), aten.pow.Scalar)
@@ -327,7 +327,7 @@ def _pow(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     if computed not in FLOATS:
         raise Refuse
-    s.put(out, op("pow", brought(s, o.args[0], named(out.dtype)), brought(s, o.args[1], named(out.dtype))))
+    s.store(out, op("pow", brought(s, o.args[0], named(out.dtype)), brought(s, o.args[1], named(out.dtype))))
 
 
 @lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
@@ -335,7 +335,7 @@ def _where(b: Builder, o: Any) -> None:
     condition, x, y = o.args
     s, out, _ = over_result(b, o)
     name = named(out.dtype)
-    s.put(out, where(cast(s.load(condition), "bool"), s.value(x, name), s.value(y, name)))
+    s.store(out, where(cast(s.load(condition), "bool"), s.value(x, name), s.value(y, name)))
 
 
 @lowering(*overloads("masked_fill.Scalar", "masked_fill.Tensor"))
@@ -343,7 +343,7 @@ def _masked_fill(b: Builder, o: Any) -> None:
     x, mask, value = o.args
     s, out, _ = over_result(b, o)
     name = named(out.dtype)
-    s.put(out, where(cast(s.load(mask), "bool"), s.value(value, name), s.value(x, name)))
+    s.store(out, where(cast(s.load(mask), "bool"), s.value(value, name), s.value(x, name)))
 
 
 @lowering(*overloads("clamp", "clamp_min", "clamp_max", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "hardtanh"))
@@ -359,7 +359,7 @@ def _clamp(b: Builder, o: Any) -> None:
         x = maximum(x, s.value(low, computed))
     if high is not None:
         x = minimum(x, s.value(high, computed))
-    s.put(out, x)
+    s.store(out, x)
 
 
 @lowering(*overloads("leaky_relu"))
@@ -367,7 +367,7 @@ def _leaky_relu(b: Builder, o: Any) -> None:
     slope = arguments(o, "negative_slope")[0]
     s, out, computed = over_result(b, o)
     x = s.value(o.args[0], computed)
-    s.put(out, where(x > 0, x, x * float(slope)))
+    s.store(out, where(x > 0, x, x * float(slope)))
 
 
 @lowering(*overloads("elu"))
@@ -375,7 +375,7 @@ def _elu(b: Builder, o: Any) -> None:
     alpha, scale, input_scale = arguments(o, "alpha", "scale", "input_scale")
     s, out, computed = over_result(b, o)
     x = s.value(o.args[0], computed)
-    s.put(out, where(x < 0, op("expm1", x * float(input_scale)) * float(alpha * scale), x * float(scale)))
+    s.store(out, where(x < 0, op("expm1", x * float(input_scale)) * float(alpha * scale), x * float(scale)))
 
 
 @lowering(*overloads("softplus"))
@@ -384,7 +384,7 @@ def _softplus(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     x = s.value(o.args[0], computed)
     z = x * float(beta)
-    s.put(out, where(z > float(threshold), x, op("log1p", exp(z)) / float(beta)))
+    s.store(out, where(z > float(threshold), x, op("log1p", exp(z)) / float(beta)))
 
 
 @lowering(*overloads("addcmul", "addcdiv"))
@@ -396,7 +396,7 @@ def _addc(b: Builder, o: Any) -> None:
         raise Refuse
     x, y, z = (s.value(v, computed) for v in (x, y, z))
     scaled_y = y if type(value) is int and value == 1 else y * s.value(value, computed)
-    s.put(out, x + (scaled_y * z if "addcmul" in o.target._schema.name else scaled_y / z))
+    s.store(out, x + (scaled_y * z if "addcmul" in o.target._schema.name else scaled_y / z))
 
 
 @lowering(*overloads("lerp.Scalar", "lerp.Tensor"))
@@ -404,7 +404,7 @@ def _lerp(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     x, y, w = (s.value(v, computed) for v in o.args[:3])
     near = op("abs", w) < 0.5
-    s.put(out, op("fma", where(near, w, w - 1.0), y - x, where(near, x, y)))
+    s.store(out, op("fma", where(near, w, w - 1.0), y - x, where(near, x, y)))
 
 
 # -- moved elements -------------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def _cat(b: Builder, o: Any) -> None:
         part = s.window(t, dim, start, keep, drop=stacked)
         value = part if value is None else where(keep, part, value)
         start = end
-    s.put(out, value)
+    s.store(out, value)
 
 
 @lowering(aten.constant_pad_nd.default)
@@ -454,9 +454,9 @@ def _pad(b: Builder, o: Any) -> None:
         inside = within(s.index(d), s.size(low, "i64"), s.size(b.facts.sum(low, b.facts.size(x.sizes[d])), "i64"))
         keep = inside if keep is None else keep & inside
     if keep is None:  # by nothing: a copy
-        s.put(out, s.load(x))
+        s.store(out, s.load(x))
         return
-    s.put(out, where(keep, s.windows(x, shifts, keep), s.value(fill, name)))
+    s.store(out, where(keep, s.windows(x, shifts, keep), s.value(fill, name)))
 
 
 @lowering(aten.slice_backward.default, aten.select_backward.default)
@@ -477,7 +477,7 @@ def _pad_gradient(b: Builder, o: Any) -> None:
             raise Refuse
         keep = within(s.index(dim), s.size(start, "i64"), s.size(b.facts.sum(start, b.facts.size(g.sizes[dim])), "i64"))
         part = s.window(g, dim, start, keep)
-    s.put(out, where(keep, part, 0))
+    s.store(out, where(keep, part, 0))
 
 
 # -- gradients ----------------------------------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def gradient(names: tuple[str, ...], fn: Callable[..., V]) -> Callable[[Builder,
     def rule(b: Builder, o: Any) -> None:
         s, out, computed = over_result(b, o)
         extra = arguments(o, "approximate")[:1] if fn is _d_gelu else []
-        s.put(out, fn(*(s.value(v, computed) for v in arguments(o, *names)), *extra))
+        s.store(out, fn(*(s.value(v, computed) for v in arguments(o, *names)), *extra))
 
     return rule
 
@@ -523,21 +523,21 @@ def _mse_loss_backward(b: Builder, o: Any) -> None:
     g, x, y, reduction = o.args
     s, out, computed = over_result(b, o)
     norm = 2.0 / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else 2.0
-    s.put(out, (s.value(x, computed) - s.value(y, computed)) * s.value(g, computed) * norm)
+    s.store(out, (s.value(x, computed) - s.value(y, computed)) * s.value(g, computed) * norm)
 
 
 @lowering(aten.threshold_backward.default)
 def _threshold_backward(b: Builder, o: Any) -> None:
     g, x, threshold = arguments(o, "grad_output", "self", "threshold")
     s, out, computed = over_result(b, o)
-    s.put(out, where(s.value(x, computed) <= float(threshold), 0, s.value(g, computed)))
+    s.store(out, where(s.value(x, computed) <= float(threshold), 0, s.value(g, computed)))
 
 
 @lowering(aten.native_dropout_backward.default)
 def _dropout_backward(b: Builder, o: Any) -> None:
     g, mask, scale = arguments(o, "grad_output", "mask", "scale")
     s, out, computed = over_result(b, o)
-    s.put(out, s.value(g, computed) * cast(s.load(mask), computed) * float(scale))
+    s.store(out, s.value(g, computed) * cast(s.load(mask), computed) * float(scale))
 
 
 # -- made from nothing -----------------------------------------------------------------------------------------------------
@@ -547,14 +547,14 @@ def _full(b: Builder, o: Any) -> None:
     name = o.target._schema.name
     value = arguments(o, "fill_value" if "full" in name else "s")[0] if "full" in name or "scalar" in name else float("ones" in name)
     s, out, _ = over_result(b, o)
-    s.put(out, s.value(value, named(out.dtype)))
+    s.store(out, s.value(value, named(out.dtype)))
 
 
 @lowering(aten.fill_.Scalar, aten.zero_.default)
 def _fill_in_place(b: Builder, o: Any) -> None:
     value = o.args[1] if len(o.args) > 1 else 0
     s = b.space(o.args[0].sizes)
-    s.put(o.args[0], s.value(value, named(o.args[0].dtype)))
+    s.store(o.args[0], s.value(value, named(o.args[0].dtype)))
 
 
 @lowering(aten.arange.default, aten.arange.start, aten.arange.start_step)
@@ -563,7 +563,7 @@ def _arange(b: Builder, o: Any) -> None:
     s, out, _ = over_result(b, o)
     if named(out.dtype) != "i64" or isinstance(start, float) or isinstance(step, float):
         raise Refuse
-    s.put(out, s.value(start, "i64") + s.index(0) * s.value(step, "i64"))
+    s.store(out, s.value(start, "i64") + s.index(0) * s.value(step, "i64"))
 
 
 @lowering(*overloads("tril", "triu"))
@@ -575,4 +575,4 @@ def _triangle(b: Builder, o: Any) -> None:
     n = len(s.sizes)
     behind = s.index(n - 1) - s.index(n - 2)
     keep = behind <= s.value(diagonal, "i64") if "tril" in o.target._schema.name else behind >= s.value(diagonal, "i64")
-    s.put(out, where(keep, s.value(o.args[0], named(out.dtype)), 0))
+    s.store(out, where(keep, s.value(o.args[0], named(out.dtype)), 0))

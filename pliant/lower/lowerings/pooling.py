@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Node
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.pointwise import named
 from pliant.lower.lowerings.scalars import COMPUTED, V, cast, const, op, up, where
-from pliant.lower.nest import Size
 
 aten = torch.ops.aten
 
@@ -109,9 +109,9 @@ def _max_pool(b: Builder, o: Any) -> None:
             better = better if keep is None else better & keep
             best, at = where(better, value, best), where(better, position, at)
     assert best is not None
-    w.s.put(out, cast(best, named(out.dtype)))
+    w.s.store(out, cast(best, named(out.dtype)))
     if at is not None and wanted:
-        w.s.put(indices, at)
+        w.s.store(indices, at)
 
 
 @lowering(aten.avg_pool2d.default)
@@ -128,7 +128,7 @@ def _avg_pool(b: Builder, o: Any) -> None:
         total = value if total is None else total + value
     assert total is not None
     count = const(divisor, "i64") if divisor is not None else extent(w, 0, padded) * extent(w, 1, padded)
-    w.s.put(out, cast(total / cast(count, total.dtype), named(out.dtype)))
+    w.s.store(out, cast(total / cast(count, total.dtype), named(out.dtype)))
 
 
 def extent(w: Windows, k: int, padded: bool) -> V:

@@ -41,9 +41,9 @@ def exactly(b: Builder, x: TracedTensor, gone: list[int]) -> tuple[Space, list[i
 def put_reduced(s: Space, out: Any, value: V, axes: Sequence[int], n: int) -> None:
     """`out` has all `n` dims of the operand (reduced ones of size 1) or only those that stay."""
     if len(out.sizes) == n:
-        s.put(out, value, axes, full=False)
+        s.store(out, value, axes, full=False)
     else:
-        s.put(out, value, range(len(out.sizes)), full=False)
+        s.store(out, value, range(len(out.sizes)), full=False)
 
 
 def count(s: Space, gone: list[int], x: TracedTensor, dtype: str) -> V:
@@ -105,7 +105,7 @@ def cumulative(kind: str) -> Callable[[Builder, Any], None]:
             raise Refuse
         s, axes, _, _ = reducing(b, x, dim)
         value = cast(cast(s.load(x, axes), to), "f32" if to in HALVES else "f64" if to in FLOATS else to)
-        s.put(out, scan(kind, value), axes)
+        s.store(out, scan(kind, value), axes)
 
     return rule
 
@@ -189,12 +189,12 @@ def _softmax(b: Builder, o: Any) -> None:
     shifted = v - reduce("max", v)
     total = reduce("sum", exp(shifted))
     if o.target is aten._softmax.default:
-        s.put(o.outs[0], exp(shifted) / total, axes)
+        s.store(o.outs[0], exp(shifted) / total, axes)
         return
     if dim % len(x.sizes) == len(x.sizes) - 1:  # eager keeps the sums of such rows in the dtype of the operand
-        s.put(o.outs[0], shifted - rounded(log(rounded(total, x.dtype)), x.dtype), axes)
+        s.store(o.outs[0], shifted - rounded(log(rounded(total, x.dtype)), x.dtype), axes)
     else:
-        s.put(o.outs[0], shifted - log(total), axes)
+        s.store(o.outs[0], shifted - log(total), axes)
 
 
 @lowering(aten._safe_softmax.default)
@@ -207,7 +207,7 @@ def _safe_softmax(b: Builder, o: Any) -> None:
     v = up(s.load(x, axes))
     top = reduce("max", v)
     e = exp(v - top)
-    s.put(o.outs[0], op("where", op("eq", top, -math.inf), 0.0, e / reduce("sum", e)), axes)
+    s.store(o.outs[0], op("where", op("eq", top, -math.inf), 0.0, e / reduce("sum", e)), axes)
 
 
 @lowering(aten.mse_loss.default)
@@ -220,7 +220,7 @@ def _mse_loss(b: Builder, o: Any) -> None:
     s = b.space(x.sizes, len(x.sizes))
     d = s.value(x, computed) - s.value(y, computed)
     total = reduce("sum", d * d)
-    s.put(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
+    s.store(out, total / s.size(b.facts.product(s.sizes), computed) if reduction == 1 else total, [], full=False)
 
 
 def row_gradient(formula: Callable[[V, V], V]) -> Callable[[Builder, Any], None]:
@@ -231,7 +231,7 @@ def row_gradient(formula: Callable[[V, V], V]) -> Callable[[Builder, Any], None]
         if not len(y.sizes) or g.dtype != y.dtype:
             raise Refuse
         s, axes, _, _ = reducing(b, y, dim)
-        s.put(o.outs[0], formula(up(s.load(g, axes)), up(s.load(y, axes))), axes)
+        s.store(o.outs[0], formula(up(s.load(g, axes)), up(s.load(y, axes))), axes)
 
     return rule
 
@@ -267,7 +267,7 @@ def _layer_norm(b: Builder, o: Any) -> None:
         y = y * up(s.load(weight, last))
     if bias is not None:
         y = y + up(s.load(bias, last))
-    s.put(o.outs[0], y, axes)
+    s.store(o.outs[0], y, axes)
     for out, value in zip(o.outs[1:], (mean, scale), strict=True):
         if b.needed(out):
             put_reduced(s, out, value, axes, len(x.sizes))
@@ -286,12 +286,12 @@ def _layer_norm_backward(b: Builder, o: Any) -> None:
         if weight is not None:
             gv = gv * up(s.load(weight, last))
         n = count(s, gone, x, gv.dtype)
-        s.put(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * up(s.load(rstd, axes)), axes)
+        s.store(dx, (gv - reduce("sum", gv) / n - xhat * (reduce("sum", gv * xhat) / n)) * up(s.load(rstd, axes)), axes)
     if b.needed(dw) or b.needed(db):
         s, axes, kept, gone = exactly(b, x, [d for d in range(len(x.sizes)) if d not in dims])
         gv = up(s.load(g, axes))
         if b.needed(dw):
             xhat = (up(s.load(x, axes)) - up(s.load(mean, axes))) * up(s.load(rstd, axes))
-            s.put(dw, reduce("sum", gv * xhat), range(k), full=False)
+            s.store(dw, reduce("sum", gv * xhat), range(k), full=False)
         if b.needed(db):
-            s.put(db, reduce("sum", gv), range(k), full=False)
+            s.store(db, reduce("sum", gv), range(k), full=False)

@@ -12,12 +12,12 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.lower.loop_nest import Size, TensorStore
 from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_SELF
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
 from pliant.lower.lowerings.gathers import Indexed, bounded, no_larger, position
 from pliant.lower.lowerings.pointwise import named, overloads
 from pliant.lower.lowerings.scalars import V, cast, const, op, where
-from pliant.lower.nest import Put, Size
 
 aten = torch.ops.aten
 HALVES = ("bf16", "f16")
@@ -42,7 +42,7 @@ def target(b: Builder, o: Any) -> TracedTensor:
     if liveness.written(o):
         return x
     s = b.space(out.sizes)
-    s.put(out, s.load(x))
+    s.store(out, s.load(x))
     return out
 
 
@@ -58,7 +58,7 @@ def store(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, 
         raise Refuse
     nodes = tuple(p.node for p in positions.values())
     node = cast(value, named(t.dtype)).node
-    s.nest.puts.append(Put(t, s.build.root(t), tuple(moves), facts.size(t.offset), node, True, False, nodes, steps, mode))
+    s.nest.stores.append(TensorStore(t, s.build.root(t), tuple(moves), facts.size(t.offset), node, True, False, nodes, steps, mode))
 
 
 def sums(t: TracedTensor) -> str:
@@ -175,7 +175,7 @@ def masked(b: Builder, o: Any, x: TracedTensor, indices: Any, values: TracedTens
     s = b.space(x.sizes)
     on = s.load(mask, range(len(mask.sizes)))
     t = x if liveness.written(o) else out
-    s.put(t, where(on, s.load(values), s.load(x)))
+    s.store(t, where(on, s.load(values), s.load(x)))
 
 
 @lowering(aten.embedding_dense_backward.default)
@@ -186,7 +186,7 @@ def _embedding_backward(b: Builder, o: Any) -> None:
     if by_frequency or sums(grad) != named(out.dtype):
         raise Refuse
     z = b.space(out.sizes)
-    z.put(out, const(0, named(out.dtype)))
+    z.store(out, const(0, named(out.dtype)))
     s = b.space(grad.sizes)
     value, given = s.load(grad), cast(s.load(index, range(rank)), "i64")
     if not isinstance(padding, int):

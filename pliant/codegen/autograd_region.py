@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pliant.codegen.again import FREED, Again, Refuse, Twice
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
+from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
@@ -48,7 +48,7 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     trace.ops[:] = as_views(trace, trace.ops, flat)
     plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
     if plan is not None and plan.differentiable:
-        return Region(plan, lower).build()
+        return AutogradRegion(plan, lower).build()
     # gradients could flow although none does: what the capture saw was computed without autograd
     hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
     return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or pipeline.call_aten)
@@ -80,7 +80,7 @@ class Node:
         return Executable(fn, source, self.forward.n_ops + self.around.n_ops, self.around.globals, self.backward, self)
 
 
-class Region:
+class AutogradRegion:
     """Generates the programs of one plan and keeps what later calls of `backward` may need to generate more."""
 
     def __init__(self, plan: Plan, lower: Lowering | None = None) -> None:

@@ -63,7 +63,7 @@ class Matcher:
         return all(t.storage_id not in self.dirty for t in operands)
 
 
-def recompose(p: Program) -> list[Any]:
+def fuse_patterns(p: Program) -> list[Any]:
     """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
     if not any([op.target in PATTERNS for op in p.steps]):
         return p.steps

@@ -1,4 +1,4 @@
-"""The machines that kernels are printed for. One printer serves all of them; a `Target` says what may be used.
+"""The machines that kernels are printed for. One printer serves all of them; a `Machine` says what may be used.
 
 `PLIANT_CPU=avx512|avx2|portable` forces one, for tests and for finding out what a user saw.
 """
@@ -15,7 +15,7 @@ from pliant.errors import PliantError
 
 
 @dataclass(frozen=True)
-class Target:
+class Machine:
     """`vector_bits`: of a register. `masks`: masked loads and stores of every width are one instruction. `halves`: f16 conversions are.
 
     `fma`: fused multiply-add is one instruction. `rounds`: rounding to whole numbers is. `vnni`: adding a sum of products
@@ -60,23 +60,23 @@ def has(features: tuple[str, ...]) -> bool:
     return all(host_features().get(f, False) for f in features)
 
 
-def named(name: str) -> Target:
+def named(name: str) -> Machine:
     """The target of that name for this host; "aarch64" is known so that its object code can be checked."""
     prepare()
     triple = llvm.get_process_triple()
     if name == "aarch64":
-        return Target(name, 128, False, True, True, True, False, "aarch64-unknown-linux-gnu", "generic", "+neon")
+        return Machine(name, 128, False, True, True, True, False, "aarch64-unknown-linux-gnu", "generic", "+neon")
     if not triple.startswith("x86_64"):
-        return Target("portable", 128, False, False, False, False, False, triple, "generic", "")
+        return Machine("portable", 128, False, False, False, False, False, triple, "generic", "")
     on = [f for f, there in sorted(host_features().items()) if there]
     if name == "avx512" and has(AVX512):
         features = ",".join("+" + f for f in on)
-        return Target(name, 512, True, True, True, True, has(("avx512vnni",)), triple, llvm.get_host_cpu_name(), features)
+        return Machine(name, 512, True, True, True, True, has(("avx512vnni",)), triple, llvm.get_host_cpu_name(), features)
     if name == "avx2" and has(AVX2):
         kept = [f for f in on if not f.startswith(("avx512", "avx10", "amx"))]
-        return Target(name, 256, False, True, True, True, False, triple, "x86-64-v3", ",".join("+" + f for f in kept))
+        return Machine(name, 256, False, True, True, True, False, triple, "x86-64-v3", ",".join("+" + f for f in kept))
     if name == "portable":
-        return Target(name, 128, False, False, False, False, False, triple, "x86-64", "")
+        return Machine(name, 128, False, False, False, False, False, triple, "x86-64", "")
     raise PliantError(f"PLIANT_CPU={name}: this machine cannot run it; choose one of avx512, avx2, portable that it has, or unset it")
 
 
@@ -86,10 +86,10 @@ def best() -> str:
     return "avx2" if has(AVX2) else "portable"
 
 
-_targets: dict[str, Target] = {}
+_targets: dict[str, Machine] = {}
 
 
-def current() -> Target:
+def current() -> Machine:
     """The forced target, else the best one that this machine runs."""
     name = os.environ.get("PLIANT_CPU") or best()
     if name not in _targets:
@@ -97,7 +97,7 @@ def current() -> Target:
     return _targets[name]
 
 
-def machine(target: Target) -> llvm.TargetMachine:
+def llvm_machine(target: Machine) -> llvm.TargetMachine:
     """A fresh LLVM target machine (about 0.3 ms): position independent code for the JIT, no optimization passes over the IR."""
     made = llvm.Target.from_triple(target.triple)
     return made.create_target_machine(cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="default", jit=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.codegen.aten import Executable, compile_text, source_line, tuple_text
+from pliant.codegen.dynamo_graph import Handed
 from pliant.codegen.failures import NEVER, Place, Places, place_of, remember
-from pliant.codegen.handed import Handed
 from pliant.codegen.variants import Variants
 from pliant.codegen.variants import given as arguments
 from pliant.graph.traced import TracedTensor

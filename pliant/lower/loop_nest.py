@@ -1,8 +1,8 @@
 """Loop nests over traced tensors, and how two of them become one.
 
-A `Nest` is what one ATen operation computes: dims (the last `reduced` are reduced over), and `Put`s, each a value with the memory that
-it goes to. Its nodes are those of `lower/loops.py`, with sizes and strides as expressions, and loads by the *root* of a tensor: the
-tensor that its memory was made for. Views are no operations here: a view is its root with other strides.
+A `LoopNest` is what one ATen operation computes: dims (the last `reduced` are reduced over), and `TensorStore`s, each a value with the
+memory that it goes to. Its nodes are those of `lower/loops.py`, with sizes and strides as expressions, and loads by the *root* of a tensor:
+the tensor that its memory was made for. Views are no operations here: a view is its root with other strides.
 
 Fusion asks one question, `match`: does this load read, point by point, what that put writes? Both are strides over dims, so the
 answer is a pairing of dims with equal size and stride. Where one side has a dim that the other has in pieces (`H` against `heads` and
@@ -25,7 +25,7 @@ Dims = tuple[Size, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Put:
+class TensorStore:
     """`node` goes to `tensor`: to its root's memory, by `strides` over the dims of the nest (the outer ones only, if not `full`)."""
 
     tensor: Any
@@ -52,9 +52,9 @@ class Put:
         moving = [n for n in below if n.op == "load" and not is_zero(n.attrs[1][last]) or n.op == "index" and n.attrs[0] == last]
         return not moving
 
-    def changed(self, node: Callable[[Node], Node], **other: Any) -> Put:
+    def changed(self, node: Callable[[Node], Node], **other: Any) -> TensorStore:
         """The put of `node(n)` for its nodes n, and other fields."""
-        put = Put(
+        put = TensorStore(
             self.tensor, self.root, self.strides, self.offset, node(self.node), self.full, self.fresh,
             tuple(map(node, self.index)) if self.index else (), self.index_strides, self.mode,
         )  # fmt: skip
@@ -64,12 +64,12 @@ class Put:
 
 
 @dataclass(slots=True, eq=False)
-class Nest:
+class LoopNest:
     """A kernel in the making. `ops` are the positions of the operations that it stands for."""
 
     dims: Dims
     reduced: int
-    puts: list[Put]
+    stores: list[TensorStore]
     ops: set[int] = field(default_factory=set)
     cost: int = 0
     walked: tuple[list[Node], list[Node], list[Node]] | None = field(default=None, init=False, repr=False)  # roots, nodes, loads
@@ -79,8 +79,8 @@ class Nest:
         return len(self.dims) - self.reduced
 
     def walk(self) -> tuple[list[Node], list[Node], list[Node]]:
-        """(roots of the puts, every node below, the loads among these). Asked again and again, worked out when the puts are others."""
-        roots = [p.node for p in self.puts] if not any([p.index for p in self.puts]) else [n for p in self.puts for n in p.roots()]
+        """(roots of the stores, every node below, the loads among these). Asked again and again, worked out when the stores are others."""
+        roots = [p.node for p in self.stores] if not any([p.index for p in self.stores]) else [n for p in self.stores for n in p.roots()]
         found = self.walked
         if found is None or len(found[0]) != len(roots) or not all(map(operator.is_, found[0], roots)):
             nodes = operands_first(roots)
@@ -88,23 +88,23 @@ class Nest:
         return found
 
     def nodes(self) -> list[Node]:
-        """Every node that the puts need, operands first."""
+        """Every node that the stores need, operands first."""
         return self.walk()[1]
 
     def loads(self) -> list[Node]:
         return self.walk()[2]
 
-    def only(self, puts: list[Put]) -> Nest:
-        """The nest with these of its puts."""
-        return self if len(puts) == len(self.puts) else Nest(self.dims, self.reduced, puts, self.ops)
+    def only(self, stores: list[TensorStore]) -> LoopNest:
+        """The nest with these of its stores."""
+        return self if len(stores) == len(self.stores) else LoopNest(self.dims, self.reduced, stores, self.ops)
 
-    def checking(self, puts: list[Put]) -> list[Put]:
-        """`puts`, and those of the others without which an index would go unchecked."""
-        out = list(puts)
+    def checking(self, stores: list[TensorStore]) -> list[TensorStore]:
+        """`stores`, and those of the others without which an index would go unchecked."""
+        out = list(stores)
         if not any([n.op == "bounded" for n in self.nodes()]):
             return out
-        done = {id(n) for n in operands_first(n for p in puts for n in p.roots())}
-        for p in self.puts:
+        done = {id(n) for n in operands_first(n for p in stores for n in p.roots())}
+        for p in self.stores:
             below = [n for n in operands_first(p.roots()) if id(n) not in done]
             if any(n.op == "bounded" for n in below):
                 out.append(p)
@@ -242,10 +242,10 @@ def index(dim: int) -> Node:
     return Node("index", (), "i64", (dim,))
 
 
-def reorder(nest: Nest, places: list[int], dims: Dims, reduced: int) -> Nest:
+def reorder(nest: LoopNest, places: list[int], dims: Dims, reduced: int) -> LoopNest:
     """The same nest over `dims`, of which dim `i` of the old ones is number `places[i]`. New dims are walked without moving."""
-    if len(dims) == len(nest.dims) and places == list(range(len(dims))) and (reduced == nest.reduced or all([p.full for p in nest.puts])):
-        return Nest(dims, reduced, list(nest.puts), nest.ops, nest.cost)
+    if len(dims) == len(nest.dims) and places == list(range(len(dims))) and (reduced == nest.reduced or all([p.full for p in nest.stores])):
+        return LoopNest(dims, reduced, list(nest.stores), nest.ops, nest.cost)
     at = {p: i for i, p in enumerate(places)}
     outer = len(dims) - reduced
 
@@ -256,13 +256,13 @@ def reorder(nest: Nest, places: list[int], dims: Dims, reduced: int) -> Nest:
         return index(places[n.attrs[0]]) if n.op == "index" else with_strides(n, strides_of(n.attrs[1], len(dims)))
 
     memo: dict[int, Node] = {}
-    puts = []
-    for p in nest.puts:
-        puts.append(p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides, len(dims) if p.full else outer)))
-    return Nest(dims, reduced, puts, nest.ops, nest.cost)
+    stores = []
+    for p in nest.stores:
+        stores.append(p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides, len(dims) if p.full else outer)))
+    return LoopNest(dims, reduced, stores, nest.ops, nest.cost)
 
 
-def split(facts: Facts, nest: Nest, dim: int, pieces: Dims) -> Nest:
+def split(facts: Facts, nest: LoopNest, dim: int, pieces: Dims) -> LoopNest:
     """The nest with `dim` walked as nested dims of these sizes, outermost first."""
     steps: list[Size] = []
     step: Size = 1
@@ -288,6 +288,6 @@ def split(facts: Facts, nest: Nest, dim: int, pieces: Dims) -> Nest:
         return total
 
     memo: dict[int, Node] = {}
-    puts = [p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides)) for p in nest.puts]
+    stores = [p.changed(lambda n: rewrite(n, leaf, memo), strides=strides_of(p.strides)) for p in nest.stores]
     dims = (*nest.dims[:dim], *pieces, *nest.dims[dim + 1 :])
-    return Nest(dims, nest.reduced + (len(pieces) - 1 if dim >= nest.outer else 0), puts, nest.ops, nest.cost)
+    return LoopNest(dims, nest.reduced + (len(pieces) - 1 if dim >= nest.outer else 0), stores, nest.ops, nest.cost)

@@ -348,6 +348,8 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
 def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     """`object.__new__`, `dict.fromkeys`, `int.from_bytes`, `Function.apply`…"""
     if name == "__new__":
+        if args and isinstance(args[0], type):
+            lasting(args[0])
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)
     if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own
@@ -530,6 +532,12 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     return native(fn, args, kwargs)
 
 
+def lasting(cls: type) -> None:
+    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well."""
+    if lookup(cls, "__del__") is not UNSET:
+        raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+
+
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     """`cls(*args, **kwargs)`."""
     meta = type(cls)
@@ -556,8 +564,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
-    if lookup(cls, "__del__") is not UNSET:
-        raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+    lasting(cls)
     if python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:

@@ -46,11 +46,16 @@ def made_by_c(t: type) -> bool:
     return not t.__flags__ & HEAPTYPE and not hasattr(t, "n_sequence_fields")
 
 
+def has_del(t: type) -> bool:
+    """Whether code of the program runs when an instance ends: a copy of one would end, too."""
+    return any(["__del__" in b.__dict__ for b in t.__mro__])
+
+
 def locate_tuple_subclass(world: World, v: Any, source: Source) -> Any:
     t = type(v)
     if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
         return world.identity(v, source)
-    if made_by_c(t):
+    if made_by_c(t) or has_del(t):
         world.guard(source, "TYPE_MATCH", t)
         return world.adopt(v, source)
     world.guard(source, "TYPE_MATCH", t)
@@ -83,7 +88,7 @@ def container(world: World, v: Any, source: Source) -> Any:
 
 def shadowable_subclass(t: type) -> bool:
     """Subclasses of dict and list made in Python, with plain construction and no slots."""
-    if t.__flags__ & HEAPTYPE == 0:
+    if t.__flags__ & HEAPTYPE == 0 or has_del(t):
         return False
     new = t.__new__
     if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):

@@ -426,9 +426,9 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         row = ROWS.get(type(args[0])) if args else None
         if row is not None and row.method is not None and owner is not object:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
+        if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
+            raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
         if args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
-            if owner is dict and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
-                raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
             bound = fn.__get__(args[0], type(args[0]))
             return call(bound, args[1:], kwargs)
         return apply_kind(policy.method_policy(owner, fn.__name__, outside=False), fn, args, kwargs)

@@ -84,7 +84,8 @@ def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
 def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
         if len(v):
-            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.ref(k)}, {b.ref(x)}), ' for k, x in dict.items(v))}))")
+            kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
+            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.ref(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
     return fill
 

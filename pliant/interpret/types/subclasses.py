@@ -11,6 +11,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source, const
 from pliant.interpret import shadows
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import KIN
 from pliant.interpret.world import World
 from pliant.native import EntryPoint
@@ -80,6 +81,8 @@ def container(world: World, v: Any, source: Source) -> Any:
         if h.source is not source:
             world.guard(source, "ALIAS", h.source)
         return h.copy
+    if isinstance(v, collections.OrderedDict) and not shadows.in_order(v):
+        return Opaque(v, source)
     if shadowable_subclass(type(v)):
         return shadows.shadow_subclass(world, v, source).copy
     world.guard(source, "TYPE_MATCH", type(v))

@@ -211,12 +211,61 @@ def cached_property_after(b: Builder, p: functools.cached_property, name: str) -
 def bound_c_row(b: Builder, m: Any) -> Row:
     """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
     owner = m.__self__
+    if isinstance(owner, type) and id(owner) in b.world.own_functions:
+        return Row(method_of_own_class)
     if owner is None or type(owner) in NAMESPACES or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
     own = bound_descriptor(m)
     if own is None:
         return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
     return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)})")
+
+
+def method_of_own_class(b: Builder, m: Any) -> str:
+    """A C function bound to a class that the program made: a class method of a base, or a method of its metaclass."""
+    cls, name = m.__self__, m.__name__
+    for c in cls.__mro__:
+        found = c.__dict__.get(name)
+        if type(found) is types.ClassMethodDescriptorType and found.__get__(None, cls) == m:
+            return f"{b.constant(found.__get__, f'bind_{name}')}(None, {b.ref(cls)})"
+    for c in type(cls).__mro__:
+        found = c.__dict__.get(name)
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType) and found.__get__(cls) == m:
+            return f"{b.constant(found.__get__, f'bind_{name}')}({b.ref(cls)})"
+    raise CannotReconstruct(f"{name}() of a class that is made here", type(m))
+
+
+def descriptor_row(b: Builder, d: Any) -> Row:
+    """What C code has put into a class for a slot, its instances' attributes or weak references."""
+    return Row(own_descriptor) if id(d.__objclass__) in b.world.own_functions else CONSTANT
+
+
+def own_descriptor(b: Builder, d: Any) -> str:
+    if d.__objclass__.__dict__.get(d.__name__) is not d:
+        raise CannotReconstruct(f"the descriptor {d.__name__} of a class that is made here", type(d))
+    return f"{b.ref(d.__objclass__)}.__dict__[{d.__name__!r}]"
+
+
+def alias_row(b: Builder, v: Any) -> Row:
+    """`list[int]`, `int | None`: constants, unless they speak of a class that the program made."""
+    return Row(own_alias) if mentions_own(b, v) else CONSTANT
+
+
+def mentions_own(b: Builder, v: Any) -> bool:
+    if isinstance(v, (tuple, list)):
+        return any([mentions_own(b, x) for x in v])
+    return id(v) in b.world.own_functions or (type(v) in ALIASES and mentions_own(b, (v.__args__, getattr(v, "__origin__", None))))
+
+
+ALIASES = (types.GenericAlias, types.UnionType)
+
+
+def own_alias(b: Builder, v: Any) -> str:
+    if type(v) is types.UnionType:
+        return " | ".join([b.ref(x) for x in v.__args__])
+    if type(v.__unpacked__) is bool and v.__unpacked__:
+        raise CannotReconstruct("an unpacked alias of a class that is made here", type(v))
+    return f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
 
 
 def super_literal(b: Builder, s: super) -> str:
@@ -404,9 +453,8 @@ ROWS: dict[type, Row] = {
     **dict.fromkeys(
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-            types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
-            torch._ops._Ops, functools._lru_cache_wrapper, *IMMUTABLE,
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
+            torch._ops._Ops, functools._lru_cache_wrapper, *[t for t in IMMUTABLE if t not in ALIASES],
         ),
         CONSTANT,
     ),
@@ -447,6 +495,9 @@ BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
     types.CellType: own_cell,
     types.BuiltinFunctionType: bound_c_row,
     types.MethodWrapperType: bound_c_row,
+    types.GetSetDescriptorType: descriptor_row,
+    types.MemberDescriptorType: descriptor_row,
+    **dict.fromkeys(ALIASES, alias_row),
 }
 
 

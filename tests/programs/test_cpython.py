@@ -194,6 +194,27 @@ def claims_to_run(x):
     return x + 1, seen, list(me), me.gi_yieldfrom
 
 
+# -- what speaks of a class that is made here ----------------------------------------------------------------------------------
+@program((t(2),), (t(3),), (t(4),))
+def parts_of_own_classes(x):
+    class A(dict):
+        def __init__(self, *args):
+            if args:
+                raise KeyError
+
+    class B:
+        __slots__ = ("__dict__", "b")
+
+    make, slot, attributes, alias, union, call, order = A.fromkeys, B.b, B.__dict__["__dict__"], list[A], A | int, B.__call__, B.mro
+    pliant.graph_break()
+    b = call()
+    slot.__set__(b, 5)
+    return (
+        x + 1, type(make("ab")) is A, make.__self__ is A, b.b, slot.__objclass__ is B, attributes.__objclass__ is B, alias.__args__ == (A,),
+        union.__args__ == (A, int), isinstance(A(), union), type(b) is B, order()[0] is B,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("case", cases(__name__))
 def test_program(case):
     case.run()

@@ -307,7 +307,10 @@ def bind_class(func: Any, cls: type) -> Any:
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
     if name == "__dict__":
         if not outside:
-            return obj.__dict__
+            d = obj.__dict__
+            if type(d) is dict:
+                vm.world.dict_owners[id(d)] = (d, obj)
+            return d
         h = shadows.instance_dict(vm.world, obj)
         if h is None:
             raise Break("PL0007", f"__dict__ of {t.__name__}")

@@ -139,7 +139,13 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         return native(fn, with_numbers(args), kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
+    if type(r) is str and ADDRESS in r:
+        raise Break("PL0035", "a text that tells the address of an object")
     return carried(r)
+
+
+ADDRESS = " at 0x"
+"""In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
 
 
 UNTRACED: set[type] = set()

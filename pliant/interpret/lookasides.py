@@ -28,7 +28,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import force, read_cell
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -191,9 +191,18 @@ def l_hash(args: tuple, kw: dict) -> int:
     m = lookup(type(o), "__hash__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
-    if m is object.__hash__:
-        l_id(args, kw)
+    if m is object.__hash__ or type(o) in (tuple, frozenset):
+        lasts(o)
     return native(hash, (o,), {})
+
+
+def lasts(o: Any) -> None:
+    """Raises Break where the hash of `o` is made of the `id()` of an object that is made here."""
+    if type(o) is tuple or type(o) is frozenset:
+        for x in o:
+            lasts(x)
+    elif lookup(type(o), "__hash__") is object.__hash__ and type(l_id((o,), {})) is OwnId:
+        raise Break("PL0035", "the hash() of an object that is made here", clean=True)
 
 
 @lookaside(torch.SymInt.__hash__)
@@ -364,6 +373,22 @@ def l_getitem(args: tuple, kw: dict) -> Any:
 @lookaside(operator.setitem)
 def l_setitem(args: tuple, kw: dict) -> None:
     setitem(*args)
+
+
+@lookaside(operator.is_)
+def l_is(args: tuple, kw: dict) -> bool:
+    return same(*args)
+
+
+@lookaside(operator.is_not)
+def l_is_not(args: tuple, kw: dict) -> bool:
+    return not same(*args)
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is Opaque or type(b) is Opaque:
+        raise Break("PL0017", "an identity test of an opaque input", clean=True)
+    return True if a is b and type(a) not in KNOWN_BY_WORTH else vm.same_object(a, b)
 
 
 @lookaside(operator.contains)

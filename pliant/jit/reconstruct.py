@@ -111,6 +111,7 @@ class Builder:
         self.keep: list[Any] = []  # what `memo` is keyed by
         self.reductions: dict[int, tuple] = {}  # id of an iterator -> how `rows` took it apart
         self.constants: dict[int, str] = {}
+        self.said: dict[str, str] = {}  # texts that the function spells out, and which object each is
         self.serial = itertools.count()
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -200,6 +201,8 @@ class Builder:
 
     def simple(self, value: Any) -> str:
         text = repr(value)
+        if type(value) is str and self.said.setdefault(text, value) is not value:
+            return self.constant(value)  # another object than the equal one that was said before
         if type(value) is float and not math.isfinite(value):
             return self.constant(value, "nan" if value != value else "inf")
         if type(value) is complex or len(text) > MAX_TEXT:

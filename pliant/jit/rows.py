@@ -268,6 +268,11 @@ def own_alias(b: Builder, v: Any) -> str:
     return f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
 
 
+def own_attributes(b: Builder, d: dict) -> str:
+    """The `__dict__` of an object that the program made: there is no other one."""
+    return f"{b.constant(support.instance_dict)}({b.ref(b.world.dict_owners[id(d)][1])})"
+
+
 def super_literal(b: Builder, s: super) -> str:
     read = object.__getattribute__
     return f"{b.constant(super)}({b.refs((read(s, '__thisclass__'), read(s, '__self__')))})"
@@ -453,8 +458,8 @@ ROWS: dict[type, Row] = {
     **dict.fromkeys(
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
-            torch._ops._Ops, functools._lru_cache_wrapper, *[t for t in IMMUTABLE if t not in ALIASES],
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, functools._lru_cache_wrapper, *set(IMMUTABLE).difference(ALIASES),
         ),
         CONSTANT,
     ),
@@ -504,6 +509,8 @@ BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
 def row_of(b: Builder, value: Any) -> Row:
     """The row of a value. Raises CannotReconstruct."""
     t = type(value)
+    if t is dict and id(value) in b.world.dict_owners:
+        return Row(own_attributes)
     row = ROWS.get(t)
     if row is not None:
         return row

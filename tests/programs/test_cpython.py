@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import functools
+import operator
+import warnings
 
 import pytest
 
@@ -213,6 +216,147 @@ def parts_of_own_classes(x):
         x + 1, type(make("ab")) is A, make.__self__ is A, b.b, slot.__objclass__ is B, attributes.__objclass__ is B, alias.__args__ == (A,),
         union.__args__ == (A, int), isinstance(A(), union), type(b) is B, order()[0] is B,
     )  # fmt: skip
+
+
+# -- which object it is ------------------------------------------------------------------------------------------------
+class Plain:
+    pass
+
+
+@program((t(2),), (t(3),), (t(4),))
+def dicts_of_own_objects(x):
+    one, two = Plain(), Plain()
+    one.a = x
+    d, e = one.__dict__, vars(two)
+    one.b = 2
+    pliant.graph_break()
+    d["c"], e["c"] = 3, x + 1
+    return one, d, one.c, one.__dict__ is d, list(d), vars(two) is e, two
+
+
+@program((t(2),), (t(3),), (t(4),))
+def addresses(x):
+    class Own:
+        pass
+
+    def f():
+        pass
+
+    o, own = Plain(), Own()
+    words = [
+        str(o),
+        f"{o}",
+        "%r" % o,
+        format(o),
+        "{}".format(o),
+        repr([o]),
+        repr(f),
+        repr(functools.partial(f)),
+        repr(own),
+        str(KeyError(o)),
+    ]
+    h = hash(o), hash((o, 1))
+    pliant.graph_break()
+    again = [
+        str(o),
+        f"{o}",
+        "%r" % o,
+        format(o),
+        "{}".format(o),
+        repr([o]),
+        repr(f),
+        repr(functools.partial(f)),
+        repr(own),
+        str(KeyError(o)),
+    ]
+    return x + 1, words == again, h == (hash(o), hash((o, 1)))
+
+
+@program((t(2),), (t(3),), (t(4),))
+def ids_asked_by_c(x):
+    seq = [1, 2, 3]
+    one, many = set(map(id, enumerate(seq))), set(map(id, list(enumerate(seq))))
+    return x + 1, len(one), len(many), [a is b for a, b in zip(sorted(seq, key=id), sorted(seq, key=id))]
+
+
+@program(*[(t(2), n, [n, 1], [int(str(n)), 1]) for n in (1, 5, 5, 200, 7)], *[(t(2), n, [n], [m]) for n, m in ((3, 4), (4, 4), (0, 0))])
+def numbers_that_are_one(x, n, some, others):
+    m = n + 0
+    return x + 1, n is m, operator.is_(n, m), operator.is_not(n, 3), [a is b for a, b in zip(some, others)]
+
+
+BIG, BIG_AGAIN, HALF, HALF_AGAIN = int("70000"), int("70000"), float("0.5"), float("0.5")
+
+
+@pytest.mark.parametrize("one, other", [(BIG, BIG_AGAIN), (HALF, HALF_AGAIN), ("some words", "".join(["some ", "words"]))])
+def test_equal_values_that_are_two(one, other):
+    def program(a, b):
+        return a is b, operator.is_(a, b), operator.is_not(a, b)
+
+    target = pliant.compile(program, backend="aten", strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it leaves the frame to CPython
+        for a, b in ((one, other), (other, one), (one, other)):
+            assert target(a, b) == (False, False, True)
+
+
+def test_equal_texts_that_are_two():
+    def program(x):
+        a = "xyz pdq"
+        c = a[:3] + "".join([" pdq"])
+        pliant.graph_break()
+        return [a, c, a]
+
+    target = pliant.compile(program, backend="aten")
+    for _ in range(3):
+        a, c, again = target(1)
+        assert a == c and a is again and a is not c
+
+
+# -- keys that are asked ---------------------------------------------------------------------------------------------------
+class Moody:
+    """Its equality depends on a global that programs set."""
+
+    def __hash__(self):
+        return 0
+
+    def __eq__(self, other):
+        if moody:
+            raise ZeroDivisionError
+        return self is other
+
+
+@program((t(2),), (t(3),), (t(4),))
+def keys_that_read_what_was_changed(x):
+    global moody
+    moody = False
+    some, more = {Moody()}, {Moody() for _ in range(4)}
+    moody = True
+    try:
+        some.update(more)
+    except ZeroDivisionError:
+        return x + 1, "raised", len(more)
+    finally:
+        moody = False
+    return x
+
+
+@program((t(2),), (t(3),), (t(4),))
+def keys_of_own_classes(x):
+    asked = 0
+
+    class Key:
+        def __hash__(self):
+            return hash("key")
+
+        def __eq__(self, other):
+            nonlocal asked
+            asked += 1
+            return isinstance(other, Key) or other == "key"
+
+    d = {"a": 1, Key(): 2}
+    e = {Key(), "key"}
+    return x + 1, len(d), len(e), asked, sorted(map(str, d.values()))
 
 
 @pytest.mark.parametrize("case", cases(__name__))

@@ -120,7 +120,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
-    if fn in READS_NUMBERS:
+    if fn in READS_NUMBERS or (type(fn) is type and fn.__flags__ & HEAPTYPE and issubclass(fn, (complex, OSError))):
         args = with_numbers(args)
     try:
         if type(fn) is FunctionType and fn in LOOKASIDES:  # its lookaside has seen to what it reads, and runs it
@@ -155,7 +155,8 @@ UNTRACED: set[type] = set()
 SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
-READS_NUMBERS = {complex, OSError, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
+HEAPTYPE = 1 << 9
+READS_NUMBERS = {complex, complex.__new__, OSError, OSError.__new__, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
 """Functions of C to which a symbolic number says something else: an OSError's class goes by its number, `complex` adds `__complex__`."""
 
 
@@ -187,7 +188,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     elif type(out) in (tuple, list):
         for x in out:
-            if isinstance(x, torch.Tensor) and type(x) is not TracedTensor:
+            if issubclass(type(x), torch.Tensor) and type(x) is not TracedTensor:
                 raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     return out
 
@@ -338,12 +339,12 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)
-    if isinstance(owner, type):
+    if issubclass(t, type):
         look = LOOKASIDES.get((owner, name))
         if look is not None:
             return call_lookaside((owner, name), look, args, kwargs)
         return call_class_builtin(owner, name, fn, args, kwargs)
-    if isinstance(owner, torch.Tensor):  # a bound method that came through a graph break
+    if issubclass(t, torch.Tensor):  # a bound method that came through a graph break
         raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
     outside = id(owner) in world.outside
     if outside and has_c_state(t):  # type: ignore[arg-type]
@@ -356,6 +357,8 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
     if name == "__new__":
         if args and isinstance(args[0], type):
             lasting(args[0])
+        if issubclass(owner, ModuleType):
+            raise Break("PL0004", "a module is made", clean=True)
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)
     if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own
@@ -366,7 +369,7 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
 def hashable(fn: Any) -> bool:
     """Bound C methods hash their object, which may be a list."""
     o = fn.__self__
-    return o is None or type(o) in NAMESPACES or isinstance(o, type)
+    return o is None or type(o) in NAMESPACES or issubclass(type(o), type)
 
 
 

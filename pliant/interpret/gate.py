@@ -192,13 +192,13 @@ def to_graph(fn: Any, a: Any) -> Any:
         return slice(*[bound(fn, b) for b in (a.start, a.stop, a.step)])
     if row is not None and row.plain:
         return a
-    if isinstance(a, torch.Tensor):
+    if issubclass(t, torch.Tensor):
         raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
     if t is torch.Generator:  # its state is outside, and no graph input
         raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
-    if isinstance(a, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
+    if issubclass(t, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
         return a
-    if t is types.MethodType or isinstance(a, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
+    if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
         return a

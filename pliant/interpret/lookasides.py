@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _string
 import functools
 import inspect
 import itertools
@@ -116,11 +117,15 @@ def l_delattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__setattr__)
 def l_object_setattr(args: tuple, kw: dict) -> None:
+    if issubclass(type(args[0]), type):
+        object.__setattr__(*args)  # TypeError: it is not for classes
     setattr_(*args, True)  # type: ignore[call-arg]
 
 
 @lookaside(object.__delattr__)
 def l_object_delattr(args: tuple, kw: dict) -> None:
+    if issubclass(type(args[0]), type):
+        object.__delattr__(*args)  # TypeError: it is not for classes
     delattr_(*args, True)  # type: ignore[call-arg]
 
 
@@ -174,7 +179,7 @@ def l_id(args: tuple, kw: dict) -> int:
         _, real, source = world.standing[id(o)]
         world.guard(source, "ID_MATCH", real)
         return id(real)
-    if id(o) in world.own_functions or not (isinstance(o, LASTING) or o is None or o is Ellipsis or o is NotImplemented):
+    if id(o) in world.own_functions or not (issubclass(type(o), LASTING) or o is None or o is Ellipsis or o is NotImplemented):
         return OwnId(o)
     return id(o)
 
@@ -470,7 +475,7 @@ def l_dict(args: tuple, kw: dict) -> dict:
     out: dict = {}
     if args:
         v = args[0]
-        if isinstance(v, dict) and type(lookup(type(v), "keys")) is not FunctionType:
+        if issubclass(type(v), dict) and type(lookup(type(v), "keys")) is not FunctionType:
             shadows.read_all(vm.world, v)
             out.update(v)
         elif hasattr(type(v), "keys"):
@@ -526,6 +531,52 @@ def text(fn: Any) -> Callable:
 
 for _fn in (str, repr, ascii, format):
     LOOKASIDES[_fn] = text(_fn)
+
+
+def looks_into(template: str) -> bool:
+    """Whether a template of `str.format` names attributes or items, which C code would read."""
+    return any([not {".", "["}.isdisjoint(field or "") or looks_into(spec or "") for _, field, spec, _ in parsed(template)])
+
+
+def parsed(template: str) -> list:
+    try:
+        return list(_string.formatter_parser(template))
+    except ValueError:  # CPython says what is wrong
+        return []
+
+
+def l_str_format(template: str, args: tuple, kw: dict) -> Any:
+    """`"{0.x}".format(o)`: what the template names is read as the program would."""
+    if not looks_into(template):
+        return native(template.format, args, kw)
+    counter = itertools.count()
+    return filled(template, lambda first: args[next(counter) if first == "" else first] if type(first) is int or first == "" else kw[first])
+
+
+def l_str_format_map(template: str, args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw or not looks_into(template):
+        return native(template.format_map, args, kw)
+    return filled(template, lambda first: getitem(args[0], first))
+
+
+def filled(template: str, find: Callable) -> str:
+    out = []
+    for literal, field, spec, conversion in parsed(template):
+        out.append(literal)
+        if field is None:
+            continue
+        first, rest = _string.formatter_field_name_split(field)
+        v = find(first)
+        for is_attribute, name in rest:
+            v = getattr_(v, name) if is_attribute else getitem(v, name)
+        if conversion:
+            v = call({"s": str, "r": repr, "a": ascii}[conversion], (v,), {})
+        out.append(call(format, (v, filled(spec, find) if spec else ""), {}))
+    return native("".join, ([needed(x) if type(x) is LateText else x for x in out],), {})
+
+
+METHOD_LOOKASIDES[str, "format"] = l_str_format
+METHOD_LOOKASIDES[str, "format_map"] = l_str_format_map
 
 
 @lookaside(zip)
@@ -596,6 +647,8 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
 def l_print(args: tuple, kw: dict) -> None:
     if (id(sys.__dict__), "stdout") in vm.world.global_writes:
         raise Break("PL0005", "print to a redirected stdout", clean=True)
+    if not hasattr(type(sys.stdout), "write"):  # what it does when asked for one is to be seen where the program prints
+        raise Break("PL0005", "print to an object that has no write of its own", clean=True)
     if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
@@ -646,7 +699,7 @@ def l_warn(args: tuple, kw: dict) -> None:
     if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     asking.question(asking.some_warning_raises, (), {}, False)
-    vm.world.calls.append((WARN, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
+    vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
 
 
 # -- tensors ------------------------------------------------------------------------------------------------
@@ -720,7 +773,7 @@ LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 @lookaside(inspect.isclass)
 def l_isclass(args: tuple, kw: dict) -> bool:
-    return isinstance(args[0], type)
+    return issubclass(type(args[0]), type)
 
 
 vm.locals = locals_of

@@ -277,7 +277,10 @@ class Builder:
 
     def attributes(self, value: Any, name: str) -> None:
         """Fill `__dict__` and slots of an instance of a Python class."""
-        d = getattr(value, "__dict__", None)
+        try:
+            d = object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's
+        except AttributeError:
+            d = None
         if d:
             self.emit(f"{self.constant(support.fill_dict)}({name}, {{{self.pairs(d)}}})")
         for cls in type(value).__mro__:

@@ -171,6 +171,8 @@ def method_literal(b: Builder, m: types.MethodType) -> str:
     """A bound method; one of a generator's stand-in is the generator's own."""
     if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
+    if not callable(m.__func__):  # C code can bind anything
+        raise CannotReconstruct("a bound method of what cannot be called")
     return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
 
 
@@ -459,7 +461,8 @@ ROWS: dict[type, Row] = {
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, functools._lru_cache_wrapper, *set(IMMUTABLE).difference(ALIASES),
+            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+            functools._lru_cache_wrapper, *set(IMMUTABLE).difference(ALIASES),
         ),
         CONSTANT,
     ),

@@ -104,6 +104,6 @@ KIN += [
     ((enum.Enum,), member),
     ((type,), World.identity),
     ((tuple,), locate_tuple_subclass),
-    ((int, float, str, bytes, EntryPoint), same_object),
+    ((int, float, complex, str, bytes, EntryPoint), same_object),
     ((dict, list), container),
 ]

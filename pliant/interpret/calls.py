@@ -156,7 +156,8 @@ SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
 HEAPTYPE = 1 << 9
-READS_NUMBERS = {complex, complex.__new__, OSError, OSError.__new__, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
+OS_ERRORS = [c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]
+READS_NUMBERS = {complex, complex.__new__, OSError.__new__, *OS_ERRORS}
 """Functions of C to which a symbolic number says something else: an OSError's class goes by its number, `complex` adds `__complex__`."""
 
 

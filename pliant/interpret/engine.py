@@ -485,8 +485,6 @@ def captured_frame(fn: Any, args: list) -> Any:
         f.parent = vm.frame
         vm.depth += 1
         asks = fn.__name__ in ASKED
-        if asks and id(fn) in vm.world.own_functions:
-            raise Break("PL0006", f"{fn.__qualname__}, which is made here, is asked by a container")
         vm.asking += asks
         try:
             with layout.program():

@@ -7,6 +7,7 @@ filled later. One row per type says how it is made: `rows.py`.
 
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
 import keyword
@@ -197,7 +198,20 @@ class Builder:
 
     def pairs(self, d: Any) -> str:
         """The items of a dict, as the inside of a dict display."""
-        return ", ".join([f"{self.ref(k)}: {self.ref(v)}" for k, v in d.items()])
+        return ", ".join([f"{self.key(k)}: {self.ref(v)}" for k, v in d.items()])
+
+    def key(self, k: Any) -> str:
+        """`ref` of a key or member of a set. Raises CannotReconstruct if its class, which may not be complete by then, hashes it."""
+        self.hashes(k)
+        return self.ref(k)
+
+    def hashes(self, k: Any) -> None:
+        t = type(k)
+        if t is tuple or t is frozenset:
+            for x in k:
+                self.hashes(x)
+        elif t.__hash__ is not object.__hash__ and id(t) in self.world.own_functions and not issubclass(t, enum.Enum):
+            raise CannotReconstruct(f"a key whose class, {t.__qualname__}, is made here and hashes it")
 
     def simple(self, value: Any) -> str:
         text = repr(value)

@@ -85,7 +85,7 @@ def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
         if len(v):
             kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
-            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.ref(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
+            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.key(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
     return fill
 
@@ -97,7 +97,7 @@ def fill_list(b: Builder, v: Any, name: str) -> None:
 
 def fill_set(b: Builder, v: Any, name: str) -> None:
     if len(v):
-        b.emit(f"{b.constant(set.update, 'update')}({name}, [{b.refs(set.__iter__(v))}])")
+        b.emit(f"{b.constant(set.update, 'update')}({name}, [{', '.join(map(b.key, set.__iter__(v)))}])")
 
 
 def fill_deque(b: Builder, v: Any, name: str) -> None:
@@ -110,7 +110,7 @@ fill_ordered_items = dict_filler(support.fill_ordered)
 
 
 def set_literal(b: Builder, v: set) -> str:
-    return f"{{{b.refs(v)}}}" if v else f"{b.constant(set)}()"
+    return f"{{{', '.join(map(b.key, v))}}}" if v else f"{b.constant(set)}()"
 
 
 def cell_fill(b: Builder, cell: Any, name: str) -> None:
@@ -422,8 +422,8 @@ ROWS: dict[type, Row] = {
     dict: Row(lambda b, v: f"{{{b.pairs(v)}}}", lambda b, v: "{}", fill_dict_items),
     set: Row(set_literal, lambda b, v: f"{b.constant(set)}()", fill_set),
     tuple: Row(lambda b, v: b.tuple(v)),
-    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{b.refs(v)}])"),
-    torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{b.refs(v)}])"),
+    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{', '.join(map(b.key, v))}])"),
+    torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{', '.join(map(b.key, v))}])"),
     slice: call_row("slice", lambda v: (v.start, v.stop, v.step)),
     range: call_row("range", lambda v: (v.start, v.stop, v.step)),
     collections.OrderedDict: Row(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import operator
+import types
 import warnings
 
 import pytest
@@ -357,6 +359,96 @@ def keys_of_own_classes(x):
     d = {"a": 1, Key(): 2}
     e = {Key(), "key"}
     return x + 1, len(d), len(e), asked, sorted(map(str, d.values()))
+
+
+# -- what C code would read -----------------------------------------------------------------------------------------------
+class Holder:
+    def __init__(self, x):
+        self.x = x
+
+
+@program(*[(t(2), Holder(v), Holder({"k": v})) for v in (1, 2, "a", 3, 4.5)])
+def templates_that_name_attributes(x, o, d):
+    spaced = "{x.x:>{w.x[k]}}".format_map({"x": o, "w": Holder({"k": 4})})
+    words = spaced, "{.x}".format(o), "{a.x[k]!r:>7}".format(a=d), "{} {.x}".format(1, o), "{1.x} {0}".format(1, o)  # noqa: UP030
+    try:
+        words += ("{.y}".format(o),)
+    except AttributeError as e:
+        words += (str(e),)
+    return x + 1, words, "{}-{}".format(o.x, 2)
+
+
+@program(*[(t(2), r) for r in (range(0), range(-10), range(5, 5), range(0, 3, 2), range(0, 4, 2))])
+def equal_ranges(x, r):
+    return x + 1, r.start, r.stop, r.step, list(r), repr(r)
+
+
+class MyComplex(complex):
+    pass
+
+
+@program(*[(t(2), a, b) for a, b in ((0.0, 1.0), (0.0, -0.0), (-0.0, 2.0), (1.5, 2.0), (float("inf"), -1.0))])
+def numbers_of_own_complex_classes(x, a, b):
+    z, w = MyComplex(a, b), complex(MyComplex(a, b))
+    pliant.graph_break()
+    v = complex(z)
+    return x + 1, repr(z), repr(w), repr(v), repr(z.imag), MyComplex(w) == v
+
+
+class Proxy:
+    """Everything but what is its own is asked of another object, and noted."""
+
+    def __init__(self, o):
+        self.__o = o
+        self.__seen = []
+
+    def __getattribute__(self, name):
+        if name.startswith("_Proxy__"):
+            return object.__getattribute__(self, name)
+        self.__seen.append(name)
+        return getattr(self.__o, name)
+
+
+@program((t(2), Holder), (t(3), Holder), (t(4), Holder))
+def proxies(x, kind):
+    made = Proxy(kind(x))
+    made.y = 5
+    before = isinstance(made, kind), isinstance(made, Proxy), isinstance(made, int), isinstance(made, (str, kind)), made.__class__ is kind
+    pliant.graph_break()
+    return before, made.x, isinstance(made, kind), object.__getattribute__(made, "y"), object.__getattribute__(made, "_Proxy__seen")
+
+
+# -- classes of classes --------------------------------------------------------------------------------------------------
+@program((t(2),), (t(3),), (t(4),))
+def members_and_others(x):
+    class Inner:
+        pass
+
+    class Some(enum.Enum):
+        spam = enum.nonmember(Inner)
+        eggs = 1
+        five = enum.nonmember(5)
+
+    class Kind(type):
+        def __setattr__(cls, name, value):
+            object.__setattr__(cls, name, value)
+
+    class Of(metaclass=Kind):
+        pass
+
+    try:
+        Of.a = 1
+    except TypeError:
+        refused = True
+    return x + 1, Some.spam is Inner, list(Some.__members__), Some.five, refused
+
+
+@program((t(2),), (t(3),), (t(4),))
+def modules_that_are_made(x):
+    m = types.ModuleType("made")
+    known = hasattr(m, "a")
+    m.a = 1
+    return x + 1, known, m.a, m.__name__
 
 
 @pytest.mark.parametrize("case", cases(__name__))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _string
 import functools
 import inspect
 import itertools
@@ -533,52 +532,6 @@ for _fn in (str, repr, ascii, format):
     LOOKASIDES[_fn] = text(_fn)
 
 
-def looks_into(template: str) -> bool:
-    """Whether a template of `str.format` names attributes or items, which C code would read."""
-    return any([not {".", "["}.isdisjoint(field or "") or looks_into(spec or "") for _, field, spec, _ in parsed(template)])
-
-
-def parsed(template: str) -> list:
-    try:
-        return list(_string.formatter_parser(template))
-    except ValueError:  # CPython says what is wrong
-        return []
-
-
-def l_str_format(template: str, args: tuple, kw: dict) -> Any:
-    """`"{0.x}".format(o)`: what the template names is read as the program would."""
-    if not looks_into(template):
-        return native(template.format, args, kw)
-    counter = itertools.count()
-    return filled(template, lambda first: args[next(counter) if first == "" else first] if type(first) is int or first == "" else kw[first])
-
-
-def l_str_format_map(template: str, args: tuple, kw: dict) -> Any:
-    if len(args) != 1 or kw or not looks_into(template):
-        return native(template.format_map, args, kw)
-    return filled(template, lambda first: getitem(args[0], first))
-
-
-def filled(template: str, find: Callable) -> str:
-    out = []
-    for literal, field, spec, conversion in parsed(template):
-        out.append(literal)
-        if field is None:
-            continue
-        first, rest = _string.formatter_field_name_split(field)
-        v = find(first)
-        for is_attribute, name in rest:
-            v = getattr_(v, name) if is_attribute else getitem(v, name)
-        if conversion:
-            v = call({"s": str, "r": repr, "a": ascii}[conversion], (v,), {})
-        out.append(call(format, (v, filled(spec, find) if spec else ""), {}))
-    return native("".join, ([needed(x) if type(x) is LateText else x for x in out],), {})
-
-
-METHOD_LOOKASIDES[str, "format"] = l_str_format
-METHOD_LOOKASIDES[str, "format_map"] = l_str_format_map
-
-
 @lookaside(zip)
 def l_zip(args: tuple, kw: dict) -> Any:
     return native(zip, tuple(iterable(a) for a in args), kw)
@@ -766,6 +719,19 @@ def l_assert(args: tuple, kw: dict) -> Any:
 
 
 LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
+
+
+# -- what is asked of frames and references ---------------------------------------------------------------------------
+
+
+@lookaside(sys.settrace, sys.setprofile)
+def l_watch(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it sets a function that is told of every call and line: those of emitted code are others")
+
+
+@lookaside(sys.getrefcount)
+def l_references(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it counts references: what was captured, and emitted code, hold others")
 
 
 # -- attributes through C helpers -------------------------------------------------------------------------------

@@ -301,6 +301,9 @@ def taken_apart(b: Builder, it: Any) -> tuple:
     return found
 
 
+REVERSED = (str, bytes, tuple, list, range, dict)
+
+
 def reduced(b: Builder, it: Any) -> str:
     """An iterator of C: what `copy.copy` would make of it."""
     try:
@@ -311,6 +314,8 @@ def reduced(b: Builder, it: Any) -> str:
             raise CannotReconstruct(f"a {type(it).__name__} over what has changed") from None
         return f"{b.constant(support.stale)}({b.constant(iter)}, {b.constant(kind)})"
     state = rest[0] if rest else None
+    if fn is reversed and type(args[0]) not in REVERSED:
+        raise CannotReconstruct("a reversed over what is asked for its length by it", reversed)
     text = f"{b.constant(fn)}({b.refs(args)})"
     return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
 

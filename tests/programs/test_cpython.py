@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import operator
+import sys
 import types
 import warnings
 
@@ -449,6 +451,71 @@ def modules_that_are_made(x):
     known = hasattr(m, "a")
     m.a = 1
     return x + 1, known, m.a, m.__name__
+
+
+@program((t(2),), (t(3),), (t(4),))
+def lengths_that_are_asked_once(x):
+    class Seq:
+        def __len__(self):
+            asked.append(1)
+            return 10
+
+        def __getitem__(self, i):
+            return i
+
+    asked = []
+    r = reversed(Seq())
+    pliant.graph_break()
+    return x + 1, next(r), len(asked)
+
+
+class Guarded:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+@program((t(2),), (t(3),))
+def printing_to_what_cannot_write(x):
+    with contextlib.redirect_stdout(Guarded()):
+        pliant.graph_break()
+        try:
+            print("words")
+        except RuntimeError as e:
+            said = str(e)
+    return x + 1, said
+
+
+def test_frames_that_watch_or_count_are_left_to_cpython():
+    def watched(x):
+        return x + 1
+
+    def program(x):
+        lines = []
+
+        def trace(frame, event, arg):
+            lines.append((frame.f_code.co_name, event))
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            y = watched(x)
+        finally:
+            sys.settrace(before)
+        return y, lines
+
+    def counting(x):
+        marker = object()
+        n = sys.getrefcount(marker)
+        more = [marker, marker]
+        return x + 1, n, sys.getrefcount(marker) - n, len(more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says so
+        for fn in (program, counting):
+            target = pliant.compile(fn, backend="aten", strict=False)
+            for _ in range(3):
+                assert target(1) == fn(1)
 
 
 @pytest.mark.parametrize("case", cases(__name__))

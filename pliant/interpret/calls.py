@@ -242,6 +242,11 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     return apply_kind(p, fn, args, kwargs)
 
 
+def wraps_another(fn: Any) -> bool:
+    """Whether a Python function of a library calls one that it was given (`types.coroutine`), and may look at what that returns."""
+    return any([type(getattr(c, "cell_contents", None)) is FunctionType for c in getattr(fn, "__closure__", None) or ()])
+
+
 OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's objects than its rows say
 # calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is, and about
 # modules that are made in a frame (once it has run, it patches their constructor)
@@ -259,8 +264,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
         return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
-    if kind == "native_python" and not (fn.__module__ or "").startswith(OURS) and not all(map(readable, (*args, *kwargs.values()))):
-        return inline(fn, args, kwargs)  # it may read any attribute of an object
+    if kind == "native_python" and not (fn.__module__ or "").startswith(OURS):
+        if not all(map(readable, (*args, *kwargs.values()))) or wraps_another(fn):
+            return inline(fn, args, kwargs)  # it may read any attribute of an object
     if kind == "native_python" or kind == "constant":
         return answered(p.reads, fn, args, kwargs)
     if kind == "skip":

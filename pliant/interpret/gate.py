@@ -31,6 +31,7 @@ from pliant.graph.symnode import concrete
 from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.capture import UNSET
+from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, taken, vm
@@ -244,7 +245,7 @@ def readable(a: Any, depth: int = 6) -> bool:
         values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
         return depth > 0 and all([readable(x, depth - 1) for x in values])
     if t in ROWS:
-        return True  # what it may not read of it, `to_c` refuses
+        return t is not Generator  # which is of another class; what may not be read of others, `to_c` refuses
     if t is FunctionType and id(a) in vm.world.own_functions:
         return False  # what is made of it belongs to this capture, and emitted code has to make it again
     kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)

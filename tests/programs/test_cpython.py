@@ -201,6 +201,20 @@ def claims_to_run(x):
     return x + 1, seen, list(me), me.gi_yieldfrom
 
 
+@program((t(2),), (t(3),))
+def generators_for_the_library(x):
+    def gen():
+        yield x
+
+    made = gen()
+
+    @types.coroutine
+    def wrapped():
+        return made
+
+    return x + 1, type(wrapped()).__name__, wrapped().__await__() is made
+
+
 # -- what speaks of a class that is made here ----------------------------------------------------------------------------------
 @program((t(2),), (t(3),), (t(4),))
 def parts_of_own_classes(x):

@@ -76,6 +76,8 @@ class Row:
     after: Callable[[Builder, Any, str], None] | None = None
 
 
+NAMELIKE = re.compile(r"\w*", re.ASCII)
+
 CONSTANT = Row()
 """The row of what the emitted function holds as it is."""
 
@@ -215,8 +217,8 @@ class Builder:
 
     def simple(self, value: Any) -> str:
         text = repr(value)
-        if type(value) is str and self.said.setdefault(text, value) is not value:
-            return self.constant(value)  # another object than the equal one that was said before
+        if type(value) is str and (NAMELIKE.fullmatch(value) is None or self.said.setdefault(text, value) is not value):
+            return self.constant(value)  # CPython makes one object of all equal words alone; or it is not the one that was said before
         if type(value) is float and not math.isfinite(value):
             return self.constant(value, "nan" if value != value else "inf")
         if type(value) is complex or len(text) > MAX_TEXT:

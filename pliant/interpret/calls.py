@@ -244,7 +244,10 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def wraps_another(fn: Any) -> bool:
     """Whether a Python function of a library calls one that it was given (`types.coroutine`), and may look at what that returns."""
-    return any([type(getattr(c, "cell_contents", None)) is FunctionType for c in getattr(fn, "__closure__", None) or ()])
+    if type(fn) is not FunctionType or fn.__closure__ is None:
+        return False
+    held = [getattr(c, "cell_contents", None) for c in fn.__closure__]
+    return any([type(f) is FunctionType and f.__globals__ is not fn.__globals__ for f in held])
 
 
 OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's objects than its rows say

@@ -117,7 +117,7 @@ def dict_of(obj: Any, outside: bool) -> dict | None:
         h = shadows.instance_dict(vm.world, obj)
         return h.copy if h is not None else None
     try:
-        return obj.__dict__
+        return shadows.GENERIC_GETATTR(obj, "__dict__")  # the class's own `__getattribute__` is the program's
     except AttributeError:
         return None
 
@@ -169,8 +169,9 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
         return type_getattr(obj, name)
     if t is super:
         return super_getattr(obj, name)
-    if issubclass(t, ModuleType) and (name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes):
-        return module_getattr(obj, name)
+    if issubclass(t, ModuleType) and type(lookup(t, "__getattribute__")) is not FunctionType:
+        if name in obj.__dict__ or (id(obj.__dict__), name) in vm.world.global_writes:
+            return module_getattr(obj, name)
     if not generic:
         ga = lookup(t, "__getattribute__")
         if type(ga) is FunctionType:
@@ -185,7 +186,7 @@ def getattr_(obj: Any, name: str, generic: bool = False) -> Any:
                 return vm.interp(hook, (obj, name), {})
         if type(ga) not in (types.WrapperDescriptorType, FunctionType):
             raise Break("PL0007", f"attribute {name!r} of a {t.__name__}, whose __getattribute__ is no plain function", clean=True)
-        if not isinstance(obj, (ModuleType, type)) and not generic_attributes(getattr(ga, "__objclass__", t)):
+        if not issubclass(type(obj), (ModuleType, type)) and not generic_attributes(getattr(ga, "__objclass__", t)):
             # C code has its own way to them (`threading.local`)
             if id(obj) in world.outside:
                 raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}", clean=True)
@@ -307,7 +308,10 @@ def bind_class(func: Any, cls: type) -> Any:
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
     if name == "__dict__":
         if not outside:
-            return obj.__dict__
+            d = raw.__get__(obj, t)
+            if type(d) is dict:
+                vm.world.dict_owners[id(d)] = (d, obj)
+            return d
         h = shadows.instance_dict(vm.world, obj)
         if h is None:
             raise Break("PL0007", f"__dict__ of {t.__name__}")
@@ -318,7 +322,7 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
     if name == "__class__":
         return vm.type_of(obj)
-    if isinstance(obj, torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
+    if issubclass(type(obj), torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
         raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
     if outside and tr not in STORED:
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
@@ -526,7 +530,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         return
     if id(obj) in world.by_copy and type(lookup(t, name)) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
-    if isinstance(obj, REPORTED) and world.calls:
+    if issubclass(type(obj), REPORTED) and world.calls:
         raise Break("PL0005", f"attribute {name!r}, which what was printed or logged before depends on", clean=True)
     if issubclass(t, ModuleType):
         if obj is builtins:  # what the interpreter itself goes by
@@ -609,6 +613,8 @@ def hidden(t: type, name: str, raw: Any) -> None:
 
 def set_class_attribute(cls: type, name: str, value: Any, generic: bool) -> None:
     """An attribute of a class that the program made; its metaclass may have a word in it."""
+    if issubclass(cls, type) and hasattr(type(value), "__set__"):
+        raise Break("PL0006", f"a descriptor {name!r} for the classes of a metaclass made here", clean=True)
     if not generic:
         hook = lookup(type(cls), "__setattr__")
         if type(hook) is FunctionType:
@@ -628,11 +634,11 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     if row is not None and row.delattr is not None:
         row.delattr(obj, name)
         return
-    if isinstance(obj, type) and id(obj) in world.own_functions:
+    if issubclass(type(obj), type) and id(obj) in world.own_functions:
         type.__delattr__(obj, name)
         forget_lookups(name)
         return
-    if isinstance(obj, (ModuleType, type)) or (t is FunctionType and id(obj) not in world.own_functions):
+    if issubclass(type(obj), (ModuleType, type)) or (t is FunctionType and id(obj) not in world.own_functions):
         raise Break("PL0006", f"deleting attribute {name!r} of {obj!r}", clean=True)
     if not generic:
         da = lookup(t, "__delattr__")

@@ -51,12 +51,19 @@ def callback(fn: Any) -> Any:
     t = type(fn)
     if t is FunctionType or t is Callback or (t is MethodType and type(fn.__func__) is FunctionType):
         return fn
-    return Callback(fn)
+    return Callback(no_ids(fn))
 
 
 def key(fn: Any) -> Any:
     """What C code is given for `fn`, whose results it compares."""
-    return fn if fn is None else Callback(fn, read=True)
+    return fn if fn is None else Callback(no_ids(fn), read=True)
+
+
+def no_ids(fn: Any) -> Any:
+    """C code may let go of an object as soon as it has asked for its `id()`; the next one gets its place, and here it lives on."""
+    if fn is id:
+        raise Break("PL0035", "id() of what C code holds, which may end before the next is made", clean=True)
+    return fn
 
 
 # -- builtins ----------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     caller = vm.frame
     if caller is not None:
         caller.tail = False
-    if fn in READS_NUMBERS:
+    if fn in READS_NUMBERS or (type(fn) is type and fn.__flags__ & HEAPTYPE and issubclass(fn, (complex, OSError))):
         args = with_numbers(args)
     try:
         if type(fn) is FunctionType and fn in LOOKASIDES:  # its lookaside has seen to what it reads, and runs it
@@ -139,7 +139,13 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         return native(fn, with_numbers(args), kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
+    if type(r) is str and ADDRESS in r:
+        raise Break("PL0035", "a text that tells the address of an object")
     return carried(r)
+
+
+ADDRESS = " at 0x"
+"""In the default text of an object. It may be that of a stand-in, or of one that will be made again."""
 
 
 UNTRACED: set[type] = set()
@@ -149,7 +155,9 @@ UNTRACED: set[type] = set()
 SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
-READS_NUMBERS = {complex, OSError, *[c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]}
+HEAPTYPE = 1 << 9
+OS_ERRORS = [c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]
+READS_NUMBERS = {complex, complex.__new__, OSError.__new__, *OS_ERRORS}
 """Functions of C to which a symbolic number says something else: an OSError's class goes by its number, `complex` adds `__complex__`."""
 
 
@@ -181,7 +189,7 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
             raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     elif type(out) in (tuple, list):
         for x in out:
-            if isinstance(x, torch.Tensor) and type(x) is not TracedTensor:
+            if issubclass(type(x), torch.Tensor) and type(x) is not TracedTensor:
                 raise Break("PL0018", f"{name_of(fn)} returned a real tensor that has no source")
     return out
 
@@ -234,6 +242,14 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
     return apply_kind(p, fn, args, kwargs)
 
 
+def wraps_another(fn: Any) -> bool:
+    """Whether a Python function of a library calls one that it was given (`types.coroutine`), and may look at what that returns."""
+    if type(fn) is not FunctionType or fn.__closure__ is None:
+        return False
+    held = [getattr(c, "cell_contents", None) for c in fn.__closure__]
+    return any([type(f) is FunctionType and f.__globals__ is not fn.__globals__ for f in held])
+
+
 OURS = ("torch.", "pliant.")  # plumbing that reads no more of the program's objects than its rows say
 # calls (what, in which module) that only speak to TorchDynamo: around an optimizer's step, which is captured here as it is, and about
 # modules that are made in a frame (once it has run, it patches their constructor)
@@ -251,8 +267,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         return graph_call(fn, args, kwargs)
     if kind == "native" or kind == "symint":
         return native(fn, args, kwargs) if p.reads == "arguments" else answered(p.reads, fn, args, kwargs)
-    if kind == "native_python" and not (fn.__module__ or "").startswith(OURS) and not all(map(readable, (*args, *kwargs.values()))):
-        return inline(fn, args, kwargs)  # it may read any attribute of an object
+    if kind == "native_python" and not (fn.__module__ or "").startswith(OURS):
+        if not all(map(readable, (*args, *kwargs.values()))) or wraps_another(fn):
+            return inline(fn, args, kwargs)  # it may read any attribute of an object
     if kind == "native_python" or kind == "constant":
         return answered(p.reads, fn, args, kwargs)
     if kind == "skip":
@@ -332,12 +349,12 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         if vm.frame is not None:
             vm.frame.tail = False
         return m(owner, args, kwargs)
-    if isinstance(owner, type):
+    if issubclass(t, type):
         look = LOOKASIDES.get((owner, name))
         if look is not None:
             return call_lookaside((owner, name), look, args, kwargs)
         return call_class_builtin(owner, name, fn, args, kwargs)
-    if isinstance(owner, torch.Tensor):  # a bound method that came through a graph break
+    if issubclass(t, torch.Tensor):  # a bound method that came through a graph break
         raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
     outside = id(owner) in world.outside
     if outside and has_c_state(t):  # type: ignore[arg-type]
@@ -348,6 +365,10 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
 def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     """`object.__new__`, `dict.fromkeys`, `int.from_bytes`, `Function.apply`…"""
     if name == "__new__":
+        if args and isinstance(args[0], type):
+            lasting(args[0])
+        if issubclass(owner, ModuleType):
+            raise Break("PL0004", "a module is made", clean=True)
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)
     if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own
@@ -358,7 +379,7 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
 def hashable(fn: Any) -> bool:
     """Bound C methods hash their object, which may be a list."""
     o = fn.__self__
-    return o is None or type(o) in NAMESPACES or isinstance(o, type)
+    return o is None or type(o) in NAMESPACES or issubclass(type(o), type)
 
 
 
@@ -424,9 +445,9 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         row = ROWS.get(type(args[0])) if args else None
         if row is not None and row.method is not None and owner is not object:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
+        if owner is dict and args and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
+            raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
         if args and (id(args[0]) in world.by_copy or id(args[0]) in world.outside or (type(args[0]), fn.__name__) in METHOD_LOOKASIDES):
-            if owner is dict and isinstance(args[0], OrderedDict) and fn.__name__ in policy.python.CHANGING:
-                raise Break("PL0006", f"dict.{fn.__name__} of an OrderedDict, which keeps an order of its own", clean=True)
             bound = fn.__get__(args[0], type(args[0]))
             return call(bound, args[1:], kwargs)
         return apply_kind(policy.method_policy(owner, fn.__name__, outside=False), fn, args, kwargs)
@@ -530,6 +551,12 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     return native(fn, args, kwargs)
 
 
+def lasting(cls: type) -> None:
+    """Raises Break where code of the program runs at the end of an instance of `cls`: one that is made now would end as well."""
+    if lookup(cls, "__del__") is not UNSET:
+        raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+
+
 def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     """`cls(*args, **kwargs)`."""
     meta = type(cls)
@@ -556,8 +583,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
-    if lookup(cls, "__del__") is not UNSET:
-        raise Break(lifetimes.CODE, f"an instance of {cls.__qualname__}, which has a __del__", clean=True)
+    lasting(cls)
     if python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:

@@ -290,6 +290,10 @@ def make_enum(meta: Any, name: str, bases: tuple, ns: Any, kw: dict) -> type:
     if runs or any(type(ns[k]) not in PLAIN_VALUES for k in ns._member_names):
         raise refused("an enumeration that runs code of its own when it is made, or whose values are no constants")
     pairs = tuple(ns.items())
+    for key, v in pairs:  # `nonmember` and `member` have left no trace in the namespace but this
+        plain = not (key.startswith("_") or any([hasattr(type(v), n) for n in ("__get__", "__set__", "__delete__")]))
+        if plain is not (key in ns._member_names) and not key.startswith("_"):
+            raise refused(f"the enumeration {name}, with attributes that were said to be members, or none")
     return remade(runtime.make_enum(meta, name, bases, pairs, kw), runtime.make_enum, (meta, name, bases, pairs, kw), {})
 
 

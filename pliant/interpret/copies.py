@@ -31,7 +31,7 @@ ATOMS = {
     torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, torch.layout, torch.memory_format,
 }  # fmt: skip
 PROTOCOLS = ("__reduce_ex__", "__reduce__", "__getstate__")  # object's own, or the class has ideas about its state
-HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__slots__")
+HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__deepcopy__", "__copy__", "__slots__", "__del__")
 
 
 def plain_instance(t: type) -> bool:

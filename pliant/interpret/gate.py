@@ -31,6 +31,7 @@ from pliant.graph.symnode import concrete
 from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup, not_yet
 from pliant.interpret.capture import UNSET
+from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, taken, vm
@@ -192,13 +193,13 @@ def to_graph(fn: Any, a: Any) -> Any:
         return slice(*[bound(fn, b) for b in (a.start, a.stop, a.step)])
     if row is not None and row.plain:
         return a
-    if isinstance(a, torch.Tensor):
+    if issubclass(t, torch.Tensor):
         raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
     if t is torch.Generator:  # its state is outside, and no graph input
         raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
-    if isinstance(a, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
+    if issubclass(t, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
         return a
-    if t is types.MethodType or isinstance(a, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
+    if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
         return a
@@ -244,7 +245,7 @@ def readable(a: Any, depth: int = 6) -> bool:
         values = [*a.keys(), *a.values()] if isinstance(a, dict) else list(a)
         return depth > 0 and all([readable(x, depth - 1) for x in values])
     if t in ROWS:
-        return True  # what it may not read of it, `to_c` refuses
+        return t is not Generator  # which is of another class; what may not be read of others, `to_c` refuses
     if t is FunctionType and id(a) in vm.world.own_functions:
         return False  # what is made of it belongs to this capture, and emitted code has to make it again
     kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.bytecode import kinds as K
+from pliant.bytecode.version import THROW_LEAVES_BY_SEND
 from pliant.interpret import tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lifetimes import CODE
@@ -36,6 +38,10 @@ class Generator:
                 vm.pending = e
             except Break as e:
                 vm.pending = Break(CODE, f"the end of a generator, in which: {e.reason}")
+            except BaseException as e:
+                if vm.internal_error(e):
+                    raise
+                vm.pending = Break(CODE, f"the end of a generator, which raises {type(e).__name__}")
 
     def __iter__(self) -> Generator:
         return self
@@ -89,40 +95,140 @@ class Generator:
         raise StopIteration(r) if r is not None else StopIteration
 
     def throw(self, typ: Any, value: Any = None, tb: Any = None) -> Any:
+        if self.running:
+            raise ValueError("generator already executing")
         e = typ
-        if isinstance(typ, type):
-            e = value if isinstance(value, typ) else typ() if value is None else typ(value)
         try:
+            inner = self.delegate()
+            out = None if inner is None else self.handed_on(inner, typ, value, tb)
+            if type(out) is tuple:
+                return out[0]
+            if out is not None:
+                return self._raised(out)
+            if isinstance(typ, type):
+                e = value if isinstance(value, typ) else typ() if value is None else typ(value)
             if self.done:
                 raise e
             if not self.started:
                 self.done = True
                 raise e
-            f = self.frame
+            return self._thrown(e, self.exc)
+        finally:
+            del e, typ, value
+
+    def handed_on(self, inner: Any, typ: Any, value: Any, tb: Any) -> Any:
+        """What the inner iterator makes of what is thrown: `(item,)`, the exception that came out, or None: it is thrown here."""
+        if issubclass(typ if isinstance(typ, type) else type(typ), GeneratorExit):
+            out = self.inside(close, inner)
+            return out if isinstance(out, BaseException) else None
+        meth = inner.throw if type(inner) is Generator else attribute(inner, "throw")
+        if meth is None:
+            return None
+        return self.inside(meth, *((typ,) if value is None and tb is None else (typ, value, tb)))
+
+    def __repr__(self) -> str:
+        """C code makes a text of it: its address would be that of the stand-in."""
+        if not vm.active:
+            return object.__repr__(self)
+        vm.pending = Break("PL0008", "the text of a generator that is made here")
+        raise vm.pending
+
+    def delegate(self) -> Any:
+        """What this generator, which is suspended, has handed itself to by `yield from`."""
+        f = self.frame
+        if self.done or not self.started:
+            return None
+        handler, kind = f.ins[f.pc]
+        return f.stack[-1] if f.decoded.kinds[f.pc] is K.RESUME and kind & 3 >= 2 else None
+
+    def inside(self, fn: Any, *args: Any) -> Any:
+        """`(fn(*args),)`, or the exception that it raised, while this generator runs."""
+        self.running = True
+        try:
+            return (fn(*args) if fn is close or getattr(fn, "__func__", None) is Generator.throw else vm.call(fn, args, {}),)
+        except (Break, Restart):
+            raise
+        except BaseException as e:
+            if vm.internal_error(e):
+                raise
+            return e
+        finally:
+            self.running = False
+
+    def _raised(self, e: BaseException) -> Any:
+        """An exception came out of the inner iterator: of a StopIteration, the value is that of the delegation."""
+        f = self.frame
+        if isinstance(e, StopIteration) and THROW_LEAVES_BY_SEND:
+            f.stack[-1] = e.value
+            f.pc = f.ins[f.pc - 2][1]
+            return self._go()
+        saved, vm.exc = vm.exc, self.exc
+        try:
+            if vm.exc is not None and vm.exc is not e:
+                tracebacks.unchain(e)
+                e.__context__ = vm.exc
+        finally:
+            vm.exc = saved
+        return self._on(e)
+
+    def _thrown(self, e: BaseException, handled: BaseException | None) -> Any:
+        """Raise `e` where the frame stands, while `handled` is what is handled."""
+        saved, vm.exc = vm.exc, handled
+        try:
             tracebacks.about_to_raise(e)
-            tracebacks.passes(e, f)
+            tracebacks.arrived(e)
+        finally:
+            vm.exc = saved
+        return self._on(e)
+
+    def _on(self, e: BaseException) -> Any:
+        f = self.frame
+        tracebacks.passes(e, f)
+        f.stack.append(None)  # what a `send` would have given
+        try:
             if not vm.unwind(f, e):
                 self.done = True
                 raise e
             tracebacks.caught(e)
         finally:
-            del e, typ, value
+            del e
         return self._go()
 
     def close(self) -> None:
+        if self.running:
+            raise ValueError("generator already executing")
         if self.done or not self.started:
             self.done = True
             return
         try:
-            self.throw(GeneratorExit())
+            inner = self.delegate()
+            out = self.inside(close, inner) if inner is not None else None
+            if isinstance(out, BaseException):
+                self._raised(out)
+            else:
+                self._thrown(GeneratorExit(), vm.exc if vm.exc is not None else self.exc)
         except (GeneratorExit, StopIteration) as e:
             e.__traceback__ = None  # the frame that raised it holds it: a cycle, and every frame of the interpreter with it
             return
+        finally:
+            out = None  # its traceback holds this frame
         raise RuntimeError("generator ignored GeneratorExit")
 
-    @property
-    def gi_frame(self) -> None:
-        raise Break("PL0008", "the frame of a generator")
+def attribute(o: Any, name: str) -> Any:
+    try:
+        return vm.getattr(o, name)
+    except AttributeError:
+        return None
+
+
+def close(inner: Any) -> None:
+    """What becomes of an iterator to which a generator had handed itself, and which ends."""
+    if type(inner) is Generator:
+        inner.close()
+        return
+    meth = attribute(inner, "close")
+    if meth is not None:
+        vm.call(meth, (), {})
 
 
 METHODS = {getattr(Generator, name) for name in ("send", "throw", "close", "__next__", "__iter__")}

@@ -28,7 +28,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import force, read_cell
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -116,11 +116,15 @@ def l_delattr(args: tuple, kw: dict) -> None:
 
 @lookaside(object.__setattr__)
 def l_object_setattr(args: tuple, kw: dict) -> None:
+    if issubclass(type(args[0]), type):
+        object.__setattr__(*args)  # TypeError: it is not for classes
     setattr_(*args, True)  # type: ignore[call-arg]
 
 
 @lookaside(object.__delattr__)
 def l_object_delattr(args: tuple, kw: dict) -> None:
+    if issubclass(type(args[0]), type):
+        object.__delattr__(*args)  # TypeError: it is not for classes
     delattr_(*args, True)  # type: ignore[call-arg]
 
 
@@ -174,7 +178,7 @@ def l_id(args: tuple, kw: dict) -> int:
         _, real, source = world.standing[id(o)]
         world.guard(source, "ID_MATCH", real)
         return id(real)
-    if id(o) in world.own_functions or not (isinstance(o, LASTING) or o is None or o is Ellipsis or o is NotImplemented):
+    if id(o) in world.own_functions or not (issubclass(type(o), LASTING) or o is None or o is Ellipsis or o is NotImplemented):
         return OwnId(o)
     return id(o)
 
@@ -191,9 +195,18 @@ def l_hash(args: tuple, kw: dict) -> int:
     m = lookup(type(o), "__hash__")
     if type(m) is FunctionType:
         return interp(m, (o,), {})
-    if m is object.__hash__:
-        l_id(args, kw)
+    if m is object.__hash__ or type(o) in (tuple, frozenset):
+        lasts(o)
     return native(hash, (o,), {})
+
+
+def lasts(o: Any) -> None:
+    """Raises Break where the hash of `o` is made of the `id()` of an object that is made here."""
+    if type(o) is tuple or type(o) is frozenset:
+        for x in o:
+            lasts(x)
+    elif lookup(type(o), "__hash__") is object.__hash__ and type(l_id((o,), {})) is OwnId:
+        raise Break("PL0035", "the hash() of an object that is made here", clean=True)
 
 
 @lookaside(torch.SymInt.__hash__)
@@ -366,6 +379,22 @@ def l_setitem(args: tuple, kw: dict) -> None:
     setitem(*args)
 
 
+@lookaside(operator.is_)
+def l_is(args: tuple, kw: dict) -> bool:
+    return same(*args)
+
+
+@lookaside(operator.is_not)
+def l_is_not(args: tuple, kw: dict) -> bool:
+    return not same(*args)
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is Opaque or type(b) is Opaque:
+        raise Break("PL0017", "an identity test of an opaque input", clean=True)
+    return True if a is b and type(a) not in KNOWN_BY_WORTH else vm.same_object(a, b)
+
+
 @lookaside(operator.contains)
 def l_contains(args: tuple, kw: dict) -> bool:
     return contains(*args)
@@ -445,7 +474,7 @@ def l_dict(args: tuple, kw: dict) -> dict:
     out: dict = {}
     if args:
         v = args[0]
-        if isinstance(v, dict) and type(lookup(type(v), "keys")) is not FunctionType:
+        if issubclass(type(v), dict) and type(lookup(type(v), "keys")) is not FunctionType:
             shadows.read_all(vm.world, v)
             out.update(v)
         elif hasattr(type(v), "keys"):
@@ -571,6 +600,8 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
 def l_print(args: tuple, kw: dict) -> None:
     if (id(sys.__dict__), "stdout") in vm.world.global_writes:
         raise Break("PL0005", "print to a redirected stdout", clean=True)
+    if not hasattr(type(sys.stdout), "write"):  # what it does when asked for one is to be seen where the program prints
+        raise Break("PL0005", "print to an object that has no write of its own", clean=True)
     if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
@@ -621,7 +652,7 @@ def l_warn(args: tuple, kw: dict) -> None:
     if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     asking.question(asking.some_warning_raises, (), {}, False)
-    vm.world.calls.append((WARN, tuple(printable(a) if not isinstance(a, type) else a for a in args), dict(kw)))
+    vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
 
 
 # -- tensors ------------------------------------------------------------------------------------------------
@@ -690,12 +721,25 @@ def l_assert(args: tuple, kw: dict) -> Any:
 LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 
+# -- what is asked of frames and references ---------------------------------------------------------------------------
+
+
+@lookaside(sys.settrace, sys.setprofile)
+def l_watch(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it sets a function that is told of every call and line: those of emitted code are others")
+
+
+@lookaside(sys.getrefcount)
+def l_references(args: tuple, kw: dict) -> Any:
+    raise vm.capture_failed("it counts references: what was captured, and emitted code, hold others")
+
+
 # -- attributes through C helpers -------------------------------------------------------------------------------
 
 
 @lookaside(inspect.isclass)
 def l_isclass(args: tuple, kw: dict) -> bool:
-    return isinstance(args[0], type)
+    return issubclass(type(args[0]), type)
 
 
 vm.locals = locals_of

@@ -13,6 +13,7 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.graph.symnode import concrete
 from pliant.guards import source as S
 from pliant.interpret import groups
 from pliant.interpret.attributes import getattr_, lookup
@@ -21,7 +22,7 @@ from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
 from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
-from pliant.interpret.state import Break, LoopBackSignal, taken, vm, writes
+from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, suppressed
 from pliant.interpret.types.row import ROWS
 
@@ -160,6 +161,8 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
         got = world.cell_values[key] = (cell, world.locate(v, src))
     if got[1] is UNSET:
         raise unbound_cell(f, i)
+    if vm.asking and key in world.cell_writes:
+        changed()
     return got[1]
 
 
@@ -210,6 +213,8 @@ def global_value(g: dict, name: str) -> Any:
     if key in world.global_writes:
         v = world.global_writes[key][2]
         if v is not UNSET:
+            if vm.asking:
+                changed()
             return v
     elif name in g:
         if id(g) in world.fresh_globals:
@@ -460,7 +465,7 @@ def is_op(f: Any, invert: int) -> None:
     elif type(a) in OPAQUE_TYPES or type(b) in OPAQUE_TYPES:
         raise Break("PL0017", "an identity test of an opaque input", clean=True)
     else:
-        r = vm.same_object(a, b) if a is not b else True
+        r = True if a is b and type(a) not in KNOWN_BY_WORTH else vm.same_object(a, b)
     s.pop()
     s[-1] = (not r) if invert else r
 
@@ -589,9 +594,33 @@ def with_except_start(f: Any, a: Any) -> None:
 
 
 def same_object(a: Any, b: Any) -> bool:
-    if type(a) is MethodType or type(b) is MethodType:
+    ta, tb = type(a), type(b)
+    if ta is MethodType or tb is MethodType:
         return False
+    if ta in VALUES and tb in VALUES:
+        return same_value(a, b)
     return identical(a, b)
+
+
+VALUES = {int, float, complex, str, bytes, bool, *SYM_TYPES}
+
+
+KNOWN_BY_WORTH = VALUES - {bool, str}
+"""Of these, one that is read at two places may be two objects the next time. Texts are mostly names, of which there is one each."""
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """`a is b` of two values, which are guarded by what they are worth. Only CPython knows whether equal ones are one object."""
+    if {type(a), type(b)} & SYM_TYPES and not truth(compare(operator.eq, a, b)):
+        return False
+    a, b = concrete(a), concrete(b)
+    if a is b and type(a) is str:
+        return True
+    if type(a) is not type(b) or (a != b and (a == a or b == b)):
+        return False
+    if type(a) is bool or (type(a) is int and -5 <= a <= 256):
+        return True
+    raise vm.capture_failed(f"whether two equal objects of type {type(a).__name__} are one object")
 
 
 vm.same_object = same_object

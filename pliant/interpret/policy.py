@@ -333,11 +333,11 @@ def object_policy(o: Any) -> Policy | None:
         policy = _user(o)
         if policy is not None:
             return policy
-    if isinstance(o, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if issubclass(type(o), (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return BY_USER["graph"]
-    if isinstance(o, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
+    if issubclass(type(o), (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         return SCRIPT
-    if isinstance(o, BuiltinType):  # `builtin_method`: a method of a heap type, bound (`re.Pattern.match`)
+    if issubclass(type(o), BuiltinType):  # `builtin_method`: a method of a heap type, bound (`re.Pattern.match`)
         return _builtin_policy(o)
     found = _objects.get(id(o))
     return found[1] if found is not None else None

@@ -102,6 +102,15 @@ def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     return h
 
 
+def in_order(d: collections.OrderedDict) -> bool:
+    """Whether an OrderedDict holds what it lists. Where methods of `dict` have changed it behind its back, no copy is like it."""
+    try:
+        listed = list(collections.OrderedDict.__iter__(d))
+    except KeyError:
+        return False
+    return len(listed) == dict.__len__(d) and {*map(id, listed)} == {*map(id, dict.__iter__(d))}
+
+
 def instance_dict(world: World, obj: Any) -> Shadow | None:
     """The shadow of an outside instance's `__dict__` (None: it has none)."""
     try:

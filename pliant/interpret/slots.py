@@ -227,7 +227,7 @@ def getitem(o: Any, k: Any) -> Any:
     m = lookup(t, "__getitem__")
     if type(m) is FunctionType:
         return interp(m, (o, k), {})
-    if isinstance(o, type):
+    if issubclass(t, type):
         mm = lookup(type(o), "__getitem__")
         if type(mm) is FunctionType:
             return interp(mm, (o, k), {})
@@ -236,7 +236,7 @@ def getitem(o: Any, k: Any) -> Any:
         return native(GETITEM, (o, k), {})
     if opaque(o):
         raise Break("PL0007", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
-    return native(GETITEM, (o, hashable(k) if isinstance(o, dict) else k), {})
+    return native(GETITEM, (o, hashable(k) if issubclass(t, dict) else k), {})
 
 
 SEQUENCES = {tuple, list, torch.Size, str, bytes, range}
@@ -281,7 +281,7 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
                     h.located[k] = WRITTEN
     elif id(o) in world.outside:
         raise Break("PL0006", f"an item of a {type(o).__module__}.{type(o).__qualname__}", clean=True)
-    elif isinstance(o, dict):
+    elif issubclass(type(o), dict):
         k = hashable(k)
         holds_key(o, k)
     elif type(o) is list:
@@ -317,7 +317,7 @@ def delitem(o: Any, k: Any) -> None:
             shadows.read_all(world, o)
     elif id(o) in world.outside:
         raise Break("PL0006", f"an item of a {t.__module__}.{t.__qualname__}", clean=True)
-    elif isinstance(o, dict):
+    elif issubclass(t, dict):
         k = hashable(k)
         holds_key(o, k)
     elif t is list:
@@ -434,7 +434,7 @@ def identical(a: Any, b: Any) -> bool:
     """`a is b`, guarding that two outside objects stay distinct (or the same)."""
     if a is b:
         return True
-    if isinstance(a, enum.Enum):
+    if issubclass(type(a), enum.Enum):
         return False  # known by identity
     world = vm.world
     ha, hb = world.by_copy.get(id(a)), world.by_copy.get(id(b))
@@ -529,7 +529,7 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     """`list + list`, `list += iterable`, `dict | dict`, `str % tuple`, sets…"""
     if type(a) is str and fn in (operator.mod, operator.imod):
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
-    if fn is operator.iadd and isinstance(a, list):
+    if fn is operator.iadd and issubclass(type(a), list):
         a.extend(unpack(b))
         return a
     for x in (a, b):

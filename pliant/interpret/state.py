@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pliant.guards.guard import Site
 from pliant.interpret.capture import UNSET
@@ -186,7 +186,17 @@ def taken() -> BaseException:
 def writes() -> None:
     """Something of the world is about to be changed. What hashing and comparing keys changes, making their dict again would change, too."""
     if vm.asking:
-        raise Break("PL0006", "a __hash__ or __eq__ that changes something while a container asks it")
+        unfit("changes something")
+
+
+def changed() -> None:
+    """Something is read that the program has changed: emitted code makes containers before it makes changes."""
+    unfit("reads what was changed here")
+
+
+def unfit(what: str) -> NoReturn:
+    """The instruction to break at is the one that asks, in a frame further out."""
+    raise Break("PL0006", f"a __hash__ or __eq__ that {what} while a container asks it", clean=True, action=("stand",))
 
 
 def kept_out(t: type) -> str:

@@ -58,6 +58,7 @@ class World:
         self.cell_writes: dict[int, Any] = {}
         self.own_functions: dict[int, Any] = {}  # functions and classes that the program made
         self.own_classes: list[type] = []
+        self.dict_owners: dict[int, tuple] = {}  # id of a `__dict__` that the program has asked for -> (it, the object made here)
         self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order

@@ -48,7 +48,7 @@ def is_python(fn: Any) -> bool:
         return is_python(fn.__func__)
     if t is functools.partial:
         return is_python(fn.func)
-    return isinstance(fn, torch.nn.Module) or (isinstance(fn, type) and bool(fn.__flags__ & HEAPTYPE))
+    return issubclass(t, torch.nn.Module) or (issubclass(t, type) and bool(fn.__flags__ & HEAPTYPE))
 
 
 def iterates_python(iterator: Any) -> bool:

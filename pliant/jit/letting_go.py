@@ -36,7 +36,11 @@ def letting_go(lines: list[str], begin: int, states: dict[str, str], bound: Iter
             pad = line[: indent(line)]
             handed = dict.fromkeys(STATES.findall(line))
             out += [f"{pad}{name} = {states[name]}" for name in handed]
-            read = {*NAMES.findall(line), *read_behind(lines, i, states)}
+            target = TARGETS.match(line)
+            behind = set(read_behind(lines, i, states))
+            if target is not None and not pad:  # what it held before the call is read by nobody behind it
+                behind.difference_update(NAMES.findall(target[1]))
+            read = {*NAMES.findall(line if target is None else line[target.end() :]), *behind}
             freed = [name for name in held if name not in read]
             if freed:
                 out.append(f"{pad}{' = '.join(freed)} = None")

@@ -7,6 +7,7 @@ filled later. One row per type says how it is made: `rows.py`.
 
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
 import keyword
@@ -75,6 +76,8 @@ class Row:
     after: Callable[[Builder, Any, str], None] | None = None
 
 
+NAMELIKE = re.compile(r"\w*", re.ASCII)
+
 CONSTANT = Row()
 """The row of what the emitted function holds as it is."""
 
@@ -111,6 +114,7 @@ class Builder:
         self.keep: list[Any] = []  # what `memo` is keyed by
         self.reductions: dict[int, tuple] = {}  # id of an iterator -> how `rows` took it apart
         self.constants: dict[int, str] = {}
+        self.said: dict[str, str] = {}  # texts that the function spells out, and which object each is
         self.serial = itertools.count()
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -196,10 +200,25 @@ class Builder:
 
     def pairs(self, d: Any) -> str:
         """The items of a dict, as the inside of a dict display."""
-        return ", ".join([f"{self.ref(k)}: {self.ref(v)}" for k, v in d.items()])
+        return ", ".join([f"{self.key(k)}: {self.ref(v)}" for k, v in d.items()])
+
+    def key(self, k: Any) -> str:
+        """`ref` of a key or member of a set. Raises CannotReconstruct if its class, which may not be complete by then, hashes it."""
+        self.hashes(k)
+        return self.ref(k)
+
+    def hashes(self, k: Any) -> None:
+        t = type(k)
+        if t is tuple or t is frozenset:
+            for x in k:
+                self.hashes(x)
+        elif t.__hash__ is not object.__hash__ and id(t) in self.world.own_functions and not issubclass(t, enum.Enum):
+            raise CannotReconstruct(f"a key whose class, {t.__qualname__}, is made here and hashes it")
 
     def simple(self, value: Any) -> str:
         text = repr(value)
+        if type(value) is str and (NAMELIKE.fullmatch(value) is None or self.said.setdefault(text, value) is not value):
+            return self.constant(value)  # CPython makes one object of all equal words alone; or it is not the one that was said before
         if type(value) is float and not math.isfinite(value):
             return self.constant(value, "nan" if value != value else "inf")
         if type(value) is complex or len(text) > MAX_TEXT:
@@ -274,7 +293,10 @@ class Builder:
 
     def attributes(self, value: Any, name: str) -> None:
         """Fill `__dict__` and slots of an instance of a Python class."""
-        d = getattr(value, "__dict__", None)
+        try:
+            d = object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's
+        except AttributeError:
+            d = None
         if d:
             self.emit(f"{self.constant(support.fill_dict)}({name}, {{{self.pairs(d)}}})")
         for cls in type(value).__mro__:

@@ -84,7 +84,8 @@ def call_row(name: str, parts: Callable[[Any], tuple]) -> Row:
 def dict_filler(set_many: Callable) -> Callable[[Builder, Any, str], None]:
     def fill(b: Builder, v: Any, name: str) -> None:
         if len(v):
-            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.ref(k)}, {b.ref(x)}), ' for k, x in dict.items(v))}))")
+            kind = collections.OrderedDict if isinstance(v, collections.OrderedDict) else dict  # the former has an order of its own
+            b.emit(f"{b.constant(set_many)}({name}, ({''.join(f'({b.key(k)}, {b.ref(x)}), ' for k, x in kind.items(v))}))")
 
     return fill
 
@@ -96,7 +97,7 @@ def fill_list(b: Builder, v: Any, name: str) -> None:
 
 def fill_set(b: Builder, v: Any, name: str) -> None:
     if len(v):
-        b.emit(f"{b.constant(set.update, 'update')}({name}, [{b.refs(set.__iter__(v))}])")
+        b.emit(f"{b.constant(set.update, 'update')}({name}, [{', '.join(map(b.key, set.__iter__(v)))}])")
 
 
 def fill_deque(b: Builder, v: Any, name: str) -> None:
@@ -109,7 +110,7 @@ fill_ordered_items = dict_filler(support.fill_ordered)
 
 
 def set_literal(b: Builder, v: set) -> str:
-    return f"{{{b.refs(v)}}}" if v else f"{b.constant(set)}()"
+    return f"{{{', '.join(map(b.key, v))}}}" if v else f"{b.constant(set)}()"
 
 
 def cell_fill(b: Builder, cell: Any, name: str) -> None:
@@ -170,6 +171,8 @@ def method_literal(b: Builder, m: types.MethodType) -> str:
     """A bound method; one of a generator's stand-in is the generator's own."""
     if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
+    if not callable(m.__func__):  # C code can bind anything
+        raise CannotReconstruct("a bound method of what cannot be called")
     return f"{b.constant(types.MethodType, 'method')}({b.ref(m.__func__)}, {b.ref(m.__self__)})"
 
 
@@ -210,12 +213,66 @@ def cached_property_after(b: Builder, p: functools.cached_property, name: str) -
 def bound_c_row(b: Builder, m: Any) -> Row:
     """A C function: a constant, unless it is bound to an object that the program made or shadowed."""
     owner = m.__self__
+    if isinstance(owner, type) and id(owner) in b.world.own_functions:
+        return Row(method_of_own_class)
     if owner is None or type(owner) in NAMESPACES or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
     own = bound_descriptor(m)
     if own is None:
         return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
     return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)})")
+
+
+def method_of_own_class(b: Builder, m: Any) -> str:
+    """A C function bound to a class that the program made: a class method of a base, or a method of its metaclass."""
+    cls, name = m.__self__, m.__name__
+    for c in cls.__mro__:
+        found = c.__dict__.get(name)
+        if type(found) is types.ClassMethodDescriptorType and found.__get__(None, cls) == m:
+            return f"{b.constant(found.__get__, f'bind_{name}')}(None, {b.ref(cls)})"
+    for c in type(cls).__mro__:
+        found = c.__dict__.get(name)
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType) and found.__get__(cls) == m:
+            return f"{b.constant(found.__get__, f'bind_{name}')}({b.ref(cls)})"
+    raise CannotReconstruct(f"{name}() of a class that is made here", type(m))
+
+
+def descriptor_row(b: Builder, d: Any) -> Row:
+    """What C code has put into a class for a slot, its instances' attributes or weak references."""
+    return Row(own_descriptor) if id(d.__objclass__) in b.world.own_functions else CONSTANT
+
+
+def own_descriptor(b: Builder, d: Any) -> str:
+    if d.__objclass__.__dict__.get(d.__name__) is not d:
+        raise CannotReconstruct(f"the descriptor {d.__name__} of a class that is made here", type(d))
+    return f"{b.ref(d.__objclass__)}.__dict__[{d.__name__!r}]"
+
+
+def alias_row(b: Builder, v: Any) -> Row:
+    """`list[int]`, `int | None`: constants, unless they speak of a class that the program made."""
+    return Row(own_alias) if mentions_own(b, v) else CONSTANT
+
+
+def mentions_own(b: Builder, v: Any) -> bool:
+    if isinstance(v, (tuple, list)):
+        return any([mentions_own(b, x) for x in v])
+    return id(v) in b.world.own_functions or (type(v) in ALIASES and mentions_own(b, (v.__args__, getattr(v, "__origin__", None))))
+
+
+ALIASES = (types.GenericAlias, types.UnionType)
+
+
+def own_alias(b: Builder, v: Any) -> str:
+    if type(v) is types.UnionType:
+        return " | ".join([b.ref(x) for x in v.__args__])
+    if type(v.__unpacked__) is bool and v.__unpacked__:
+        raise CannotReconstruct("an unpacked alias of a class that is made here", type(v))
+    return f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
+
+
+def own_attributes(b: Builder, d: dict) -> str:
+    """The `__dict__` of an object that the program made: there is no other one."""
+    return f"{b.constant(support.instance_dict)}({b.ref(b.world.dict_owners[id(d)][1])})"
 
 
 def super_literal(b: Builder, s: super) -> str:
@@ -244,6 +301,9 @@ def taken_apart(b: Builder, it: Any) -> tuple:
     return found
 
 
+REVERSED = (str, bytes, tuple, list, range, dict)
+
+
 def reduced(b: Builder, it: Any) -> str:
     """An iterator of C: what `copy.copy` would make of it."""
     try:
@@ -254,6 +314,8 @@ def reduced(b: Builder, it: Any) -> str:
             raise CannotReconstruct(f"a {type(it).__name__} over what has changed") from None
         return f"{b.constant(support.stale)}({b.constant(iter)}, {b.constant(kind)})"
     state = rest[0] if rest else None
+    if fn is reversed and type(args[0]) not in REVERSED:
+        raise CannotReconstruct("a reversed over what is asked for its length by it", reversed)
     text = f"{b.constant(fn)}({b.refs(args)})"
     return text if state is None else f"{b.constant(support.with_state)}({text}, {b.ref(state)})"
 
@@ -365,8 +427,8 @@ ROWS: dict[type, Row] = {
     dict: Row(lambda b, v: f"{{{b.pairs(v)}}}", lambda b, v: "{}", fill_dict_items),
     set: Row(set_literal, lambda b, v: f"{b.constant(set)}()", fill_set),
     tuple: Row(lambda b, v: b.tuple(v)),
-    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{b.refs(v)}])"),
-    torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{b.refs(v)}])"),
+    frozenset: Row(lambda b, v: f"{b.constant(frozenset)}([{', '.join(map(b.key, v))}])"),
+    torch.Size: Row(lambda b, v: f"{b.constant(torch.Size)}([{', '.join(map(b.key, v))}])"),
     slice: call_row("slice", lambda v: (v.start, v.stop, v.step)),
     range: call_row("range", lambda v: (v.start, v.stop, v.step)),
     collections.OrderedDict: Row(
@@ -403,9 +465,9 @@ ROWS: dict[type, Row] = {
     **dict.fromkeys(
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-            types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
-            torch._ops._Ops, functools._lru_cache_wrapper, *IMMUTABLE,
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+            functools._lru_cache_wrapper, *set(IMMUTABLE).difference(ALIASES),
         ),
         CONSTANT,
     ),
@@ -446,12 +508,17 @@ BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
     types.CellType: own_cell,
     types.BuiltinFunctionType: bound_c_row,
     types.MethodWrapperType: bound_c_row,
+    types.GetSetDescriptorType: descriptor_row,
+    types.MemberDescriptorType: descriptor_row,
+    **dict.fromkeys(ALIASES, alias_row),
 }
 
 
 def row_of(b: Builder, value: Any) -> Row:
     """The row of a value. Raises CannotReconstruct."""
     t = type(value)
+    if t is dict and id(value) in b.world.dict_owners:
+        return Row(own_attributes)
     row = ROWS.get(t)
     if row is not None:
         return row

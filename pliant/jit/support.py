@@ -28,6 +28,11 @@ BUILDERS: dict[str, Any] = {
 }
 
 
+def instance_dict(obj: Any) -> dict:
+    """The dictionary of an instance, whatever the class says about attributes."""
+    return object.__getattribute__(obj, "__dict__")
+
+
 def fill_dict(obj: Any, items: dict) -> None:
     """Set the instance dictionary, whatever the class says about attributes."""
     object.__getattribute__(obj, "__dict__").update(items)

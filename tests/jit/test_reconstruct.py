@@ -28,6 +28,7 @@ class World:
         self.real = {}
         self.own_functions = {id(f): f for f in own_functions}
         self.remade = {}
+        self.dict_owners = {}
 
     def source_of(self, obj):
         return None

@@ -5,7 +5,11 @@ The order of `SEEN` is the test: a `finally` in a generator runs where the progr
 
 from __future__ import annotations
 
+import array
+import atexit
 import contextlib
+import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -342,3 +346,67 @@ def test_functions_with_names_of_emitted_variables(names):
     target = compiled(program)
     for i in range(3):
         assert outcome(target, i, ends) == outcome(program, i, ends)
+
+
+def walked(kind, args):
+    ended = []
+
+    class Mine(kind):
+        def __del__(self):
+            ended.append(1)
+
+    it = iter(Mine(*args))
+    with contextlib.suppress(StopIteration):
+        next(it)
+    pliant.graph_break()
+    gc.collect()
+    return len(ended)
+
+
+def walks(kind, args):
+    n = walked(kind, args)
+    return n, it_is(n)
+
+
+def it_is(n):
+    pliant.graph_break()
+    return n == 1
+
+
+@pytest.mark.parametrize("kind, args", [(list, ()), (dict, ()), (set, ()), (frozenset, ()), (tuple, ()), (array.array, ("b",))])
+def test_what_a_call_gave_before_the_next_is_held_by_nobody(kind, args):
+    target = compiled(walks)
+    for _ in range(3):
+        assert target(kind, args) == walks(kind, args) == (1, True)
+
+
+class EndingTuple(tuple):
+    def __del__(self):
+        SEEN.append("deleted")
+
+
+def made_by_new(x, gen):
+    one = object.__new__(Ending)
+    two = tuple.__new__(EndingTuple, (x, 1))
+    del one, two
+    return len(SEEN)
+
+
+def copied(x, gen):
+    one = Ending()
+    two = copy.copy(one)
+    del one, two
+    return len(SEEN)
+
+
+def of_another(x, gen):
+    return KEPT[0] + len(KEPT), len(SEEN)
+
+
+KEPT = EndingTuple((1, 2))
+atexit.register(globals().pop, "KEPT", None)
+
+
+@pytest.mark.parametrize("program", [made_by_new, copied, of_another], ids=lambda f: f.__name__)
+def test_nothing_else_is_made_of_what_ends(program):
+    test_order(program, ends)

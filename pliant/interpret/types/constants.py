@@ -23,7 +23,10 @@ def locate_range(world: World, v: range, source: Source) -> Any:
     """A constant; where loops over changing ranges have been seen, only its iteration is of interest."""
     if world.loops_seen:
         return Opaque(v, source)
-    return world.constant(v, source)
+    world.guard(source, "TYPE_MATCH", range)
+    for part in ("start", "stop", "step"):  # equal ranges may differ in them
+        world.guard(source.attr(part), "EQ_MATCH", getattr(v, part))
+    return v
 
 
 row(name="text", located=TEXT, stands=TEXT, plain=True, locate=World.constant, getattr=read)

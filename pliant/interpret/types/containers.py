@@ -34,6 +34,8 @@ def locate_container(world: World, v: Any, source: Source) -> Any:
             return v
         if type(v) is dict and is_namespace(v):
             return Opaque(v, source)  # names are read and written one by one, past any shadow
+        if type(v) is collections.OrderedDict and not shadows.in_order(v):
+            return Opaque(v, source)
         h = shadows.shadow(world, v, source)
     elif h.source is not source:
         world.guard(source, "ALIAS", h.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ def getattr_(o: OwnId, name: str) -> Any:
 
 
 def compare(fn: Callable, a: Any, b: Any) -> Any:
+    if fn is not operator.eq and fn is not operator.ne:
+        computed()
     plain = [int(x) if type(x) is OwnId else x for x in (a, b)]
     return fn(*plain) if all(isinstance(x, (int, float)) for x in plain) else NotImplemented
 

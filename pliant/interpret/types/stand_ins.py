@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 from pliant.interpret.gate import name_of
@@ -86,4 +87,35 @@ def driven(fn: Any, g: Any) -> Any:
     return g
 
 
-row(name="generator", stands=(Generator,), type=generator_type, iter=itself, next=next_item, to_c=driven)
+def attribute_of_generator(g: Any, name: str) -> Any:
+    if name in OF_GENERATORS:
+        return OF_GENERATORS[name](g)
+    if hasattr(types.GeneratorType, name) and name not in OWN_METHODS:
+        raise Break("PL0008", f"attribute {name!r} of a generator that is made here", clean=True)
+    return getattr(g, name)
+
+
+OWN_METHODS = {"send", "throw", "close", "__next__", "__iter__"}
+OF_GENERATORS: dict[str, Callable[[Any], Any]] = {
+    "__class__": generator_type,
+    "__name__": lambda g: g.frame.func.__name__,
+    "__qualname__": lambda g: g.frame.func.__qualname__,
+    "gi_code": lambda g: g.frame.code,
+    "gi_running": lambda g: g.running,
+    "gi_suspended": lambda g: g.started and not g.done and not g.running,
+    "gi_yieldfrom": lambda g: None if g.running else g.delegate(),
+}
+
+
+def attribute_set(g: Any, name: str, value: Any = None) -> None:
+    raise Break("PL0008", f"attribute {name!r} of a generator that is made here is set", clean=True)
+
+
+def text_of_generator(g: Any, fn: Any) -> str:
+    raise Break("PL0008", "the text of a generator that is made here", clean=True)
+
+
+row(
+    name="generator", stands=(Generator,), type=generator_type, getattr=attribute_of_generator, setattr=attribute_set,
+    delattr=attribute_set, iter=itself, next=next_item, text=text_of_generator, to_c=driven,
+)  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source, const
 from pliant.interpret import shadows
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import KIN
 from pliant.interpret.world import World
 from pliant.native import EntryPoint
@@ -46,11 +47,16 @@ def made_by_c(t: type) -> bool:
     return not t.__flags__ & HEAPTYPE and not hasattr(t, "n_sequence_fields")
 
 
+def has_del(t: type) -> bool:
+    """Whether code of the program runs when an instance ends: a copy of one would end, too."""
+    return any(["__del__" in b.__dict__ for b in t.__mro__])
+
+
 def locate_tuple_subclass(world: World, v: Any, source: Source) -> Any:
     t = type(v)
     if getattr(t, "n_fields", 0) > getattr(t, "n_sequence_fields", 0):  # a structseq with fields that are no items
         return world.identity(v, source)
-    if made_by_c(t):
+    if made_by_c(t) or has_del(t):
         world.guard(source, "TYPE_MATCH", t)
         return world.adopt(v, source)
     world.guard(source, "TYPE_MATCH", t)
@@ -75,6 +81,8 @@ def container(world: World, v: Any, source: Source) -> Any:
         if h.source is not source:
             world.guard(source, "ALIAS", h.source)
         return h.copy
+    if isinstance(v, collections.OrderedDict) and not shadows.in_order(v):
+        return Opaque(v, source)
     if shadowable_subclass(type(v)):
         return shadows.shadow_subclass(world, v, source).copy
     world.guard(source, "TYPE_MATCH", type(v))
@@ -83,7 +91,7 @@ def container(world: World, v: Any, source: Source) -> Any:
 
 def shadowable_subclass(t: type) -> bool:
     """Subclasses of dict and list made in Python, with plain construction and no slots."""
-    if t.__flags__ & HEAPTYPE == 0:
+    if t.__flags__ & HEAPTYPE == 0 or has_del(t):
         return False
     new = t.__new__
     if new not in (dict.__new__, list.__new__, collections.OrderedDict.__new__):
@@ -96,6 +104,6 @@ KIN += [
     ((enum.Enum,), member),
     ((type,), World.identity),
     ((tuple,), locate_tuple_subclass),
-    ((int, float, str, bytes, EntryPoint), same_object),
+    ((int, float, complex, str, bytes, EntryPoint), same_object),
     ((dict, list), container),
 ]

@@ -63,8 +63,9 @@ HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 OPERATORS: dict[Any, OpSpec] = {}
 """The rows, by overload."""
 COLUMNS: dict[str, Column] = {}
+OWN: dict[tuple[Any, str], Any] = {}
 FOREIGN: dict[tuple[Any, str], Any] = {}
-"""What is not pliant's own in the rows, or was changed by others."""
+"""What others have put into the rows, or taken out, and what was pliant's own there."""
 
 
 class Column(dict[Any, Any]):
@@ -80,13 +81,22 @@ class Column(dict[Any, Any]):
     def __setitem__(self, target: Any, value: Any) -> None:
         super().__setitem__(target, value)
         setattr(row(target), self.field, value)
-        if from_outside(value):
-            FOREIGN[target, self.field] = value
+        self.note(target, value, from_outside(value))
 
     def __delitem__(self, target: Any) -> None:
         super().__delitem__(target)
         setattr(row(target), self.field, OpSpec.__dataclass_fields__[self.field].default)
-        FOREIGN[target, self.field] = None
+        self.note(target, None, True)
+
+    def note(self, target: Any, value: Any, outside: bool) -> None:
+        """Tell what is not pliant's own; what is put back as it was is."""
+        cell = target, self.field
+        if not outside:
+            OWN[cell] = value
+        if outside and OWN.get(cell) is not value:
+            FOREIGN[cell] = value
+        else:
+            FOREIGN.pop(cell, None)
 
     def update(self, *others: Any, **named: Any) -> None:
         for target, value in dict(*others, **named).items():

@@ -28,7 +28,6 @@ def as_before():
     """Rows as they were, behind each test."""
     target.current()
     columns = {name: dict(column) for name, column in COLUMNS.items()}
-    foreign = dict(operators.FOREIGN)
     yield
     for name, column in COLUMNS.items():
         for t in set(column) - set(columns[name]):
@@ -36,8 +35,7 @@ def as_before():
         for t, value in columns[name].items():
             if column.get(t) is not value:
                 column[t] = value
-    operators.FOREIGN.clear()
-    operators.FOREIGN.update(foreign)
+    assert not operators.FOREIGN
     pliant.reset()
 
 

@@ -94,6 +94,7 @@ class Trace:
         self.n_forward: int | None = None
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
+        self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)
@@ -126,6 +127,8 @@ class Trace:
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
+            if real.is_inference():
+                self.of_inference.add(x.storage_id)
             if requires_grad and not real.is_leaf:
                 leaf = x
                 with gradients(True):

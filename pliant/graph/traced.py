@@ -63,6 +63,7 @@ LIMITS = (
 SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 
 NO_DERIVATIVE = "no derivative of "
+LEAF = "leaf"
 
 
 class Reconsider(Untraceable):

@@ -18,7 +18,7 @@ import torch
 
 from pliant import native as engine
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import asking, lifetimes, policy, shadows
@@ -172,6 +172,8 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     args = tuple([to_graph(fn, a) for a in args])
     if kwargs:
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
+        if LEAF in vm.refused and kwargs.get("requires_grad") is True:
+            raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     caller = vm.frame
     if caller is not None:
         caller.tail = False

@@ -19,6 +19,7 @@ from pliant.graph.symnode import concrete
 from pliant.interpret.arrays.dtypes import NUMPY, TORCH, Unsure
 from pliant.interpret.calls import LOOKASIDES, graph_call
 from pliant.interpret.state import vm
+from pliant.symbolic import ops
 
 
 class TracedArray:
@@ -102,9 +103,19 @@ def whole_array(tensor: Any) -> TracedArray:
     return TracedArray(tensor, dt)
 
 
-def view_of(base: TracedArray, tensor: Any) -> TracedArray:
-    """An array over the memory of another."""
-    return TracedArray(tensor, base.dtype, None, base.writeable, base.lent)
+def view_of(base: TracedArray, tensor: Any, method: str | None = None, *args: Any) -> TracedArray:
+    """An array over the memory of another; `base.method(*args)` makes it, too, and knows the strides where there are no elements."""
+    made = TracedArray(tensor, base.dtype, None, base.writeable, base.lent)
+    if method is not None and may_be_empty(tensor):
+        made.how = (base, method, args)
+    return made
+
+
+def may_be_empty(tensor: Any) -> bool:
+    for s in tensor.sizes:
+        if s == 0 if type(s) is int else not s.node.scope.known_true(ops.gt(s.node.expr, 0)):
+            return True
+    return False
 
 
 def derived(base: TracedArray, method: str, args: tuple, remake: Callable[[], Any]) -> TracedArray:
@@ -169,4 +180,7 @@ _through("__index__", lambda self: concrete(vm.call(operator.index, (self,), {})
 _through("__int__", lambda self: concrete(vm.call(int, (self,), {})))
 _through("__float__", lambda self: concrete(vm.call(float, (self,), {})))
 _through("__hash__", lambda self: hash(vm.hashable(self)))
-__all__ = ["STAND_INS", "ArrayMethod", "TracedArray", "TracedScalar", "array", "derived", "scalar", "scalar_of", "view_of", "whole_array"]
+__all__ = [
+    "STAND_INS", "ArrayMethod", "TracedArray", "TracedScalar", "array", "derived", "may_be_empty", "scalar", "scalar_of", "view_of",
+    "whole_array",
+]  # fmt: skip

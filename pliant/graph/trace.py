@@ -17,8 +17,7 @@ from pliant.graph.originals import gradients
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import op_info
-from pliant.graph.symclasses import Printing
-from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.graph.traced import Printing, TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
 
 

@@ -18,6 +18,15 @@ from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
 
 CPU = torch.device("cpu")
+
+
+class Printing:
+    """Whether `str(symint)` is the program's (then it shows the number, pinned) or a library's or a log's (the symbol)."""
+
+    recording = 0
+    library = 0
+
+
 make_wrapper = torch.Tensor._make_wrapper_subclass
 make_subclass = torch.Tensor._make_subclass
 
@@ -136,6 +145,8 @@ class TracedTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if not hasattr(self, "sizes"):
             return "TracedTensor(unfinished)"
+        if Printing.recording and not Printing.library:
+            raise Untraceable("Tensor.__repr__", "the text of a tensor")
         shape = ", ".join(map(str, map(shown, self.sizes)))
         return f"%{self.vid}: {str(self.dtype).removeprefix('torch.')}[{shape}]"
 

@@ -23,7 +23,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import asking, lifetimes, policy, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import lookup
+from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -457,7 +457,7 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
     if c is UNSET:
-        raise TypeError(f"{t.__name__!r} object is not callable")
+        raise TypeError(f"{type_name(vm.type_of(fn))!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
 
 
@@ -575,7 +575,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         if python_init:
             r = call_function(init, (obj, *args), kwargs)
             if r is not None:
-                raise TypeError(f"__init__() should return None, not {type(r).__name__!r}")
+                raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
         elif init is object.__init__:
             if (args or kwargs) and new is object.__new__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")

@@ -16,10 +16,16 @@ import numpy as np
 import torch
 
 from pliant.graph.symnode import concrete
+from pliant.graph.traced import Printing, Untraceable
 from pliant.interpret.arrays.dtypes import NUMPY, TORCH, Unsure
 from pliant.interpret.calls import LOOKASIDES, graph_call
 from pliant.interpret.state import vm
 from pliant.symbolic import ops
+
+
+def no_text() -> None:
+    if Printing.recording and not Printing.library:  # C code writes it, or what it is in
+        raise Untraceable("numpy.ndarray.__repr__", "the text of an array")
 
 
 class TracedArray:
@@ -50,6 +56,7 @@ class TracedArray:
         return len(self.found.sizes)
 
     def __repr__(self) -> str:
+        no_text()
         return f"array {self.found!r}"
 
 
@@ -73,6 +80,7 @@ class TracedScalar:
         return self.found
 
     def __repr__(self) -> str:
+        no_text()
         return f"{self.dtype} {self.number if self.found is None else self.found!r}"
 
 

@@ -152,7 +152,7 @@ PLAIN_BOUNDS = (int, type(None))
 
 
 def plain_bound(b: Any) -> Any:
-    if isinstance(b, PLAIN_BOUNDS):
+    if lookup(type(b), "__index__") is not UNSET or b is None:
         return b
     raise TypeError("slice indices must be integers or None or have an __index__ method")
 

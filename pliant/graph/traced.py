@@ -186,9 +186,13 @@ def make(
     requires_grad: bool = False,
 ) -> TracedTensor:
     """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
-    key = None
-    if (device is None or device.type in CLONED) and not all([type(s) is int for s in (*sizes, *strides, offset)]):
-        key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in (*sizes, *strides, offset)])
+    key: Any = None
+    if device is None or device.type in CLONED:
+        numbers = (*sizes, *strides, offset)
+        for s in numbers:
+            if type(s) is not int:
+                key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in numbers])
+                break
     x = trace.templates.get(key)
     if x is None:
         x = make_wrapper(

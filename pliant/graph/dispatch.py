@@ -15,7 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
-from pliant.graph import custom_ops, layout, symnode
+from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
 from pliant.graph.record import PENDING, Op
@@ -181,6 +181,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         mkwargs["pin_memory"] = False
     info = op_info(func)
     try:
+        light.prepare()
         modules = len(sys.modules)
         with quiet(), enable_python_dispatcher(), layout.metadata():
             out = func(*margs, **mkwargs)

@@ -52,6 +52,11 @@ def is_scalar(a: Any) -> bool:
     return type(a) is TracedScalar or type(a) in SCALARS
 
 
+def another(a: Any) -> Any:
+    """A scalar of the same value, which is what the methods of scalars return."""
+    return TracedScalar(a.dtype, a.number, a.found) if type(a) is TracedScalar else type(a)(a)
+
+
 def new_shape(shape: tuple, a: TracedArray) -> tuple:
     """A shape with at most one -1."""
     out = tuple([index(n) for n in shape])
@@ -70,7 +75,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
     shape = tuple(unpack(shape)) if type(shape) in (tuple, list, torch.Size) else (shape,)
     shape = new_shape(shape, a)
     if not shape and is_scalar(one):
-        return one
+        return another(one)
     return view_or_copy(a, lambda x: t(torch.reshape, x, shape), "reshape", shape)
 
 
@@ -91,7 +96,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 @function(np.transpose)
 def transpose(a: Any, axes: Any = None) -> Any:
     if is_scalar(a) and axes is None:
-        return a
+        return another(a)
     a = asarray(a)
     if axes is None:
         order = tuple(range(a.ndim))[::-1]
@@ -144,7 +149,7 @@ def expand_dims(a: Any, axis: Any) -> Any:
 @function(np.squeeze)
 def squeeze(a: Any, axis: Any = None) -> Any:
     if is_scalar(a) and axis is None:
-        return a
+        return another(a)
     a = asarray(a)
     if axis is None:
         axes = [d for d, n in enumerate(a.sizes) if vm.truth(n == 1)]

@@ -157,6 +157,8 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         axes = sorted([one_axis(x, a.ndim) for x in (axis if type(axis) is tuple else (axis,))])
         if any([not vm.truth(a.sizes[d] == 1) for d in axes]):
             raise Unsure("an axis of several elements")
+    if not axes:
+        return a
 
     def make(x: Any) -> Any:
         for d in reversed(axes):

@@ -215,7 +215,6 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",
     ("lookasides", "l_range", "range"): "of ints that `gate.index` gave, or to raise",
     ("opcodes_build", "build_map", "range"): "over the operands",
-    ("opcodes_build", "class_name", "str"): "a message of an error",
     ("opcodes_build", "format_value", "bool"): "of the flags of an instruction",
     ("opcodes_build", "format_value", "format"): "of an exact str, int, float or bool",
     ("opcodes_build", "function_text", "str"): "a message of an error",

@@ -15,9 +15,9 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
-from pliant.graph import custom_ops, layout, symnode
+from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
@@ -102,6 +102,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         if type(written) is TracedTensor:
             if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
                 raise Untraceable(func, "it writes to a tensor whose elements share memory")
+            if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
+                raise Untraceable(func, "it writes to a tensor that was made in inference mode")
             if trace.known or trace.masks:
                 trace.known.pop(written.storage_id, None)
                 trace.masks.pop(written.storage_id, None)
@@ -179,6 +181,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         mkwargs["pin_memory"] = False
     info = op_info(func)
     try:
+        light.prepare()
         modules = len(sys.modules)
         with quiet(), enable_python_dispatcher(), layout.metadata():
             out = func(*margs, **mkwargs)

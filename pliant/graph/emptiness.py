@@ -76,10 +76,21 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
     x = args[0] if args else kwargs.get("input")
     if type(x) is TracedTensor and x.device.type == "cpu" and not x.is_floating_point():
         raise NotImplementedError(f"max_pool1d of {x.dtype}")
-    return fn(*args, **kwargs)
+    out = fn(*args, **kwargs)
+    if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense and not (x.requires_grad and torch.is_grad_enabled()):
+        return torch.clone(out, memory_format=torch.contiguous_format)  # laid out row by row where nobody wants indices for a derivative
+    return out
 
 
-ALWAYS = (pooled,)
+def one_hot(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Stand-ins are compared with a range, which keeps their strides; eager fills a new row-major tensor."""
+    bound = dict(zip(("tensor", "num_classes"), args)) | kwargs
+    x = bound.get("tensor", bound.get("input"))
+    out = fn(*args, **kwargs)
+    return out.contiguous() if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense else out
+
+
+ALWAYS = (pooled, one_hot)
 CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.scaled_dot_product_attention: attention,
     torch._C._nn.scaled_dot_product_attention: attention,
@@ -87,6 +98,7 @@ CAREFUL: dict[Any, Callable[[Any, tuple, dict], Any]] = {
     F.group_norm: group_norm,
     F.max_pool1d: pooled,
     torch.max_pool1d: pooled,
+    F.one_hot: one_hot,
 }
 
 

@@ -55,6 +55,11 @@ def refused(args: tuple, kwargs: dict) -> bool:
     return not x.is_floating_point() or any(type(n) is int and n == 0 for n in x.shape[1:])
 
 
+def packed(x: Any) -> Any:
+    """Rows are resized into new ones; the Python code leaves them in the order of the strides that the input has."""
+    return x.contiguous() if type(x) is TracedTensor and len(x.sizes) == 3 and not x.dense else x
+
+
 def taken(n: Any, factor: Any, whole: tuple[int, ...]) -> Any:
     """The factor by which a dim of `n` is resized. (A dim of 1 has one value, whatever is done with it.)"""
     for k in whole:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -34,8 +33,18 @@ UNDECLARED_VIEWS = Column("view_of")
 UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
 
 
-@cache
+_known: dict[int, tuple[Any, OpInfo]] = {}  # with the operator, so that nobody else gets its number
+
+
 def op_info(func: Any) -> OpInfo:
+    """Worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
+    found = _known.get(id(func))
+    if found is None:
+        found = _known[id(func)] = (func, read_schema(func))
+    return found[1]
+
+
+def read_schema(func: Any) -> OpInfo:
     schema = func._schema
     names = tuple(a.name for a in schema.arguments)
     by_set = {s: a.name for a in schema.arguments if a.alias_info is not None for s in a.alias_info.before_set}

@@ -13,14 +13,8 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import SymNode, concrete, expr_of, number, to_sym
+from pliant.graph.traced import Printing
 from pliant.symbolic import ops
-
-
-class Printing:
-    """Whether `str(symint)` is the program's (then it shows the number, pinned) or a library's or a log's (the symbol)."""
-
-    recording = 0
-    library = 0
 
 
 @contextmanager

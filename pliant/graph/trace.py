@@ -17,8 +17,7 @@ from pliant.graph.originals import gradients
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import op_info
-from pliant.graph.symclasses import Printing
-from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.graph.traced import Printing, TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
 
 
@@ -94,6 +93,7 @@ class Trace:
         self.n_forward: int | None = None
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
+        self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)
@@ -126,6 +126,8 @@ class Trace:
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
+            if real.is_inference():
+                self.of_inference.add(x.storage_id)
             if requires_grad and not real.is_leaf:
                 leaf = x
                 with gradients(True):

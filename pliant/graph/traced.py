@@ -18,6 +18,15 @@ from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
 
 CPU = torch.device("cpu")
+
+
+class Printing:
+    """Whether `str(symint)` is the program's (then it shows the number, pinned) or a library's or a log's (the symbol)."""
+
+    recording = 0
+    library = 0
+
+
 make_wrapper = torch.Tensor._make_wrapper_subclass
 make_subclass = torch.Tensor._make_subclass
 
@@ -63,6 +72,7 @@ LIMITS = (
 SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 
 NO_DERIVATIVE = "no derivative of "
+LEAF = "leaf"
 
 
 class Reconsider(Untraceable):
@@ -135,6 +145,8 @@ class TracedTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if not hasattr(self, "sizes"):
             return "TracedTensor(unfinished)"
+        if Printing.recording and not Printing.library:
+            raise Untraceable("Tensor.__repr__", "the text of a tensor")
         shape = ", ".join(map(str, map(shown, self.sizes)))
         return f"%{self.vid}: {str(self.dtype).removeprefix('torch.')}[{shape}]"
 
@@ -174,9 +186,13 @@ def make(
     requires_grad: bool = False,
 ) -> TracedTensor:
     """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
-    key = None
-    if (device is None or device.type in CLONED) and not all([type(s) is int for s in (*sizes, *strides, offset)]):
-        key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in (*sizes, *strides, offset)])
+    key: Any = None
+    if device is None or device.type in CLONED:
+        numbers = (*sizes, *strides, offset)
+        for s in numbers:
+            if type(s) is not int:
+                key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in numbers])
+                break
     x = trace.templates.get(key)
     if x is None:
         x = make_wrapper(

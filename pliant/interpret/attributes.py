@@ -600,9 +600,15 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         object.__setattr__(obj, name, value)
 
 
+def type_name(t: type) -> str:
+    """A type as CPython's own messages name it: those that C has made with their modules."""
+    return t.__name__ if t.__module__ == "builtins" or made_in_python(t) else f"{t.__module__}.{t.__name__}"
+
+
 def without_dict(t: type, name: str, raw: Any) -> str:
     """What CPython says where an instance without a `__dict__` is to get, or to lose, an attribute that is no slot."""
-    return f"{t.__name__!r} object has no attribute {name!r}" if raw is UNSET else f"{t.__name__!r} object attribute {name!r} is read-only"
+    name_ = type_name(t)
+    return f"{name_!r} object has no attribute {name!r}" if raw is UNSET else f"{name_!r} object attribute {name!r} is read-only"
 
 
 def hidden(t: type, name: str, raw: Any) -> None:

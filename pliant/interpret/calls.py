@@ -18,16 +18,16 @@ import torch
 
 from pliant import native as engine
 from pliant.graph.symnode import concrete
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import asking, lifetimes, policy, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import lookup
+from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.inside import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import NAMESPACES
@@ -41,7 +41,7 @@ MAX_DEPTH = 120
 LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}
 # `(type of self, method name)` of C methods with a replacement of their own
 METHOD_LOOKASIDES: dict[tuple[type, str], Callable[[Any, tuple, dict], Any]] = {}
-BY_CODE: dict[types.CodeType, Callable[[Any, tuple, dict], Any]] = {}  # for inner functions of the library: one code, many functions
+BY_CODE: dict[int, Callable[[Any, tuple, dict], Any]] = {}  # by the id of their code, which lasts: inner functions of the library
 TAIL_LOOKASIDES: set[Any] = set()  # replacements whose result is that of the one call they make
 APPENDS = {"append", "extend"}  # list methods that need not read the list
 SAFE_NEW_TYPES = {
@@ -175,11 +175,17 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
     return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 
 
+PASSED = {TracedTensor, *SETTINGS} - {torch.SymBool}
+"""Types whose values torch functions are given as they are."""
+
+
 def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) -> Any:
     """Run a torch function on traced tensors and record it in the Torch-level graph."""
-    args = tuple([to_graph(fn, a) for a in args])
+    args = tuple([a if type(a) in PASSED else to_graph(fn, a) for a in args])
     if kwargs:
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
+        if LEAF in vm.refused and kwargs.get("requires_grad") is True:
+            raise Break("PL0012", f"{name_of(fn)} makes a leaf, whose gradients the program may want", clean=True)
     caller = vm.frame
     if caller is not None:
         caller.tail = False
@@ -237,7 +243,7 @@ def call_function(fn: Any, args: tuple, kwargs: dict) -> Any:
         return call_lookaside(fn, look, args, kwargs)
     p = policy.python_policy(fn)
     if p.kind == "inline":
-        special = BY_CODE.get(fn.__code__)
+        special = BY_CODE.get(id(fn.__code__))
         return inline(fn, args, kwargs) if special is None else special(fn, args, kwargs)
     return apply_kind(p, fn, args, kwargs)
 
@@ -476,7 +482,7 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
     if c is UNSET:
-        raise TypeError(f"{t.__name__!r} object is not callable")
+        raise TypeError(f"{type_name(vm.type_of(fn))!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)
 
 
@@ -599,7 +605,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         if python_init:
             r = call_function(init, (obj, *args), kwargs)
             if r is not None:
-                raise TypeError(f"__init__() should return None, not {type(r).__name__!r}")
+                raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
         elif init is object.__init__:
             if (args or kwargs) and new is object.__new__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")

@@ -72,14 +72,14 @@ class Decoded:
         return lines[bisect.bisect_right(starts, self.offsets[i]) - 1]
 
 
-_decoded: dict[CodeType, Decoded] = {}
+_decoded: dict[int, Decoded] = {}  # by identity: the hash of a code object is worked out anew each time
 
 
 def decode(code: CodeType) -> Decoded:
     """The decoded form of `code`, cached."""
-    d = _decoded.get(code)
-    if d is None or d.code is not code:
-        d = _decoded[code] = _decode(code)
+    d = _decoded.get(id(code))
+    if d is None:
+        d = _decoded[id(code)] = _decode(code)
     return d
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from operator import is_, is_not
 from typing import Any
 
 from pliant.interpret import shadows, tracebacks
@@ -69,20 +70,14 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
 
 def untouched(h: Shadow, o: dict, c: dict) -> bool:
     """Whether `unchanged` holds for every item, which is so for nearly all dicts."""
-    located = h.located
-    if len(o) != len(c):
-        return False
-    for (k, before), (j, now) in zip(o.items(), c.items(), strict=True):
-        if k is not j:
-            return False  # another order, or other keys
-        if not located:  # nothing is asked for its hash
-            if now is not before:
-                return False
-            continue
-        put = located.get(k, UNSET)
-        if put is WRITTEN or now is not (before if put is UNSET else put):
+    if len(o) != len(c) or not all(map(is_, o, c)):
+        return False  # other keys, or another order
+    n = sum(map(is_not, o.values(), c.values()))
+    for k, put in h.located.items():  # where nothing was put, no key is asked for its hash
+        if put is WRITTEN or k not in o or c[k] is not put:
             return False
-    return True
+        n -= put is not o[k]
+    return not n
 
 
 def unchanged(h: Shadow, key: Any, now: Any, before: Any) -> bool:

@@ -184,7 +184,8 @@ def decomposed_in_python(rec: TorchOp) -> Any:
         with layout.framework():
             args, kwargs = (), resizing.settled(args, kwargs)
     with enable_python_dispatcher(), layout.framework(last_try=True):
-        return fn(*args, **kwargs)
+        out = fn(*args, **kwargs)
+        return resizing.packed(out) if fn is torch.nn.functional.interpolate else out
 
 
 def with_plain_numbers(rec: TorchOp) -> Any:

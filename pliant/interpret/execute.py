@@ -8,8 +8,8 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
-from pliant.graph.traced import Untraceable
-from pliant.interpret import lifetimes, shadows, tracebacks
+from pliant.graph.traced import Untraceable, is_limit
+from pliant.interpret import checks, lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.opcodes_build import call_operands
@@ -18,6 +18,7 @@ from pliant.interpret.texts import TextNeeded, writable
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")
+STAND_INS = re.compile(r"\b(Traced(Scalar|Array|Tensor)|ArrayMethod|Sym(Int|Float|Bool))\b")
 
 
 def run(f: Frame) -> Any:
@@ -69,6 +70,10 @@ def run(f: Frame) -> Any:
                     raise TextNeeded from None
                 if type(e) is TypeError and OPAQUE_REFUSED.search(str(e)):  # C code met the stand-in itself
                     raise left(f, Break("PL0017", "a value that changes on every call is given to C code"), n) from None
+                if type(e) is RuntimeError and is_limit(e):  # C code met the stand-in itself
+                    raise left(f, Break("PL0011", "C code wants the data of a tensor"), n) from None
+                if type(e) in TOLD and any([type(a) is str and STAND_INS.search(a) for a in e.args]) and checks.handled(f):
+                    raise left(f, Break("PL0041", "an exception that names the type of a value, inside a try block"), n) from None
                 tracebacks.arrived(e)
                 tracebacks.passes(e, f)
                 if not unwind(f, e):
@@ -78,6 +83,9 @@ def run(f: Frame) -> Any:
                     raise left(f, taken(), n) from None
     finally:
         vm.frame = caller
+
+
+TOLD = (TypeError, ValueError, AttributeError)
 
 
 def break_of_error(e: BaseException) -> tuple[str, str]:

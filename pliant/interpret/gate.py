@@ -146,10 +146,16 @@ def index(v: Any) -> Any:
 
 def has_index(v: Any) -> bool:
     row = ROWS.get(type(v))
-    return row.index is not None if row is not None else lookup(type(v), "__index__") is not UNSET
+    return row.index is not None and type(v) is not torch.SymFloat if row is not None else lookup(type(v), "__index__") is not UNSET
 
 
 PLAIN_BOUNDS = (int, type(None))
+
+
+def plain_bound(b: Any) -> Any:
+    if lookup(type(b), "__index__") is not UNSET or b is None:
+        return b
+    raise TypeError("slice indices must be integers or None or have an __index__ method")
 
 
 def position(k: Any) -> Any:
@@ -160,7 +166,8 @@ def position(k: Any) -> Any:
     if t is slice:
         if type(k.start) in PLAIN_BOUNDS and type(k.stop) in PLAIN_BOUNDS and type(k.step) in PLAIN_BOUNDS:
             return k
-        return slice(*[b if b is None or not has_index(b) else concrete(index(b)) for b in (k.start, k.stop, k.step)])
+        step, start, stop = [concrete(index(b)) if has_index(b) else plain_bound(b) for b in (k.step, k.start, k.stop)]
+        return slice(start, stop, step)
     return concrete(index(k)) if has_index(k) else k  # what has no index is an error: CPython says so
 
 
@@ -173,11 +180,18 @@ SETTINGS: set[type] = {
 SEQUENCES = (list, tuple, torch.Size)
 
 
+OF_CONDITIONS = {
+    *[f for n, f in vars(operator).items() if n in operator.__all__ and "item" not in n and n not in ("index", "concat", "iconcat")],
+    torch.sym_not, torch.sym_ite, torch.where, torch.full, torch._check,
+}  # fmt: skip
+"""Functions for which a symbolic bool is a number, or a condition, like another: elsewhere a bool means something of its own."""
+
+
 def to_graph(fn: Any, a: Any) -> Any:
     """What torch function `fn` is given for one argument. Raises Break for what the graph cannot hold."""
     t = type(a)
     if t in SETTINGS:
-        return a
+        return concrete(a) if t is torch.SymBool and fn not in OF_CONDITIONS else a
     row = ROWS.get(t)
     if row is not None and row.to_graph is not None:
         return row.to_graph(fn, a)

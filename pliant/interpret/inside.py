@@ -23,15 +23,16 @@ from pliant.interpret.state import vm
 BuiltinType = types.BuiltinFunctionType
 METHODS = {name for b in torch.Tensor.__mro__ for name, v in vars(b).items() if callable(v) and not name.startswith("__")}
 Named = tuple[list[tuple[ModuleType, str]], list[str]]
-_named: dict[types.CodeType, Named] = {}
+_named: dict[int, tuple[types.CodeType, Named]] = {}
 
 
 def names_in(fn: FunctionType) -> Named:
     """The functions that a function of PyTorch names, as (module, name), and the methods of tensors."""
-    found = _named.get(fn.__code__)
+    code = fn.__code__
+    found = _named.get(id(code))
     if found is None:
-        found = _named[fn.__code__] = walk(fn)
-    return found
+        found = _named[id(code)] = (code, walk(fn))
+    return found[1]
 
 
 def walk(fn: FunctionType) -> Named:

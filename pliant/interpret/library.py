@@ -104,6 +104,6 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     return fn(*args, **kw)
 
 
-BY_CODE[functools.singledispatch(lambda: None).dispatch.__code__] = by_class  # type: ignore[misc]
+BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]
 
 __all__ = ["by_class", "l_exc_info", "l_get_logger"]

@@ -16,7 +16,7 @@ from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.symnode import concrete
 from pliant.guards import source as S
 from pliant.interpret import groups
-from pliant.interpret.attributes import getattr_, lookup
+from pliant.interpret.attributes import getattr_, lookup, type_name
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
@@ -568,7 +568,7 @@ def special_method(obj: Any, name: str, missed: str = "") -> Any:
     t = vm.type_of(obj)
     m = lookup(t, name)
     if m is UNSET:
-        raise TypeError(f"{t.__name__!r} object does not support the context manager protocol{missed}")
+        raise TypeError(f"{type_name(t)!r} object does not support the context manager protocol{missed}")
     return MethodType(m, obj) if type(m) is FunctionType else getattr_(obj, name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import ctypes
 import types
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret import runtime, shadows
-from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import taken, vm
 from pliant.interpret.texts import formatted, joined
+from pliant.native import made_in_python
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -171,22 +173,29 @@ def call_ex_operands(f: Any, flags: int) -> tuple[Any, tuple, dict]:
         args = tuple(all_of(args, lambda: f"{function_text(fn)} argument after * must be an iterable, not {class_name(args)}"))
     if flags & 1:
         if not isinstance(kw, collections.abc.Mapping):
-            raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {type(kw).__name__}")
+            raise TypeError(f"{function_text(fn)} argument after ** must be a mapping, not {class_name(kw)}")
         shadows.read_all(vm.world, kw)
         kw = dict(kw)
     return fn, args, kw
 
 
 def class_name(v: Any) -> str:
-    return str(vm.type_of(v).__name__)
+    return type_name(vm.type_of(v))
 
 
 def iterator_of(v: Any, refusal: Callable[[], str]) -> Any:
     """`iter(v)`, with words of its own for what cannot be iterated at all."""
     t = vm.type_of(v)
-    if lookup(t, "__iter__") in (UNSET, None) and (lookup(t, "__iter__") is None or lookup(t, "__getitem__") is UNSET):
-        raise TypeError(refusal())
+    if lookup(t, "__iter__") in (UNSET, None):
+        if lookup(t, "__iter__") is None or lookup(t, "__getitem__") is UNSET:
+            raise TypeError(refusal())
+        if not made_in_python(t) and not is_sequence(v):  # its subscripts are those of a mapping
+            raise TypeError(refusal())
     return get_iter(v)
+
+
+is_sequence = ctypes.pythonapi.PySequence_Check
+is_sequence.argtypes = (ctypes.py_object,)
 
 
 def all_of(v: Any, refusal: Callable[[], str]) -> list:

@@ -43,7 +43,7 @@ def hashable(k: Any) -> Any:
         for x in k:
             if type(x) not in HASHED:
                 items = [hashable(x) for x in k]
-                return k if all([x is y for x, y in zip(items, k)]) else tuple(items) if t in TUPLES else tuple.__new__(t, items)
+                return k if all([x is y for x, y in zip(items, k)]) else t(items) if t in TUPLES else tuple.__new__(t, items)
         return k
     row = ROWS.get(t)
     if row is not None:

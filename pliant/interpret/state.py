@@ -224,7 +224,7 @@ def site_of(frame: Frame | None) -> Site | None:
         outer = frame.outer_site = site_of(frame.parent)
     s = frame.site
     if s is None or s.offset != d.offsets[i] or s.outer is not outer:
-        s = frame.site = Site(frame.code.co_filename, d.line(i), frame.code.co_qualname, d.offsets[i], frame.code, outer)
+        s = frame.site = Site(frame.code.co_filename, d.site(i).lineno, frame.code.co_qualname, d.offsets[i], frame.code, outer)
     return s
 
 

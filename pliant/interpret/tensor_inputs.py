@@ -66,6 +66,8 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
     marks = declared.marks_of(world.declared, v, source)
     scope = world.scope
     shape, stride = tuple(v.shape), v.stride()
+    if not marks and all(static):
+        return place(world, v, source, shape, stride, v.storage_offset(), shape, stride)
     sizes: list[Any] = []
     spec_sizes: list[int | None] = []
     if marks:
@@ -87,13 +89,21 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
     if not all(static):
         name = world.new_symbol(source.offset())
         offset = to_sym(scope, scope.backed(name, hint=offset, size_like=True, source=source.offset()))
-    t = world.trace.input(v, source, tuple(sizes), tuple(strides), offset, v.requires_grad)
+    return place(world, v, source, tuple(sizes), tuple(strides), offset, tuple(spec_sizes), tuple(spec_strides))
+
+
+def place(
+    world: World, v: Any, source: Source, sizes: tuple, strides: tuple, offset: Any, spec_sizes: tuple, spec_strides: tuple
+) -> Any:
+    """The input, and its guard."""
+    requires_grad = v.requires_grad
+    t = world.trace.input(v, source, sizes, strides, offset, requires_grad)
     if type(v) is not torch.Tensor:
         t.pytype = type(v)
     world.tensors[id(v)] = t
     world.real[id(t)] = v
     world.keep.append(v)
-    spec = TensorSpec(type(v), v.dtype, v.device, v.requires_grad, v.dim(), tuple(spec_sizes), tuple(spec_strides), v)
+    spec = TensorSpec(type(v), v.dtype, v.device, requires_grad, len(sizes), spec_sizes, spec_strides, v)
     world.guard(source, "TENSOR_MATCH", spec)
     return t
 

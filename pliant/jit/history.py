@@ -83,7 +83,8 @@ class History:
         return source in self.opaque
 
     def watches(self, code: CodeType) -> bool:
-        return self.sites.breaks.get(code) is not None or self.sites.loops.get(code) is not None
+        breaks, loops = self.sites.breaks, self.sites.loops
+        return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
         return offset in (self.sites.breaks.get(code) or ())

@@ -16,10 +16,11 @@ from torch._dispatch.python import enable_python_dispatcher
 from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, NoBackward, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, NoBackward, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import liveness, views
 
 aten = torch.ops.aten
+ACCUMULATES = "torch::autograd::AccumulateGrad"
 WITHOUT_DERIVATIVE = re.compile(r"derivative for '([^']+)' is not implemented")
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
@@ -83,8 +84,7 @@ class Plan:
         self.differentiable_vids = {h.vid for h in self.differentiable}
         self.freed = self.went_backward()
         self.wanted = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad]
-        if self.differentiable and not self.wanted:
-            raise Untraceable(name, "an output has gradients that do not come from any input")
+        self.refuse_leaves()
         stop = self.slot_vids | {h.vid for h in self.heads}
         self.replay = views.chain(liveness.tensors(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
@@ -102,6 +102,19 @@ class Plan:
         if any(through) and not all(through):
             raise Reconsider(self.name, "backward() has gone through a part of what the outputs depend on", "backward")
         return any(through)
+
+    def refuse_leaves(self) -> None:
+        """A tensor that the region has made and that is to have gradients is one for the program to see, if what it leads to is."""
+        slots = {t.vid for t in self.slots}
+        without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
+        made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - slots
+        if not self.differentiable or (self.wanted and not made):
+            return
+        known = {id(self.leaf(t)) for t in self.slots}
+        nodes = {n for h in self.differentiable if h.vid not in made for n in nodes_under(h.grad_fn)}
+        ends = [n.variable for n in nodes if n.name() == ACCUMULATES] + [h for h in self.differentiable if h.vid in made and h.is_leaf]
+        if not self.wanted or any(id(t) not in known for t in ends):
+            raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
     def refuse_overlap(self) -> None:
         for t in self.rebased:

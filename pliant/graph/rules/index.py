@@ -208,7 +208,7 @@ def of_a_view(trace: Any, grad: TracedTensor, input_sizes: Any, *where: Any) -> 
 
 @rule("index_copy")
 def index_copy(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source: TracedTensor) -> Any:
-    return as_first(trace, x) if fits_rows(trace, x, dim, index, source) else NotImplemented
+    return new(trace, x.sizes, x.dtype, x.device) if fits_rows(trace, x, dim, index, source) else NotImplemented
 
 
 @rule("index_put", "_unsafe_index_put")

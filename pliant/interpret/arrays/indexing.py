@@ -142,7 +142,7 @@ def getitem(a: TracedArray, k: Any) -> Any:
 def read(a: TracedArray, k: Any) -> Any:
     items = spread(parts_of(k), a.ndim)
     if any([type(x) is TracedTensor for x in items]):
-        return whole_array(advanced(a.tensor, items))
+        return whole_array(picked(a.tensor, items))
     whole = sum([type(x) in INTS or type(x) is Later for x in items]) == len(items) and not any([x is Ellipsis for x in keys(k)])
     if any([type(x) is Later for x in items]):
         return scalar(later(a.tensor, items)) if whole else derived(a, "__getitem__", (k,), lambda: later(a.tensor, items))
@@ -156,7 +156,7 @@ def read(a: TracedArray, k: Any) -> Any:
         return scalar(t(torch.clone, view))
     if flips:
         return derived(a, "__getitem__", (k,), lambda: t(torch.flip, view, tuple(flips)))
-    made = view_of(a, view)
+    made = view_of(a, view, "__getitem__", k)
     if any([x is None for x in items]):
         made.how = (a, "__getitem__", (k,))  # NumPy gives a new dim a stride of 0
     return made
@@ -181,6 +181,49 @@ def later(x: Any, items: list[Any]) -> Any:
 def advanced(x: Any, items: list[Any]) -> Any:
     x, indices = located(x, items)
     return t(torch.ops.aten.index.Tensor, x, indices)
+
+
+def picked(x: Any, items: list[Any]) -> Any:
+    """What a subscript with arrays makes, laid out as NumPy does: by the arrays first, then by what is left of `x`, in its own order."""
+    x, indices = located(x, items)
+    widths = [i.dim() if type(i) is TracedTensor and i.dtype is torch.bool else 1 for i in indices]
+    places = [range(sum(widths[:i]), sum(widths[: i + 1])) for i in range(len(widths))]
+    taken = [d for i, p in zip(indices, places, strict=True) if i is not None for d in p]
+    rest = [d for d in range(len(x.sizes)) if d not in taken]
+    new_dims = dims_made(items)
+    order = [*taken, *([d for d in rest if d not in new_dims] if x.dense else by_strides(x, [d for d in rest if d not in new_dims]))]
+    order += [d for d in rest if d in new_dims]
+    moved = order != list(range(len(order)))
+    found = t(torch.ops.aten.index.Tensor, t(torch.permute, x, order) if moved else x, [i for i in indices if i is not None])
+    if not found.dense:
+        found = t(torch.clone, found, memory_format=torch.contiguous_format)
+    new = len(found.sizes) - len(rest)
+    together = taken == list(range(taken[0], taken[0] + len(taken)))
+    at = taken[0] if together else 0
+    dims = {d: new + i for i, d in enumerate(order[len(taken) :])}
+    back = [*[dims[d] for d in rest[:at]], *range(new), *[dims[d] for d in rest[at:]]]
+    return found if back == list(range(len(back))) else t(torch.permute, found, back)
+
+
+def dims_made(items: list[Any]) -> list[int]:
+    """The dims that None makes."""
+    out, d = [], 0
+    for item in items:
+        if item is None:
+            out.append(d)
+        d += 1 if item is None else dims_of(item)
+    return out
+
+
+def by_strides(x: Any, dims: list[int]) -> list[int]:
+    """Dims from the longest stride to the shortest."""
+    out: list[int] = []
+    for d in dims:
+        at = len(out)
+        while at and vm.truth(x.strides[out[at - 1]] < x.strides[d]):
+            at -= 1
+        out.insert(at, d)
+    return out
 
 
 def located(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:

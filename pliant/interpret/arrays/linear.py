@@ -13,7 +13,7 @@ from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import MATMUL
 from pliant.interpret.arrays.reductions import axes_of, one_axis, plain
-from pliant.interpret.arrays.stand_ins import TracedArray, array, view_of, whole_array
+from pliant.interpret.arrays.stand_ins import TracedArray, array, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
@@ -167,5 +167,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
         raise Unsure("windows over several axes")
     d = 0 if axis is None else one_axis(axis[0] if type(axis) is tuple else axis, a.ndim)
     r = view_of(a, t(ORIGINAL.unfold, a.found, d, index(widths[0]), 1))
+    if may_be_empty(r.found):
+        raise Unsure("the strides of no elements")
     r.writeable = False
     return r

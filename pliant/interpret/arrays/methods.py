@@ -180,7 +180,7 @@ def scalar_as(s: TracedScalar, dt: np.dtype) -> Any:
 def view(a: Any, dtype: Any = None) -> Any:
     if type(a) is not TracedArray or dtype is not None or a.remake is not None:
         raise Unsure("another view of memory")
-    return view_of(a, t(ORIGINAL.detach, a.found))
+    return view_of(a, t(ORIGINAL.detach, a.found), "view")
 
 
 @method("item")

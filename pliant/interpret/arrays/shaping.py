@@ -15,11 +15,11 @@ from pliant.graph.rules.shape import key
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays import reductions
-from pliant.interpret.arrays.dtypes import BOOL, INT64, Unsure, dtype_of
+from pliant.interpret.arrays.dtypes import BOOL, INT64, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.making import shape_of, size
 from pliant.interpret.arrays.operands import asarray, fresh, is_stand_in, number_in, operand, tensor_in, to
 from pliant.interpret.arrays.reductions import one_axis
-from pliant.interpret.arrays.stand_ins import TracedArray, array, derived, view_of, whole_array
+from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar, array, derived, may_be_empty, view_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
@@ -28,22 +28,33 @@ from pliant.interpret.state import vm
 from pliant.symbolic import ops
 
 
-def viewed(a: TracedArray, make: Callable[[Any], Any]) -> TracedArray:
-    """The array over the memory of `a` that `make` makes of its tensor; of a derived array, derived again."""
+def viewed(a: TracedArray, make: Callable[[Any], Any], method: str | None = None, *args: Any) -> TracedArray:
+    """The array over the memory of `a` that `make` makes of its tensor, or `a.method(*args)`; of a derived array, derived again."""
     if a.remake is None:
-        return view_of(a, make(a.found))
+        return view_of(a, make(a.found), method, *args)
     raise Unsure("a view of a view that torch does not have")
 
 
-def view_or_copy(a: TracedArray, make: Callable[[Any], Any]) -> TracedArray:
+def view_or_copy(a: TracedArray, make: Callable[[Any], Any], method: str, *args: Any) -> TracedArray:
     """`make` gives a view of the tensor where there is one, else a copy."""
+    if a.remake is not None:
+        raise Unsure("a view, or a copy, of a view that torch does not have")
     x = a.tensor
     r = make(x)
-    if r.storage_id == x.storage_id and a.remake is None:
-        return view_of(a, r)
-    if a.remake is not None:
-        return whole_array(fresh(r))
+    if r.storage_id == x.storage_id:
+        return view_of(a, r, method, *args)
+    if may_be_empty(r):
+        raise Unsure("the strides of no elements")
     return whole_array(r)
+
+
+def is_scalar(a: Any) -> bool:
+    return type(a) is TracedScalar or type(a) in SCALARS
+
+
+def another(a: Any) -> Any:
+    """A scalar of the same value, which is what the methods of scalars return."""
+    return TracedScalar(a.dtype, a.number, a.found) if type(a) is TracedScalar else type(a)(a)
 
 
 def new_shape(shape: tuple, a: TracedArray) -> tuple:
@@ -58,12 +69,14 @@ def new_shape(shape: tuple, a: TracedArray) -> tuple:
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
     if order != "C" or copy is not None or newshape is not None:
         raise Unsure("keywords")
-    a = asarray(a)
+    one, a = a, asarray(a)
     if type(shape) in (TracedArray, TracedTensor):
         raise Unsure("a shape")
     shape = tuple(unpack(shape)) if type(shape) in (tuple, list, torch.Size) else (shape,)
     shape = new_shape(shape, a)
-    return view_or_copy(a, lambda x: t(torch.reshape, x, shape))
+    if not shape and is_scalar(one):
+        return another(one)
+    return view_or_copy(a, lambda x: t(torch.reshape, x, shape), "reshape", shape)
 
 
 @function(np.ravel)
@@ -71,11 +84,19 @@ def ravel(a: Any, order: str = "C") -> Any:
     if order != "C":
         raise Unsure("an order of memory")
     a = asarray(a)
-    return view_or_copy(a, lambda x: t(torch.reshape, x, (-1,)))
+    if a.remake is None and a.found.is_contiguous():
+        return viewed(a, lambda x: t(torch.reshape, x, (-1,)), "ravel")
+    if may_be_empty(a.found):
+        raise Unsure("the strides of no elements")
+    x = a.tensor
+    r = t(torch.reshape, x, (-1,))
+    return whole_array(fresh(r, x, a.found))
 
 
 @function(np.transpose)
 def transpose(a: Any, axes: Any = None) -> Any:
+    if is_scalar(a) and axes is None:
+        return another(a)
     a = asarray(a)
     if axes is None:
         order = tuple(range(a.ndim))[::-1]
@@ -89,7 +110,7 @@ def transpose(a: Any, axes: Any = None) -> Any:
 def rearranged(a: TracedArray, make: Callable[[Any], Any], method: str, *args: Any) -> TracedArray:
     """A view by another order of dims: `a.method(*args)`."""
     if a.remake is None:
-        return view_of(a, make(a.found))
+        return view_of(a, make(a.found), method, *args)
     return derived(a, method, args, lambda: make(a.tensor))
 
 
@@ -127,6 +148,8 @@ def expand_dims(a: Any, axis: Any) -> Any:
 
 @function(np.squeeze)
 def squeeze(a: Any, axis: Any = None) -> Any:
+    if is_scalar(a) and axis is None:
+        return another(a)
     a = asarray(a)
     if axis is None:
         axes = [d for d, n in enumerate(a.sizes) if vm.truth(n == 1)]
@@ -134,6 +157,8 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         axes = sorted([one_axis(x, a.ndim) for x in (axis if type(axis) is tuple else (axis,))])
         if any([not vm.truth(a.sizes[d] == 1) for d in axes]):
             raise Unsure("an axis of several elements")
+    if not axes:
+        return a
 
     def make(x: Any) -> Any:
         for d in reversed(axes):
@@ -167,6 +192,8 @@ function(np.atleast_2d)(at_least(2))
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     a = asarray(array)
     r = viewed(a, lambda x: t(ORIGINAL.expand, x, shape_of(shape)))
+    if may_be_empty(r.found):
+        raise Unsure("the strides of no elements")
     r.writeable = False
     return r
 
@@ -265,7 +292,8 @@ def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
         if any([e < 0 for e in ends]):
             raise Unsure("places from the end")
     places = [0, *ends, None]
-    return [viewed(a, lambda x, p=p, q=q: t(operator.getitem, x, (*[slice(None)] * d, slice(p, q)))) for p, q in zip(places, places[1:])]  # type: ignore[misc]
+    parts = [(*[slice(None)] * d, slice(p, q)) for p, q in zip(places, places[1:])]
+    return [viewed(a, lambda x, k=k: t(operator.getitem, x, k), "__getitem__", k) for k in parts]  # type: ignore[misc]
 
 
 # -- repeating ----------------------------------------------------------------------------------------------------------------
@@ -476,7 +504,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 @function(np.diagonal)
 def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     a = asarray(a)
-    r = viewed(a, lambda x: t(torch.diagonal, x, concrete(index(offset)), one_axis(axis1, a.ndim), one_axis(axis2, a.ndim)))
+    where = concrete(index(offset)), one_axis(axis1, a.ndim), one_axis(axis2, a.ndim)
+    r = viewed(a, lambda x: t(torch.diagonal, x, *where), "diagonal", *where)
     r.writeable = False
     return r
 

@@ -16,9 +16,16 @@ import numpy as np
 import torch
 
 from pliant.graph.symnode import concrete
+from pliant.graph.traced import Printing, Untraceable
 from pliant.interpret.arrays.dtypes import NUMPY, TORCH, Unsure
 from pliant.interpret.calls import LOOKASIDES, graph_call
 from pliant.interpret.state import vm
+from pliant.symbolic import ops
+
+
+def no_text() -> None:
+    if Printing.recording and not Printing.library:  # C code writes it, or what it is in
+        raise Untraceable("numpy.ndarray.__repr__", "the text of an array")
 
 
 class TracedArray:
@@ -49,6 +56,7 @@ class TracedArray:
         return len(self.found.sizes)
 
     def __repr__(self) -> str:
+        no_text()
         return f"array {self.found!r}"
 
 
@@ -72,6 +80,7 @@ class TracedScalar:
         return self.found
 
     def __repr__(self) -> str:
+        no_text()
         return f"{self.dtype} {self.number if self.found is None else self.found!r}"
 
 
@@ -102,9 +111,19 @@ def whole_array(tensor: Any) -> TracedArray:
     return TracedArray(tensor, dt)
 
 
-def view_of(base: TracedArray, tensor: Any) -> TracedArray:
-    """An array over the memory of another."""
-    return TracedArray(tensor, base.dtype, None, base.writeable, base.lent)
+def view_of(base: TracedArray, tensor: Any, method: str | None = None, *args: Any) -> TracedArray:
+    """An array over the memory of another; `base.method(*args)` makes it, too, and knows the strides where there are no elements."""
+    made = TracedArray(tensor, base.dtype, None, base.writeable, base.lent)
+    if method is not None and may_be_empty(tensor):
+        made.how = (base, method, args)
+    return made
+
+
+def may_be_empty(tensor: Any) -> bool:
+    for s in tensor.sizes:
+        if s == 0 if type(s) is int else not s.node.scope.known_true(ops.gt(s.node.expr, 0)):
+            return True
+    return False
 
 
 def derived(base: TracedArray, method: str, args: tuple, remake: Callable[[], Any]) -> TracedArray:
@@ -169,4 +188,7 @@ _through("__index__", lambda self: concrete(vm.call(operator.index, (self,), {})
 _through("__int__", lambda self: concrete(vm.call(int, (self,), {})))
 _through("__float__", lambda self: concrete(vm.call(float, (self,), {})))
 _through("__hash__", lambda self: hash(vm.hashable(self)))
-__all__ = ["STAND_INS", "ArrayMethod", "TracedArray", "TracedScalar", "array", "derived", "scalar", "scalar_of", "view_of", "whole_array"]
+__all__ = [
+    "STAND_INS", "ArrayMethod", "TracedArray", "TracedScalar", "array", "derived", "may_be_empty", "scalar", "scalar_of", "view_of",
+    "whole_array",
+]  # fmt: skip

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from pliant.graph.originals import ORIGINAL
-from pliant.graph.traced import TracedTensor
-from pliant.interpret.arrays.dtypes import SCALARS, Unsure
+from pliant.graph.traced import LEAF, TracedTensor
+from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure
 from pliant.interpret.arrays.operands import WEAK, asarray, fresh, lent
 from pliant.interpret.arrays.operators import torch_number
 from pliant.interpret.arrays.stand_ins import TracedArray, TracedScalar
@@ -58,6 +58,8 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
         raise Unsure("a device")
     if dtype is not None and type(dtype) is not torch.dtype:
         raise Unsure("a dtype")
+    if requires_grad and LEAF in vm.refused:
+        raise Unsure("a leaf, whose gradients the program may want")
     c = type(data)
     if c is TracedArray:
         if data.remake is not None:
@@ -69,10 +71,18 @@ def made_of(fn: Any, data: Any, dtype: Any, device: Any, requires_grad: Any, cop
             r = t(torch.clone, x, memory_format=torch.contiguous_format)
     elif c is TracedScalar or c in SCALARS:
         a = asarray(data)
+        fits(a.dtype, dtype)
         r = t(ORIGINAL.to, a.tensor, dtype) if dtype is not None else a.tensor
     else:
         r = sequence(data, dtype)
     return t(ORIGINAL.requires_grad_, r, True) if requires_grad else r
+
+
+def fits(dt: np.dtype, dtype: Any) -> None:
+    """PyTorch goes through a Python number for each scalar, and refuses what its C type does not hold."""
+    odd = dtype is not None and (dt == BOOL and dtype is not torch.bool or dt.name == "float16" and not dtype.is_floating_point)
+    if odd or dt.name == "uint64" or dtype is torch.uint64:
+        raise Unsure(f"a scalar of {dt} as {dtype}: PyTorch refuses some")
 
 
 def sequence(data: Any, dtype: Any) -> Any:
@@ -106,6 +116,7 @@ def stacked(x: Any, dtype: torch.dtype) -> Any:
             raise Unsure("an empty sequence")
         return t(torch.stack, [stacked(v, dtype) for v in items])
     if c is TracedArray or c is TracedScalar:
+        fits(x.dtype, dtype)
         return t(ORIGINAL.to, x.tensor, dtype)
     if c in SCALARS:
         x = x.item()

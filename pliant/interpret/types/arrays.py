@@ -48,6 +48,9 @@ if np is not None:
             raise Break(CODE, f"{name_of(fn)} would read an array", clean=True)
         return o
 
+    def no_items(o: Any, k: Any) -> None:
+        raise Break(CODE, "an item of an array is deleted, which raises", clean=True)
+
     def constant_index(s: Any) -> Any:
         return operator.index(s)
 
@@ -58,14 +61,16 @@ if np is not None:
     row(
         name="array", located=(np.ndarray,), stands=(TracedArray,), locate=outside.locate_array, type=array_type,
         getattr=methods.array_getattr, setattr=methods.set_attribute, delattr=methods.set_attribute, getitem=indexing.getitem,
-        setitem=indexing.setitem, contains=methods.contains, iter=methods.iterate, length=methods.length_of, truth=methods.truth,
+        setitem=indexing.setitem, delitem=no_items, contains=methods.contains, iter=methods.iterate, length=methods.length_of,
+        truth=methods.truth,
         index=methods.index_of, number=methods.number, hashed=methods.unhashable, text=methods.text, format=methods.formatted,
         unary=operators.unary, binary=operators.binary, compare=operators.compare, rank=30, method=methods.call_on, to_c=held,
         to_graph=torch_side.array_for,
     )  # fmt: skip
     row(
         name="scalar of NumPy", stands=(TracedScalar,), type=scalar_type, getattr=methods.scalar_getattr, setattr=methods.set_attribute,
-        delattr=methods.set_attribute, truth=methods.scalar_truth, index=methods.index_of, number=methods.number, hashed=methods.hashed,
+        delattr=methods.set_attribute, delitem=no_items, truth=methods.scalar_truth,
+        index=methods.index_of, number=methods.number, hashed=methods.hashed,
         text=methods.text, format=methods.formatted, unary=operators.unary, binary=operators.binary, compare=operators.compare, rank=20,
         method=methods.call_on, to_c=held, to_graph=torch_side.scalar_for,
     )  # fmt: skip

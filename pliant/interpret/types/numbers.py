@@ -150,6 +150,14 @@ def formatted(o: Any, spec: str) -> Any:
     return format(concrete(o), spec)
 
 
+def refuse_set(o: Any, name: str, value: Any) -> None:
+    setattr(concrete(o), name, value)  # raises, in CPython's words
+
+
+def refuse_delete(o: Any, name: str) -> None:
+    delattr(concrete(o), name)
+
+
 def as_it_is(fn: Any, o: Any) -> Any:
     return o
 
@@ -160,4 +168,5 @@ row(name="bool and complex", located=(bool, complex), stands=(bool, complex), pl
 row(
     name="symbolic number", stands=tuple(SEEN), type=seen_type, getattr=symbolic_getattr, truth=bool, index=index,
     number=number, hashed=pinned, text=text, format=formatted, to_graph=as_it_is,
+    setattr=refuse_set, delattr=refuse_delete,
 )  # fmt: skip

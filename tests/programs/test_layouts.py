@@ -1,0 +1,225 @@
+"""How results lie in memory: strides, and whose memory it is, where eager's kernels decide by how the operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from tests.helpers import check
+
+
+def laid_out(x: Any, order: tuple[int, ...]) -> Any:
+    """`x` with its dims in this order in memory."""
+    back = tuple(order.index(d) for d in range(len(order)))
+    if isinstance(x, np.ndarray):
+        return np.ascontiguousarray(x.transpose(order)).transpose(back)
+    return x.permute(order).contiguous().permute(back)
+
+
+# -- tensors ------------------------------------------------------------------------------------------------------------------
+ORDERS = {
+    2: [(0, 1), (1, 0)],
+    3: [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)],
+    4: [(0, 1, 2, 3), (3, 2, 1, 0), (0, 2, 3, 1), (1, 0, 2, 3)],
+}
+PROGRAMS: dict[str, tuple[Callable, tuple[int, ...], torch.dtype]] = {
+    "one_hot": (lambda x: F.one_hot(x % 4, 4), (3, 4), torch.int64),
+    "one_hot_3": (lambda x: F.one_hot(x % 5, num_classes=5), (2, 3, 4), torch.int64),
+    "nearest": (lambda x: F.interpolate(x, size=6), (2, 3, 4), torch.float32),
+    "nearest_factor": (lambda x: F.interpolate(x, scale_factor=2.0), (2, 3, 4), torch.float32),
+    "nearest_exact": (lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest-exact"), (2, 3, 4), torch.float32),
+    "linear": (lambda x: F.interpolate(x, size=5, mode="linear"), (2, 3, 4), torch.float32),
+    "bilinear": (lambda x: F.interpolate(x, size=(5, 6), mode="bilinear"), (2, 3, 4, 5), torch.float32),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2), (2, 3, 6), torch.float32),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 2), (2, 3, 4, 6), torch.float32),
+    "index_copy": (lambda x: torch.index_copy(x, 0, torch.tensor([1, 0]), x[:2]), (3, 4), torch.float32),
+    "index_fill": (lambda x: torch.index_fill(x, 0, torch.tensor([1, 0]), 2.0), (3, 4), torch.float32),
+    "index_add": (lambda x: torch.index_add(x, 1, torch.tensor([1, 0]), x[:, :2]), (3, 4), torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_tensors(name: str) -> None:
+    fn, sizes, dtype = PROGRAMS[name]
+    for order in ORDERS[len(sizes)]:
+        x = torch.arange(int(np.prod(sizes))).reshape(sizes).to(dtype)
+        check(fn, (laid_out(x, order),), (laid_out(x + 1, order),))
+
+
+def test_writes_to_tensors_of_inference_mode() -> None:
+    with torch.inference_mode():
+        made = [torch.ones(3) for _ in range(2)]
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            with torch.inference_mode():
+                self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += x
+            return self.seen * 2
+
+    def through_a_view(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        t[1:].mul_(2)
+        return x + t
+
+    seen = []
+    for prepare in (lambda fn: fn, lambda fn: pliant.compile(fn, strict=True)):
+        module = Counting()
+        for fn, args in ((module, (torch.ones(3),)), (through_a_view, (torch.ones(3), made.pop()))):
+            fn = prepare(fn)
+            with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+                fn(*args)
+            with torch.inference_mode():
+                fn(*args)
+            with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+                fn(*args)
+        seen.append(module.seen.tolist())
+    assert seen[0] == seen[1]
+
+
+# -- leaves ---------------------------------------------------------------------------------------------------------------------
+def leaf_and_loss(x: torch.Tensor) -> tuple:
+    w = torch.full((3,), 2.0, requires_grad=True)
+    return (x * w).sum(), w
+
+
+def loss(x: torch.Tensor) -> torch.Tensor:
+    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    return (x * w).sum()
+
+
+def through_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tensor(np.ones(3, np.float32), requires_grad=True)
+
+
+def backward(x: torch.Tensor) -> tuple:
+    w = torch.ones(3, requires_grad=True)
+    y = (x * w).sum()
+    y.backward()
+    return w.grad, w, y
+
+
+def inside(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        w = torch.ones(3, requires_grad=True)
+        return torch.autograd.grad((x.detach() * w).sum(), w)[0]
+
+
+@pytest.mark.parametrize("fn", [leaf_and_loss, loss, through_numpy, backward, inside])
+@pytest.mark.parametrize("grad", [False, True])
+def test_leaves_made_in_a_region(fn: Callable, grad: bool) -> None:
+    def flat(r: Any) -> tuple:
+        return r if isinstance(r, tuple) else (r,)
+
+    compiled = pliant.compile(fn, strict=True)
+    for n in (1.0, 2.0):
+        x, y = (torch.full((3,), n, requires_grad=grad) for _ in range(2))
+        wanted, got = flat(fn(x)), flat(compiled(y))
+        for a, b in zip(wanted, got, strict=True):
+            assert (a.is_leaf, a.requires_grad) == (b.is_leaf, b.requires_grad)
+            torch.testing.assert_close(a, b)
+        if fn is leaf_and_loss:
+            wanted[0].backward()
+            got[0].backward()
+            torch.testing.assert_close(wanted[1].grad, got[1].grad)
+            torch.testing.assert_close(x.grad, y.grad)
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------------------------
+def described(r: Any) -> Any:
+    """All that can be seen of how arrays lie; strides of dims of 1 are nobody's."""
+    if isinstance(r, tuple):
+        return [described(x) for x in r]
+    strides = tuple(s for s, n in zip(r.strides, r.shape, strict=True) if n != 1)
+    return type(r).__name__, r.shape, strides, r.flags.c_contiguous, r.flags.f_contiguous, r.tobytes("A"), r.flags.writeable
+
+
+SUBSCRIPTS = (
+    "[:, [0, 2]]", "[[0, 1]]", "[:, :, [0, 1]]", "[[0, 1], :, [1, 1]]", "[:, [0, 1], [1, 1]]", "[1, :, [0, 1]]", "[:, 1:, [0, 2]]",
+    "[:, None, [0, 1]]",
+    "[:, np.array([[0, 1], [1, 0], [2, 2]])]", "[:, np.array([True, False, True])]", "[::2, [1, 0]]", "[[0], ..., [1, 1]]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("subscript", SUBSCRIPTS)
+def test_subscripts_with_arrays(subscript: str) -> None:
+    fn = eval(f"lambda a: (a{subscript}, a{subscript} * 2, a{subscript}.T, a{subscript}.copy())")
+    for order in ORDERS[3]:
+        compiled = pliant.compile(fn, strict=True)
+        for i in range(2):
+            a = laid_out(np.arange(36.0).reshape(3, 3, 4) + i, order)
+            assert described(compiled(a)) == described(fn(a))
+
+
+EMPTY = (
+    "a[:0]", "a[:, :0]", "a[:0].T", "a[:0] + 1", "a[:0].copy()", "a[:0].reshape(4, 0)", "a[:0].ravel()", "a[::2, :0]", "a[:0][:, 1:]",
+    "np.zeros((3, 0, 2))", "a[:0].squeeze()", "np.split(a, [0, 1])[0]", "a[:n]", "(a * 2)[:n]", "a[:n].T", "np.diagonal(a[:n])",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EMPTY)
+def test_arrays_without_elements(text: str) -> None:
+    fn = eval(f"lambda a, n: ({text},)")
+    compiled = pliant.compile(fn, strict=True)
+    for n in (0, 2, 1, 0):
+        a = np.arange(12.0).reshape(3, 4)
+        assert described(compiled(a, n)) == described(fn(a, n))
+
+
+MEMORY = ("a[::-1].reshape(-1)", "a[::-1].ravel()", "a[::2].ravel()", "a[::2].reshape(-1)", "a[1:].ravel()", "a.T.ravel()")
+
+
+@pytest.mark.parametrize("text", MEMORY)
+def test_whose_memory_it_is(text: str) -> None:
+    def fn(a: Any) -> Any:
+        b = view(a)
+        a[0] = 7.0
+        return b
+
+    view = eval(f"lambda a: {text}")
+    compiled = pliant.compile(fn, strict=True)
+    for _ in range(2):
+        a, b = np.arange(4.0), np.arange(4.0)
+        wanted, got = fn(a), compiled(b)
+        assert described(wanted) == described(got)
+        assert np.shares_memory(wanted, a) == np.shares_memory(got, b)
+
+
+SHAPES = ("s.squeeze()", "np.squeeze(s)", "s.reshape(())", "s.transpose()", "np.transpose(s)", "s.T", "s.ravel()", "s.reshape(-1)")
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_shapes_of_scalars(text: str) -> None:
+    fn = eval(f"lambda s: {text}")
+    of_sum = eval(f"lambda a: (lambda s: {text})(a.sum())")
+    for program, make in ((of_sum, lambda i: np.ones(3) * i), (fn, np.float32), (fn, lambda i: np.array(float(i)))):
+        compiled = pliant.compile(program, strict=True)
+        for i in (1, 2, 3):
+            wanted, got = program(make(i)), compiled(make(i))
+            assert (type(wanted), wanted.dtype, wanted.shape, wanted.tolist()) == (type(got), got.dtype, got.shape, got.tolist())
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint16", "uint32", "int64", "uint64", "float16", "float64"])
+@pytest.mark.parametrize("to", [None, torch.bool, torch.uint8, torch.int64, torch.uint64, torch.float32], ids=str)
+@pytest.mark.parametrize("maker", [torch.tensor, torch.as_tensor, torch.asarray], ids=lambda f: f.__name__)
+def test_tensors_of_scalars(maker: Callable, to: Any, dtype: str) -> None:
+    def told(fn: Callable, *args: Any) -> Any:
+        try:
+            r = fn(*args)
+        except Exception as e:
+            return type(e), str(e)
+        return r.dtype, r.tolist()
+
+    for fn in (lambda a: maker(a[0], dtype=to), lambda a: maker([a[0], a[1]], dtype=to)):
+        compiled = pliant.compile(fn, strict=True)
+        for values in ([0, 1], [1, 1], [3, 100]):
+            a = np.array(values).astype(dtype)
+            assert told(compiled, a) == told(fn, a)

@@ -37,7 +37,9 @@ ORDINARY_CLASS = object.__dict__["__class__"]
 PROTOCOL = type(typing.Protocol)
 TENSOR_KIND = type(torch.FloatTensor)  # the class of `torch.FloatTensor` and its kin, which look at the dtype
 STATIC_PROTOCOLS = sys.version_info >= (3, 12)  # whether protocols look for attributes without asking the object (`inspect.getattr_static`)
-BINDING = (types.FunctionType, staticmethod, classmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+BINDING = (
+    types.FunctionType, staticmethod, classmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
 NATIVE = ("torch", "enum", "typing")  # modules of metaclasses whose `__subclasscheck__` reads the classes alone
 
 

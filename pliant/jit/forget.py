@@ -23,8 +23,8 @@ Zone = tuple[str, Iterable[str]]  # the name whose first mention begins it, and 
 def forgetting(fn: F, zones: Sequence[Zone] = (("", ()),), state: tuple[str, int] | None = None) -> F:
     """Make the frames of `fn` drop their variables when an exception leaves them, but for those that the zone it comes from keeps.
 
-    The first zone begins with the function, the others at the first instruction that mentions their name. Handlers, which CPython puts behind
-    everything else from 3.12 on, are in the zone of what they catch. `state` names a parameter
+    The first zone begins with the function, the others at the first instruction that mentions their name. Handlers, which CPython puts
+    behind everything else from 3.12 on, are in the zone of what they catch. `state` names a parameter
     that holds a tuple, and how many of its items are the user's locals: where it is kept, the others are dropped.
     """
     code = fn.__code__

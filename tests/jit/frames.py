@@ -1,7 +1,7 @@
 """Look into a running CPython frame: its localsplus and value stack, as a `FrameState`.
 
-Test-only. Reads `_PyInterpreterFrame` through ctypes while an opcode trace holds the frame still. CPython 3.11, 3.12 and 3.13 have the locals
-and the stack at the same place of it. Where the stack of a running frame ends, 3.12 and 3.13 keep in a register: the bytecode tells.
+Test-only. Reads `_PyInterpreterFrame` through ctypes while a trace of opcodes holds the frame still. CPython 3.11, 3.12 and 3.13 have the
+locals and the stack at the same place of it. Where the stack of a running frame ends, 3.12 and 3.13 keep in a register: the bytecode tells.
 """
 
 from __future__ import annotations

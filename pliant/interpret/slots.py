@@ -234,7 +234,7 @@ def getitem(o: Any, k: Any) -> Any:
         if type(mm) is FunctionType:
             return interp(mm, (o, k), {})
         if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
-            if lookup(o, "__class_getitem__") is GENERIC and type(GENERIC) is types.ClassMethodDescriptorType:  # since 3.12; it calls Python
+            if lookup(o, "__class_getitem__") is GENERIC and type(GENERIC) is types.ClassMethodDescriptorType:  # since 3.12
                 return call(typing._generic_class_getitem, (o, k), {})  # type: ignore[attr-defined]
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
         return native(GETITEM, (o, k), {})

@@ -273,6 +273,20 @@ def test_every_store_is_seen(name):
         assert guard.explain((x,), frame) is not None
 
 
+def test_a_check_disturbs_no_loop_over_the_dict():
+    """Some instances keep their values outside of their dict, which a first check changes."""
+    guard = compile_guards([Guard(X.dict().key("a"), "EQ_MATCH", 1)])
+    x = Plain()
+    for name in "bcdef":
+        setattr(x, name, name)
+    names = list(vars(x))
+    met = []
+    for name, value in vars(x).items():
+        met.append((name, value))
+        assert guard.check((x,), frame) is not None
+    assert met == [(name, getattr(x, name)) for name in names] and list(vars(x)) == names
+
+
 def test_where_everything_changes_none_is_tried_for_long():
     """Of an object whose one attribute counts, nothing is worth to be remembered: not at every check again."""
     m = Layer()

@@ -45,7 +45,7 @@ setup(
             "pliant.native._core",
             sources=sorted(glob.glob(os.path.join(NATIVE, "*.cpp")) + glob.glob(os.path.join(NATIVE, "*.c"))),
             depends=sorted(glob.glob(os.path.join(NATIVE, "*.h"))),
-            extra_compile_args=["-O2", "-fvisibility=hidden", *WARNINGS],
+            extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *WARNINGS],  # -g0: debug information would be most of a wheel
             libraries=["dl", "pthread"],
             language="c++",
         )

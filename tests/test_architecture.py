@@ -6,6 +6,7 @@ import ast
 import dis
 import functools
 import pathlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -210,6 +211,7 @@ READERS = {
 ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("attributes", "class_value", "next"): "over the MRO, our own generator",
     ("attributes", "descriptor", "next"): "over the MRO, our own generator",
+    ("attributes", "no_dict", "str"): "a message of an error",
     ("calls", "answered", "str"): "a message of an error",
     ("calls", "name_of", "str"): "a name",
     ("lookasides", "l_symbol_hash", "hash"): "of a number, pinned",
@@ -282,3 +284,25 @@ def test_opcodes_are_known_in_one_place():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in opcodes:
                 found.append(f"{file}:{node.lineno}: {node.value}")
     assert not found, "\n".join(found)
+
+
+# -- one header -----------------------------------------------------------------------------------------------------
+NATIVE = {path.name: path.read_text("utf-8") for path in (PLIANT / "native").iterdir() if path.suffix in (".c", ".cpp", ".h")}
+# What tells versions of CPython apart, and what only its internal headers, or its undocumented fields, know.
+BELOW = re.compile(
+    r"\b(PY_VERSION_HEX|PY_(MAJOR|MINOR)_VERSION|PL_PYTHON|Py_BUILD_CORE|pycore_\w+|_PyInterpreter(Frame|State)\w*|_PyFrame\w+|_PyEval_\w+|_PyCode_\w+"
+    r"|PyUnstable_\w+|f_(code|executable|func|funcobj|builtins)|prev_instr|instr_ptr|stacktop|localsplus|co_framesize|cframe|datastack_\w+"
+    r"|ma_(version_tag|values|keys)|tp_(version_tag|dict)|_Py_CODEUNIT)\b"
+)
+
+
+def below(name: str) -> list[str]:
+    return [f"{name}:{number}: {m[0]}" for number, line in enumerate(NATIVE[name].splitlines(), 1) for m in BELOW.finditer(line)]
+
+
+def test_the_inside_of_cpython_is_known_in_one_header():
+    """What differs between CPythons below their documented interfaces stands in `cpython.h`; one file asks for its frames."""
+    found = [line for name in NATIVE if name != "cpython.h" for line in below(name)]
+    assert not found, "\n".join(found)
+    assert below("cpython.h")
+    assert [name for name, text in NATIVE.items() if "PlFrame" in text and name != "cpython.h"] == ["hook.c"]

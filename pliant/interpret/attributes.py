@@ -302,7 +302,7 @@ STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 def bind_class(func: Any, cls: type) -> Any:
     if type(func) is FunctionType:
         return MethodType(func, cls)
-    return func.__get__(cls, cls) if hasattr(type(func), "__get__") else MethodType(func, cls)
+    return classmethod(func).__get__(None, cls)  # up to 3.12 it asks a descriptor
 
 
 def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
@@ -607,8 +607,22 @@ def type_name(t: type) -> str:
 
 def without_dict(t: type, name: str, raw: Any) -> str:
     """What CPython says where an instance without a `__dict__` is to get, or to lose, an attribute that is no slot."""
-    name_ = type_name(t)
-    return f"{name_!r} object has no attribute {name!r}" if raw is UNSET else f"{name_!r} object attribute {name!r} is read-only"
+    if raw is not UNSET:
+        return f"{type_name(t)!r} object attribute {name!r} is read-only"
+    plain = lookup(t, "__setattr__") is object.__setattr__ and lookup(t, "__delattr__") is object.__delattr__
+    return f"{type_name(t)!r} object has no attribute {name!r}" + (NO_DICT if plain else "")
+
+
+def no_dict() -> str:
+    """What CPython adds since 3.13."""
+    try:
+        object.__setattr__(object(), "x", None)
+    except AttributeError as e:
+        return str(e).removeprefix("'object' object has no attribute 'x'")
+    return ""
+
+
+NO_DICT = no_dict()
 
 
 def hidden(t: type, name: str, raw: Any) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import _abc
 import abc
 import functools
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -35,6 +36,10 @@ FunctionType = types.FunctionType
 ORDINARY_CLASS = object.__dict__["__class__"]
 PROTOCOL = type(typing.Protocol)
 TENSOR_KIND = type(torch.FloatTensor)  # the class of `torch.FloatTensor` and its kin, which look at the dtype
+STATIC_PROTOCOLS = sys.version_info >= (3, 12)  # whether protocols look for attributes without asking the object (`inspect.getattr_static`)
+BINDING = (
+    types.FunctionType, staticmethod, classmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
 NATIVE = ("torch", "enum", "typing")  # modules of metaclasses whose `__subclasscheck__` reads the classes alone
 
 
@@ -92,11 +97,18 @@ def by_abstract(o: Any, cls: Any) -> bool:
 
 
 def by_protocol(o: Any, cls: Any) -> bool:
-    """A runtime-checkable protocol: by the attributes of the object, each looked up as the program would."""
+    """A runtime-checkable protocol: by the attributes of the object."""
     if not getattr(cls, "_is_protocol", False):
         return by_abstract(o, cls)
     if not getattr(cls, "_is_runtime_protocol", False):
         raise TypeError("Instance and class checks can only be used with @runtime_checkable protocols")
+    if STATIC_PROTOCOLS:
+        if asking.is_subclass(type_of(o), cls):
+            return True
+        other = other_class(o, type_of(o))
+        if other is not None and asking.is_subclass(other, cls):
+            return True
+        return all(has_statically(o, cls, name) for name in sorted(cls.__protocol_attrs__))
     if typing._is_callable_members_only(cls) and by_abstract(o, cls):  # type: ignore[attr-defined]
         return True
     names = sorted(typing._get_protocol_attrs(cls))  # type: ignore[attr-defined]
@@ -117,6 +129,32 @@ def has_member(o: Any, cls: Any, name: str) -> bool:
     except AttributeError:
         return False
     return value is not None or not callable(getattr(cls, name, None))
+
+
+def has_statically(o: Any, cls: Any, name: str) -> bool:
+    """`has_member` without descriptors, `__getattr__` and `__getattribute__`."""
+    if isinstance(o, type):
+        value = next((v for v in (lookup(o, name), lookup(type(o), name)) if v is not UNSET), UNSET)
+    else:
+        value = own_or_class(o, name)
+    return value is not UNSET and (value is not None or not callable(getattr(cls, name, None)))
+
+
+def own_or_class(o: Any, name: str) -> Any:
+    """What lies under a name in the instance, else in its class, else UNSET; what is no None may be given as it is bound."""
+    raw = lookup(type_of(o), name)
+    if raw is not UNSET and hasattr(type(raw), "__get__") and not isinstance(raw, BINDING):
+        if hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__"):
+            return raw
+        raise Break("PL0004", f"a protocol looks for {name!r}, a descriptor that an attribute of the instance may hide", clean=True)
+    if raw is UNSET and type(o) is types.MethodType:
+        return UNSET  # what `getattr` gives then is the function's
+    if raw is UNSET and isinstance(o, types.ModuleType) and "__getattr__" in vars(o):
+        raise Break("PL0004", f"a protocol looks for {name!r} in a module that has a __getattr__", clean=True)
+    try:
+        return getattr_(o, name, generic=True)
+    except AttributeError:
+        return UNSET
 
 
 def marked(name: str) -> Callable[[Any, Any], bool]:

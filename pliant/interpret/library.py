@@ -79,13 +79,22 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 
 
 # -- the exception at hand ---------------------------------------------------------------------------------------
-@lookaside(sys.exc_info)
-def l_exc_info(args: tuple, kw: dict) -> Any:
+def at_hand(asks: str) -> Any:
     """Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
     if vm.frame.globals is not contextlib.__dict__:
-        raise Break("PL0033", "sys.exc_info()", clean=True)
-    e = vm.exc
+        raise Break("PL0033", asks, clean=True)
+    return vm.exc
+
+
+@lookaside(sys.exc_info)
+def l_exc_info(args: tuple, kw: dict) -> Any:
+    e = at_hand("sys.exc_info()")
     return (None, None, None) if e is None else (type(e), e, e.__traceback__)
+
+
+@lookaside(sys.exception)
+def l_exception(args: tuple, kw: dict) -> Any:
+    return at_hand("sys.exception()")
 
 
 # -- single dispatch ---------------------------------------------------------------------------------------------
@@ -106,4 +115,4 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
 
 BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]
 
-__all__ = ["by_class", "l_exc_info", "l_get_logger"]
+__all__ = ["by_class", "l_exc_info", "l_exception", "l_get_logger"]

@@ -6,6 +6,7 @@ import collections
 import enum
 import operator
 import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,7 @@ def hashable(k: Any) -> Any:
 
 TUPLES = (tuple, torch.Size)
 GETITEM, CONTAINS = operator.getitem, operator.contains
+GENERIC = vars(typing.Generic)["__class_getitem__"]
 
 
 def outside_key(k: Any) -> Any:
@@ -232,6 +234,8 @@ def getitem(o: Any, k: Any) -> Any:
         if type(mm) is FunctionType:
             return interp(mm, (o, k), {})
         if mm is UNSET and lookup(o, "__class_getitem__") is not UNSET:
+            if lookup(o, "__class_getitem__") is GENERIC and type(GENERIC) is types.ClassMethodDescriptorType:  # since 3.12
+                return call(typing._generic_class_getitem, (o, k), {})  # type: ignore[attr-defined]
             return call(vm.getattr(o, "__class_getitem__"), (k,), {})
         return native(GETITEM, (o, k), {})
     if opaque(o):

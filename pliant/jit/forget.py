@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
-from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, line_step
+from pliant.bytecode.assemble import encode_exception_table, exception_table, handler_at, ins, line_step
 
 F = TypeVar("F", bound=FunctionType)
 Zone = tuple[str, Iterable[str]]  # the name whose first mention begins it, and the variables that are kept when it raises
@@ -23,20 +23,21 @@ Zone = tuple[str, Iterable[str]]  # the name whose first mention begins it, and 
 def forgetting(fn: F, zones: Sequence[Zone] = (("", ()),), state: tuple[str, int] | None = None) -> F:
     """Make the frames of `fn` drop their variables when an exception leaves them, but for those that the zone it comes from keeps.
 
-    The first zone begins with the function, the others at the first instruction that mentions their name. `state` names a parameter
+    The first zone begins with the function, the others at the first instruction that mentions their name. Handlers, which CPython puts
+    behind everything else from 3.12 on, are in the zone of what they catch. `state` names a parameter
     that holds a tuple, and how many of its items are the user's locals: where it is kept, the others are dropped.
     """
     code = fn.__code__
     starts = _starts(code, [name for name, _ in zones])
     raw, table = code.co_code, exception_table(code)
     entries, tail = list(table), b""
-    for i, (start, (_, keeps)) in enumerate(zip(starts, zones, strict=True)):
-        if start is None:
+    bare = _uncovered(code, table, starts)
+    for i, (_, keeps) in enumerate(zones):
+        if starts[i] is None:
             continue
-        end = next((s for s in starts[i + 1 :] if s is not None), len(raw))
         target = len(raw) + len(tail)
         tail += _handler(code, set(keeps), state)
-        entries += [(a, b, target, 0, True) for a, b in _uncovered(table, start, end)]
+        entries += [(a, b, target, 0, True) for a, b, zone in bare if zone == i]
     fn.__code__ = code.replace(
         co_code=raw + tail,
         co_consts=(*code.co_consts, None, state[1] if state is not None else None),
@@ -62,15 +63,42 @@ def _starts(code: CodeType, names: list[str]) -> list[int | None]:
     return found
 
 
-def _uncovered(table: list, start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of `start:end` that have no handler, in order."""
-    out = []
-    at = start
-    for first, stop, *_ in sorted(table):
-        if at < first < end:
-            out.append((at, first))
-        at = max(at, min(stop, end))
-    return [*out, (at, end)] if at < end else out
+def _uncovered(code: CodeType, table: list, starts: list[int | None]) -> list[tuple[int, int, int]]:
+    """The parts of `code` that have no handler, in order: where they begin and end, and the number of their zone."""
+    plain = _without_raising(code)
+    zones: dict[int, int] = {}
+    out: list[tuple[int, int, int]] = []
+    for i in instructions(code):
+        zone = max(n for n, start in enumerate(starts) if start is not None and start <= i.offset)
+        if i.offset not in plain:  # in the handler that begins last before it: that of the first instruction that leads there
+            before = [(target, -start, zones[start]) for start, _, target, *_ in table if target <= i.offset and start in zones]
+            zone = max(before)[2] if before else zone
+        zones[i.offset] = zone
+        if handler_at(table, i.offset) is not None:
+            continue
+        if out and out[-1][1:] == (i.offset, zone):
+            out[-1] = (out[-1][0], i.following, zone)
+        else:
+            out.append((i.offset, i.following, zone))
+    return out
+
+
+def _without_raising(code: CodeType) -> set[int]:
+    """The offsets of the instructions that are reached while nothing raises."""
+    by_offset = {i.offset: i for i in instructions(code)}
+    seen: set[int] = set()
+    todo = [0]
+    while todo:
+        at = todo.pop()
+        if at in seen or at not in by_offset:
+            continue
+        seen.add(at)
+        i = by_offset[at]
+        if i.kind in K.JUMPS:
+            todo.append(i.operand)
+        if not i.kind.ends:
+            todo.append(i.following)
+    return seen
 
 
 def _handler(code: CodeType, keeps: set[str], state: tuple[str, int] | None) -> bytes:

@@ -1,8 +1,6 @@
 /* What the files of the native core share. The frame hook is C (CPython's internal headers are C), the rest C++. */
 #pragma once
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "cpython.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -51,7 +51,7 @@ extern "C" {
 
 PlCodeState *pl_state_of(PyCodeObject *code) {
     void *p = nullptr;
-    _PyCode_GetExtra(reinterpret_cast<PyObject *>(code), extra_index, &p);
+    PL_CODE_EXTRA(reinterpret_cast<PyObject *>(code), extra_index, &p);
     return static_cast<PlCodeState *>(p);
 }
 
@@ -59,7 +59,7 @@ PlCodeState *pl_state_make(PyCodeObject *code) {
     PlCodeState *s = pl_state_of(code);
     if (s) return s;
     s = new PlCodeState();
-    if (_PyCode_SetExtra(reinterpret_cast<PyObject *>(code), extra_index, s) < 0) {
+    if (PL_SET_CODE_EXTRA(reinterpret_cast<PyObject *>(code), extra_index, s) < 0) {
         delete s;
         return nullptr;
     }
@@ -335,7 +335,7 @@ static PyMethodDef methods[] = {
 };
 
 extern "C" int pl_entries_init(PyObject *module) {
-    extra_index = _PyEval_RequestCodeExtraIndex(free_state);
+    extra_index = PL_CODE_EXTRA_INDEX(free_state);
     str_retry = PyUnicode_InternFromString("retry");
     str_eager = PyUnicode_InternFromString("eager");
     str_value = PyUnicode_InternFromString("value");

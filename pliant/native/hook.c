@@ -4,42 +4,9 @@
  * CAPTURE mode every Python frame that C code starts is handed to the interpreter of pliant. The hook is installed only while some
  * thread has a mode on, and passes everything else to whatever was installed before it.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_BUILD_CORE 1
-#include <Python.h>
-#include "internal/pycore_frame.h"
-#undef Py_BUILD_CORE
+#define PL_FRAMES /* see cpython.h */
 #include "core.h"
 #include <pthread.h>
-
-#if PY_VERSION_HEX >= 0x030D0000
-#define F_CODE(f) ((PyCodeObject *)(f)->f_executable)
-#define F_SETCODE(f, c) ((f)->f_executable = (PyObject *)(c))
-#define F_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
-#define F_SETFUNC(f, c) ((f)->f_funcobj = (PyObject *)(c))
-#define F_SETIP(f, c, n) ((f)->instr_ptr = _PyCode_CODE(c) + (n)) /* the next instruction is n */
-#elif PY_VERSION_HEX >= 0x030C0000
-#define F_CODE(f) ((f)->f_code)
-#define F_SETCODE(f, c) ((f)->f_code = (c))
-#define F_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
-#define F_SETFUNC(f, c) ((f)->f_funcobj = (PyObject *)(c))
-#define F_SETIP(f, c, n) ((f)->prev_instr = _PyCode_CODE(c) + (n) - 1)
-#else
-#define F_CODE(f) ((f)->f_code)
-#define F_SETCODE(f, c) ((f)->f_code = (c))
-#define F_FUNC(f) ((f)->f_func)
-#define F_SETFUNC(f, c) ((f)->f_func = (c))
-#define F_SETIP(f, c, n) ((f)->prev_instr = _PyCode_CODE(c) + (n) - 1)
-#endif
-#if PY_VERSION_HEX >= 0x030C0000
-#define FRAME_SIZE(c) ((size_t)(c)->co_framesize)
-#define CALLEE_POPS 1
-#define TRACING(ts) ((ts)->c_tracefunc != NULL || (ts)->c_profilefunc != NULL)
-#else
-#define FRAME_SIZE(c) ((size_t)((c)->co_nlocalsplus + (c)->co_stacksize + FRAME_SPECIALS_SIZE))
-#define CALLEE_POPS 0
-#define TRACING(ts) ((ts)->cframe->use_tracing != 0)
-#endif
 
 #define PLAIN_FUNCTION (CO_OPTIMIZED | CO_NEWLOCALS)
 #define SUSPENDABLE (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
@@ -47,33 +14,27 @@
 #define STACK_MARGIN (192 * 1024) /* C stack that must be left to start another frame through the hook */
 
 static __thread int mode = PL_OFF;
-static __thread _PyInterpreterFrame *chained = NULL; /* the frame that this thread has passed down the chain */
+static __thread PlFrame *chained = NULL; /* the frame that this thread has passed down the chain */
 static __thread char *stack_low = NULL;
 static __thread PyObject *own_callback = NULL; /* that of the innermost call_below of this thread; borrowed */
 static int users = 0; /* threads whose mode is on; under the GIL */
-static _PyFrameEvalFunction below = NULL;
+static PlEvaluator below = NULL;
 static PyObject *run_callback = NULL, *capture_callback = NULL, *classify = NULL, *spread = NULL;
-#if CALLEE_POPS
-static PyCodeObject *trampoline = NULL;
-static int trampoline_return = 0;
-#endif
 
-static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag);
+static PyObject *hook(PyThreadState *ts, PlFrame *f, int throwflag);
 
 /* ---- installing ---- */
 
 static void install(void) {
-    PyInterpreterState *interp = PyInterpreterState_Get();
-    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interp);
+    PlEvaluator now = pl_evaluator();
     if (now == hook) return;
     below = now;
-    _PyInterpreterState_SetEvalFrameFunc(interp, hook);
+    pl_set_evaluator(hook);
 }
 
 /* Somebody may have installed theirs on top of ours meanwhile: then ours stays below it, passing everything on. */
 static void uninstall(void) {
-    PyInterpreterState *interp = PyInterpreterState_Get();
-    if (_PyInterpreterState_GetEvalFrameFunc(interp) == hook) _PyInterpreterState_SetEvalFrameFunc(interp, below);
+    if (pl_evaluator() == hook) pl_set_evaluator(below);
 }
 
 int pl_mode(void) { return mode; }
@@ -90,44 +51,20 @@ int pl_enter(int new_mode) {
 /* ---- evaluating ---- */
 
 /* Two hooks that each remember the other as "the one before" would pass a frame around for ever. */
-static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
-    if (below == NULL || below == _PyEval_EvalFrameDefault || chained == f) return _PyEval_EvalFrameDefault(ts, f, throwflag);
-    _PyInterpreterFrame *outer = chained;
+static PyObject *evaluate(PyThreadState *ts, PlFrame *f, int throwflag) {
+    if (below == NULL || below == pl_evaluate_plainly || chained == f) return pl_evaluate_plainly(ts, f, throwflag);
+    PlFrame *outer = chained;
     chained = f;
     PyObject *r = below(ts, f, throwflag);
     chained = outer;
     return r;
 }
 
-static PyObject *evaluate_in(int new_mode, PyThreadState *ts, _PyInterpreterFrame *f) {
+static PyObject *evaluate_in(int new_mode, PyThreadState *ts, PlFrame *f) {
     const int old = pl_enter(new_mode);
     PyObject *r = evaluate(ts, f, 0);
     pl_enter(old);
     return r;
-}
-
-/* A frame that the hook was handed but did not evaluate: up to 3.11 the caller clears it, from 3.12 on the callee must. What does that
- * is not exported, so the interpreter is made to: the frame continues at a RETURN_VALUE with the result on its stack. */
-static PyObject *finish(PyThreadState *ts, _PyInterpreterFrame *f, PyObject *result) {
-#if CALLEE_POPS
-    PyObject *type = NULL, *value = NULL, *tb = NULL;
-    if (!result) PyErr_Fetch(&type, &value, &tb);
-    PyObject *old = (PyObject *)F_CODE(f);
-    F_SETCODE(f, (PyCodeObject *)Py_NewRef((PyObject *)trampoline));
-    f->localsplus[f->stacktop++] = result ? result : Py_NewRef(Py_None);
-    F_SETIP(f, trampoline, trampoline_return);
-    f->return_offset = 0;
-    Py_DECREF(old);
-    PyObject *r = _PyEval_EvalFrameDefault(ts, f, 0);
-    if (result) return r;
-    Py_XDECREF(r);
-    PyErr_Restore(type, value, tb);
-    return NULL;
-#else
-    (void)ts;
-    (void)f;
-    return result;
-#endif
 }
 
 static int stack_is_low(void) {
@@ -145,36 +82,13 @@ static int stack_is_low(void) {
 
 /* ---- replacing a frame ---- */
 
-static int fits_in_place(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *code, PyObject *target, Py_ssize_t nargs) {
+static int fits_in_place(PyThreadState *ts, PlFrame *f, PyCodeObject *code, PyObject *target, Py_ssize_t nargs) {
     if (!PyFunction_Check(target)) return 0;
     PyCodeObject *new_code = (PyCodeObject *)((PyFunctionObject *)target)->func_code;
     if (new_code->co_argcount != nargs || pl_frame_args(new_code) != nargs || (new_code->co_flags & SUSPENDABLE) ||
         (code->co_flags & SUSPENDABLE) || (new_code->co_flags & PLAIN_FUNCTION) != PLAIN_FUNCTION)
         return 0;
-    const size_t old_size = FRAME_SIZE(code), new_size = FRAME_SIZE(new_code);
-    if ((PyObject **)f + old_size != ts->datastack_top) return 0; /* not the youngest frame of its chunk */
-    return new_size <= old_size || new_size - old_size < (size_t)(ts->datastack_limit - ts->datastack_top);
-}
-
-/* Run `target` in the frame of the function it replaces: swap code and function, add the slots behind the arguments. */
-static PyObject *run_in_place(PyThreadState *ts, _PyInterpreterFrame *f, PyObject *target, Py_ssize_t n, PyObject **slots,
-                              Py_ssize_t nslots) {
-    PyCodeObject *old_code = F_CODE(f);
-    PyObject *old_func = (PyObject *)F_FUNC(f);
-    PyFunctionObject *fn = (PyFunctionObject *)target; /* our reference becomes the frame's */
-    PyCodeObject *code = (PyCodeObject *)Py_NewRef(fn->func_code);
-    for (Py_ssize_t i = 0; i < nslots; i++) f->localsplus[n + i] = slots[i];
-    for (Py_ssize_t i = n + nslots; i < code->co_nlocalsplus; i++) f->localsplus[i] = NULL;
-    ts->datastack_top = (PyObject **)f + FRAME_SIZE(code);
-    F_SETFUNC(f, fn);
-    F_SETCODE(f, code);
-    f->f_globals = fn->func_globals;
-    f->f_builtins = fn->func_builtins;
-    f->stacktop = code->co_nlocalsplus;
-    F_SETIP(f, code, 0);
-    Py_DECREF(old_code);
-    Py_DECREF(old_func);
-    return evaluate_in(PL_OFF, ts, f);
+    return pl_frame_has_room(ts, f, new_code);
 }
 
 /* What the frame of `func` with these frame arguments gives, after its compiled version has given up (see `pl_again`). */
@@ -194,52 +108,53 @@ static PyObject *call_again(PyObject *func, PyObject *const *args, Py_ssize_t n,
 }
 
 /* 1: *result is the frame's; 0: no entry holds. */
-static int try_entries(PyThreadState *ts, _PyInterpreterFrame *f, PyCodeObject *code, Py_ssize_t n, PyObject **result) {
+static int try_entries(PyThreadState *ts, PlFrame *f, PyCodeObject *code, Py_ssize_t n, PyObject **result) {
     PlCodeState *state = pl_state_of(code);
     if (!state || pl_state_entries(state) == 0) return 0;
     const Py_ssize_t cap = pl_state_slots(state);
     PyObject *small[32], **call = n + cap + 1 <= 32 ? small : PyMem_New(PyObject *, n + cap + 1);
     if (!call) {
         PyErr_NoMemory();
-        *result = finish(ts, f, NULL);
+        *result = pl_frame_end(ts, f, NULL);
         return 1;
     }
     Py_ssize_t nslots = 0;
     PyObject **slots = call + 1 + n;
-    PyObject *target = pl_entries_find(state, f->localsplus, n, (PyObject *)F_FUNC(f), slots, cap, &nslots);
+    PyObject *target = pl_entries_find(state, pl_frame_locals(f), n, pl_frame_function(f), slots, cap, &nslots);
     PyObject *judge = NULL;
     if (target && fits_in_place(ts, f, code, target, n + nslots)) {
-        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = Py_NewRef(f->localsplus[i]);
-        PyObject *func = Py_NewRef((PyObject *)F_FUNC(f));
-        *result = run_in_place(ts, f, target, n, slots, nslots);
+        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = Py_NewRef(pl_frame_locals(f)[i]);
+        PyObject *func = Py_NewRef(pl_frame_function(f));
+        pl_frame_become(ts, f, (PyFunctionObject *)target, n, slots, nslots);
+        *result = evaluate_in(PL_OFF, ts, f);
         if (!*result && pl_again(&judge)) *result = call_again(func, call + 1, n, judge);
         for (Py_ssize_t i = 0; i < n; i++) Py_DECREF(call[1 + i]);
         Py_DECREF(func);
     } else if (target) {
-        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = f->localsplus[i];
+        for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = pl_frame_locals(f)[i];
         const int old = pl_enter(PL_OFF); /* compiled code runs with the hook off; where it breaks, it turns it on again */
         PyObject *r = PyObject_Vectorcall(target, call + 1, (size_t)(n + nslots) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
         pl_enter(old);
         for (Py_ssize_t i = 0; i < nslots; i++) Py_DECREF(slots[i]);
         Py_DECREF(target);
-        *result = !r && pl_again(&judge) ? pl_judged(judge, evaluate_in(PL_OFF, ts, f)) : finish(ts, f, r);
+        *result = !r && pl_again(&judge) ? pl_judged(judge, evaluate_in(PL_OFF, ts, f)) : pl_frame_end(ts, f, r);
     }
     if (call != small) PyMem_Free(call);
     return target != NULL;
 }
 
-static PyObject *frame_args(_PyInterpreterFrame *f, Py_ssize_t n, int as_list) {
+static PyObject *frame_args(PlFrame *f, Py_ssize_t n, int as_list) {
     PyObject *args = as_list ? PyList_New(n) : PyTuple_New(n);
     for (Py_ssize_t i = 0; args && i < n; i++) {
-        PyObject *v = Py_NewRef(f->localsplus[i]);
+        PyObject *v = Py_NewRef(pl_frame_locals(f)[i]);
         if (as_list) PyList_SET_ITEM(args, i, v);
         else PyTuple_SET_ITEM(args, i, v);
     }
     return args;
 }
 
-static PyObject *run_frame(PyThreadState *ts, _PyInterpreterFrame *f) {
-    PyCodeObject *code = F_CODE(f);
+static PyObject *run_frame(PyThreadState *ts, PlFrame *f) {
+    PyCodeObject *code = pl_frame_code(f);
     const Py_ssize_t n = pl_frame_args(code);
     PyObject *result = NULL, *judge = NULL;
     PyObject *const ask = own_callback ? own_callback : run_callback;
@@ -248,17 +163,17 @@ static PyObject *run_frame(PyThreadState *ts, _PyInterpreterFrame *f) {
         PlCodeState *state = pl_state_of(code);
         if (round == RETRIES || !ask || (state && (pl_state_flags(state) & (PL_RUN_ONLY | PL_SKIP | PL_PASS)))) break;
         PyObject *args = frame_args(f, n, 0);
-        if (!args) return finish(ts, f, NULL);
+        if (!args) return pl_frame_end(ts, f, NULL);
         pl_count_miss();
         PyObject *callback = Py_NewRef(ask);
         const int old = pl_enter(PL_OFF);
-        PyObject *answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)F_FUNC(f), args, NULL);
+        PyObject *answer = PyObject_CallFunctionObjArgs(callback, pl_frame_function(f), args, NULL);
         pl_enter(old);
         Py_DECREF(callback);
         Py_DECREF(args);
         const int what = answer ? pl_miss_answer(answer, &result) : -1;
         Py_XDECREF(answer);
-        if (what == 2 || what < 0) return finish(ts, f, what == 2 ? result : NULL);
+        if (what == 2 || what < 0) return pl_frame_end(ts, f, what == 2 ? result : NULL);
         if (what == 1) {
             judge = result;
             break;
@@ -291,40 +206,40 @@ static int class_of(PyCodeObject *code) {
     return k;
 }
 
-static PyObject *capture_frame(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
-    PyCodeObject *code = F_CODE(f);
+static PyObject *capture_frame(PyThreadState *ts, PlFrame *f, int throwflag) {
+    PyCodeObject *code = pl_frame_code(f);
     const int plain = (code->co_flags & PLAIN_FUNCTION) == PLAIN_FUNCTION;
     /* Class bodies and exec'd code run in a namespace that a function call cannot reproduce: they run as they are, their callees don't.
      * So do generators that were started before the capture. */
     if (throwflag || !capture_callback || !plain) return evaluate(ts, f, throwflag);
     const int k = class_of(code);
-    if (k < 0) return f->owner == FRAME_OWNED_BY_THREAD ? finish(ts, f, NULL) : evaluate(ts, f, 1);
+    if (k < 0) return pl_frame_is_call(f) ? pl_frame_end(ts, f, NULL) : evaluate(ts, f, 1);
     if (k == 1) return evaluate_in(PL_OFF, ts, f);
-    if (f->owner != FRAME_OWNED_BY_THREAD) return evaluate(ts, f, 0);
+    if (!pl_frame_is_call(f)) return evaluate(ts, f, 0);
     PyObject *args = frame_args(f, pl_frame_args(code), 1);
-    if (!args) return finish(ts, f, NULL);
+    if (!args) return pl_frame_end(ts, f, NULL);
     PyObject *callback = Py_NewRef(capture_callback);
     const int old = pl_enter(PL_OFF);
-    PyObject *r = PyObject_CallFunctionObjArgs(callback, (PyObject *)F_FUNC(f), args, NULL);
+    PyObject *r = PyObject_CallFunctionObjArgs(callback, pl_frame_function(f), args, NULL);
     pl_enter(old);
     Py_DECREF(callback);
     Py_DECREF(args);
-    return finish(ts, f, r);
+    return pl_frame_end(ts, f, r);
 }
 
-static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
+static PyObject *hook(PyThreadState *ts, PlFrame *f, int throwflag) {
     if (mode == PL_OFF) {
         if (users == 0) uninstall();
         return evaluate(ts, f, throwflag);
     }
-    if (f->owner == FRAME_OWNED_BY_THREAD && stack_is_low()) {
+    if (pl_frame_is_call(f) && stack_is_low()) {
         PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is full");
-        return finish(ts, f, NULL);
+        return pl_frame_end(ts, f, NULL);
     }
     if (mode == PL_CAPTURE) return capture_frame(ts, f, throwflag);
-    PyCodeObject *code = F_CODE(f);
+    PyCodeObject *code = pl_frame_code(f);
     PlCodeState *state = pl_state_of(code);
-    if (throwflag || f->owner != FRAME_OWNED_BY_THREAD || TRACING(ts) || !pl_enabled() ||
+    if (throwflag || !pl_frame_is_call(f) || pl_traced(ts) || !pl_enabled() ||
         (code->co_flags & PLAIN_FUNCTION) != PLAIN_FUNCTION || (state && (pl_state_flags(state) & (PL_SKIP | PL_PASS))))
         return evaluate(ts, f, throwflag);
     if (state && (pl_state_flags(state) & PL_SKIP_RECURSIVE)) return evaluate_in(PL_OFF, ts, f);
@@ -390,7 +305,7 @@ static PyObject *get_mode(PyObject *self, PyObject *unused) {
 static PyObject *hook_installed(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return PyBool_FromLong(_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook);
+    return PyBool_FromLong(pl_evaluator() == hook);
 }
 
 static PyObject *set_run_callback(PyObject *self, PyObject *callback) {
@@ -430,26 +345,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-#if CALLEE_POPS
-static int make_trampoline(void) {
-    PyObject *scope = PyDict_New();
-    if (!scope || PyDict_SetItemString(scope, "__builtins__", PyEval_GetBuiltins()) < 0) return -1;
-    PyObject *done = PyRun_String("import dis\ncode = (lambda x: x).__code__\n"
-                                  "at = [i.offset // 2 for i in dis.get_instructions(code) if i.opname == 'RETURN_VALUE'][0]\n",
-                                  Py_file_input, scope, scope);
-    if (!done) return -1;
-    Py_DECREF(done);
-    trampoline = (PyCodeObject *)Py_NewRef(PyDict_GetItemString(scope, "code"));
-    trampoline_return = (int)PyLong_AsLong(PyDict_GetItemString(scope, "at"));
-    Py_DECREF(scope);
-    return 0;
-}
-#endif
-
 int pl_hook_init(PyObject *module) {
-#if CALLEE_POPS
-    if (make_trampoline() < 0) return -1;
-#endif
+    if (pl_frames_init() < 0) return -1;
     if (PyModule_AddIntConstant(module, "OFF", PL_OFF) < 0 || PyModule_AddIntConstant(module, "RUN", PL_RUN) < 0 ||
         PyModule_AddIntConstant(module, "CAPTURE", PL_CAPTURE) < 0)
         return -1;

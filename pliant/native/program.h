@@ -1,6 +1,7 @@
 // The guard program: a flat list of reads and checks over registers (objects) and variables (64-bit integers).
 #pragma once
 #include "core.h"
+#include "dicts.h"
 #include "state.h"
 #include "tensor_layout.h"
 #include "values.h"
@@ -89,7 +90,7 @@ struct Slot {
 struct SameDict {
     PyObject **slot; // where an object keeps its dict; null for a dict that another one holds
     PyObject *dict;
-    uint64_t version;
+    DictVersion version;
     int32_t origin;
 };
 struct SameType {
@@ -149,19 +150,6 @@ struct Frame { // what a run reads from and writes to
     int nowned;
     int spoiled; // a snapshot's run: the instruction of the full program whose dict or class is no longer the one seen
 };
-
-// A number that no two states of a dict share; its low bits are flags from 3.12 on.
-inline uint64_t dict_version(PyObject *d) {
-    const uint64_t v = reinterpret_cast<PyDictObject *>(d)->ma_version_tag;
-    return PY_VERSION_HEX >= 0x030C0000 ? v & ~uint64_t{0xFF} : v;
-}
-// 0 when the class has none.
-inline unsigned class_version(PyTypeObject *t) {
-#if PY_VERSION_HEX < 0x030D0000
-    if (!(t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
-#endif
-    return t->tp_version_tag;
-}
 
 // run.cpp: index of the failing instruction, or kPassed. A snapshot's run leaves `f.spoiled` where a full one may still pass.
 int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapshot *s = nullptr);

@@ -43,7 +43,7 @@ bool truth(PyObject *r) {
 bool type_attrs_match(PyObject *o, TypeAttrs &a) {
     if (!PyType_Check(o)) return false;
     auto *t = reinterpret_cast<PyTypeObject *>(o);
-    if (a.seen == t && a.version && class_version(t) == a.version) return true;
+    if (a.seen == t && a.version && pl_class_version(t) == a.version) return true;
     if (!a.mro.empty()) {
         PyObject *mro = t->tp_mro;
         if (!mro || PyTuple_GET_SIZE(mro) != static_cast<Py_ssize_t>(a.mro.size() + 1)) return false;
@@ -56,7 +56,7 @@ bool type_attrs_match(PyObject *o, TypeAttrs &a) {
         if (!ok) return false;
     }
     a.seen = t;
-    a.version = class_version(t);
+    a.version = pl_class_version(t);
     return true;
 }
 
@@ -260,12 +260,12 @@ int run(Program &p, const std::vector<Instruction> &code, Frame &f, const Snapsh
             break;
         case Op::SAME_DICTS:
             for (const SameDict *d = s->dicts.data() + I->src, *end = s->dicts.data() + I->dst; ok && d != end; d++)
-                if (!(ok = (!d->slot || *d->slot == d->dict) && dict_version(d->dict) == d->version)) f.spoiled = d->origin;
+                if (!(ok = (!d->slot || *d->slot == d->dict) && d->version.same())) f.spoiled = d->origin;
             break;
         case Op::SAME_CLASS: {
             auto *t = static_cast<PyTypeObject *>(I->second);
             ok = (!I->pointer || Py_TYPE(static_cast<PyObject *>(I->pointer)) == t) &&
-                 class_version(t) == static_cast<unsigned>(I->number);
+                 pl_class_version(t) == static_cast<unsigned>(I->number);
             if (!ok) f.spoiled = I->origin;
             break;
         }

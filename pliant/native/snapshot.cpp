@@ -1,7 +1,7 @@
 // Snapshots: after a full check passed, what hangs below instance dicts need not be read again while those dicts are unchanged.
 //
-// CPython (up to 3.12) gives each dict a version tag that no other state of any dict ever had. So "this object's dict slot still
-// points to this dict, with this tag" proves that every value below it is the very object seen before, alive (the dict holds it).
+// A dict has a version (dicts.h) that no other state of any dict ever had. So "this object's dict slot still points to this dict, with
+// this version" proves that every value below it is the very object seen before, alive (the dict holds it).
 // What can change without a dict changing is read again on every call: tensor metadata, classes of objects (`__class__` can be
 // assigned), lists, cells, slots, function attributes. Class attributes hang on the version tag of the class.
 // A dict or root that keeps changing (a step counter) gets strikes and is then read anew, without spoiling the rest.
@@ -22,7 +22,7 @@ class Builder {
 
     std::unique_ptr<Snapshot> build() {
         for (index_ = 0; index_ < static_cast<int>(p_.code.size()); index_++) step(p_.code[index_]);
-        return useful_ ? std::move(s_) : nullptr; // (the program's last instruction is END)
+        return useful_ && !useless_ ? std::move(s_) : nullptr; // (the program's last instruction is END)
     }
 
   private:
@@ -58,7 +58,8 @@ class Builder {
     }
     void same_dict(PyObject **slot, PyObject *dict, int origin) {
         const int row = static_cast<int>(s_->dicts.size());
-        s_->dicts.push_back({slot, dict, dict_version(dict), origin});
+        s_->dicts.push_back({slot, dict, DictVersion(dict), origin});
+        useless_ = useless_ || !s_->dicts.back().version.known();
         if (s_->code.empty() || s_->code.back().op != Op::SAME_DICTS) emit(Op::SAME_DICTS).src = row;
         s_->code.back().dst = row + 1;
     }
@@ -66,7 +67,7 @@ class Builder {
         auto &i = emit(Op::SAME_CLASS, index_);
         i.pointer = of;
         i.second = t;
-        i.number = class_version(t);
+        i.number = pl_class_version(t);
     }
     void known(int r) {
         stable_[r] = true;
@@ -97,7 +98,7 @@ class Builder {
         Py_XDECREF(v); // what `searched` tells of is held by a dict
         const bool is_class = PyType_Check(o);
         PyObject **slot = is_class ? nullptr : _PyObject_GetDictPtr(o);
-        if (!v || v != R_[i.dst] || !searched || !class_version(searched) || (is_class && !class_version(Py_TYPE(o))) ||
+        if (!v || v != R_[i.dst] || !searched || !pl_class_version(searched) || (is_class && !pl_class_version(Py_TYPE(o))) ||
             (slot && !*slot))
             return again(i);
         same_class(is_class ? nullptr : o, searched);
@@ -197,13 +198,12 @@ class Builder {
     std::vector<int> made_by_;
     std::vector<PyObject **> slot_;
     int index_ = 0;
-    bool useful_ = false;
+    bool useful_ = false, useless_ = false; // something is known; nobody tells when a dict that it hangs on changes
 };
 
 } // namespace
 
 Snapshot *take_snapshot(Program &p, const Frame &f) {
-    if (PY_VERSION_HEX >= 0x030D0000) return nullptr; // attribute stores no longer touch the version tag
     return Builder(p, f).build().release();
 }
 

@@ -2,10 +2,6 @@
 #include "values.h"
 #include <cstring>
 
-#if PY_VERSION_HEX >= 0x030D0000 // exported still, but declared in an internal header
-extern "C" int _PySet_NextEntry(PyObject *set, Py_ssize_t *pos, PyObject **key, Py_hash_t *hash);
-#endif
-
 namespace pliant {
 namespace {
 
@@ -164,14 +160,7 @@ PyObject **dict_slot(PyObject *o) {
 
 PyObject *dict_of(PyObject *o) {
     if (PyType_Check(o)) {
-        auto *t = reinterpret_cast<PyTypeObject *>(o);
-#if PY_VERSION_HEX >= 0x030C0000
-        PyObject *d = PyType_GetDict(t);
-        Py_XDECREF(d); // the type holds it
-        return d;
-#else
-        return t->tp_dict;
-#endif
+        return pl_class_dict(reinterpret_cast<PyTypeObject *>(o));
     }
     PyObject **slot = dict_slot(o);
     return slot ? *slot : nullptr;

@@ -250,7 +250,8 @@ def test_recursion_without_a_limit_spares_the_c_stack():
     old = sys.getrecursionlimit()
     sys.setrecursionlimit(10**7)
     try:
-        with pytest.raises(RecursionError, match="C stack"):
+        # from 3.12 on CPython counts what lies on the C stack, whatever the limit, and may be the first to say so
+        with pytest.raises(RecursionError, match="C stack" if sys.version_info < (3, 12) else "recursion depth exceeded"):
             in_run(depth, 10**6)
     finally:
         sys.setrecursionlimit(old)

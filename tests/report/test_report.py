@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -92,7 +93,7 @@ def test_guards_log():
 def test_bytecode_log():
     text = printed("bytecode")
     original, modified = text.split("MODIFIED BYTECODE")[:2]
-    assert "ORIGINAL BYTECODE toy_example" in original and "POP_JUMP_FORWARD_IF_FALSE" in original and "torch)" in original
+    assert "ORIGINAL BYTECODE toy_example" in original and re.search(r"POP_JUMP_(FORWARD_)?IF_FALSE", original) and "torch)" in original
     assert "_resume_at_" in modified and "torch)" not in modified.split("ORIGINAL")[0]
 
 

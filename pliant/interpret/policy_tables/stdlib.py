@@ -73,7 +73,7 @@ TEXT: list[Row] = [
     Row("unicodedata", "native", "*", reads="arguments"),
     Row("binascii", "native", "*", reads="arguments"),
     Row("zlib", "native", "adler32 compress crc32 decompress", reads="arguments"),
-    *skips("PL0004", "a compressor carries hidden state", {"zlib": "compressobj decompressobj"}),
+    *skips("PL0004", "a compressor carries hidden state", {"zlib": "compressobj decompressobj _ZlibDecompressor"}),
     Row("_hashlib", "native", "*", reads="arguments"),
     *rows("native", {m: "*" for m in ("_md5", "_sha1", "_sha2", "_sha256", "_sha512", "_sha3", "_blake2")}, reads="arguments"),
     *rows("native", {f"_hashlib.{t}": "*" for t in ("HASH", "HASHXOF", "HMAC")}, reads="arguments"),
@@ -119,7 +119,8 @@ INTROSPECTION: list[Row] = [
         "intern",
         reads="caches",
     ),
-    Row("sys", "constant", "getdefaultencoding getfilesystemencoding getfilesystemencodeerrors", reads="process"),
+    Row("sys", "constant", "getdefaultencoding getfilesystemencoding getfilesystemencodeerrors _get_cpu_count_config", reads="process"),
+    Row("sys", "constant", "_is_gil_enabled", reads="itself"),
     Row("sys", "constant", "getrecursionlimit getswitchinterval getdlopenflags is_finalizing get_int_max_str_digits", reads="itself"),
     *skips("PL0033", "it calls the hooks of whoever audits", {"sys": "audit"}),
     *skips(
@@ -131,7 +132,8 @@ INTROSPECTION: list[Row] = [
             " displayhook breakpointhook unraisablehook __excepthook__ __displayhook__ __breakpointhook__ __unraisablehook__"
             " get_asyncgen_hooks set_asyncgen_hooks get_coroutine_origin_tracking_depth set_coroutine_origin_tracking_depth"
             " setrecursionlimit setswitchinterval setdlopenflags set_int_max_str_digits exit activate_stack_trampoline"
-            " deactivate_stack_trampoline is_stack_trampoline_active getunicodeinternedsize _getframemodulename",
+            " deactivate_stack_trampoline is_stack_trampoline_active getunicodeinternedsize _getframemodulename"
+            " _setprofileallthreads _settraceallthreads _clear_internal_caches _is_interned _baserepl",
             "gc": "collect get_count get_objects get_referrers get_referents get_stats is_tracked is_finalized freeze unfreeze enable"
             " disable set_threshold set_debug",
             "_tracemalloc": "*",

@@ -40,11 +40,12 @@ def same_object(world: World, v: Any, source: Source) -> Any:
 
 
 HEAPTYPE = 1 << 9
+IMMUTABLETYPE = 1 << 8  # classes of C that have the form of those of Python
 
 
 def made_by_c(t: type) -> bool:
     """Whether a kind of tuple has a constructor of its own in C, of which nothing is known (`datetime.IsoCalendarDate`)."""
-    return not t.__flags__ & HEAPTYPE and not hasattr(t, "n_sequence_fields")
+    return (not t.__flags__ & HEAPTYPE or bool(t.__flags__ & IMMUTABLETYPE)) and not hasattr(t, "n_sequence_fields")
 
 
 def has_del(t: type) -> bool:

@@ -37,6 +37,7 @@ from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Row, save_cell
 
 HEAPTYPE = 1 << 9
+IMMUTABLETYPE = 1 << 8  # classes of C that have the form of those of Python
 MOST_OBJECTS = 300_000
 LEFT_ALONE = sys.stdlib_module_names | {"torch", "pliant", "numpy", "_pytest", "pytest"}
 """Libraries whose functions, classes and modules are taken to keep no state of the program's; so are all that were installed."""
@@ -388,7 +389,7 @@ def of_other(reach: Reach, obj: Any) -> None:
         else:
             of_class(reach, obj)
         return
-    if issubclass(t, CONSUMED) or (not t.__flags__ & HEAPTYPE and hasattr(t, "__next__")):
+    if issubclass(t, CONSUMED) or (t.__flags__ & (HEAPTYPE | IMMUTABLETYPE) != HEAPTYPE and hasattr(t, "__next__")):
         reach.refuse(obj, always=id(reach.before[id(obj)]) in reach.globals)  # the code names it
         return
     if not t.__flags__ & HEAPTYPE:

@@ -266,7 +266,8 @@ def check_operation(known: Known, op: Any) -> None:
             raise broken("bind", op, f"{symbol.name} is found at a result that is not there")
         known.names.add(symbol.name)
     tensors = [r for r in schema.returns if str(r.type) == "Tensor"]
-    if len(tensors) == len(schema.returns) and len(op.outs) != len(tensors):
+    outs = [o for o in op.outs if o is not None] if not schema.returns else op.outs
+    if len(tensors) == len(schema.returns) and len(outs) != len(tensors):
         raise broken("results", op, f"{len(op.outs)} results, not {len(tensors)}")
     check_results(known, op, info)
 

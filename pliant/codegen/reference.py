@@ -35,7 +35,7 @@ def from_bf16(bits: np.ndarray) -> np.ndarray:
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    bits = np.array(values, np.float32, order="C").view(np.uint32)
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
 
@@ -175,7 +175,7 @@ class Evaluation:
         if n.op == "cast":
             return convert(args[0], n.args[0].dtype, n.dtype)
         if n.op == "bitcast":
-            return np.ascontiguousarray(args[0]).view(NUMPY[n.dtype])
+            return np.array(args[0], order="C").view(NUMPY[n.dtype])
         if n.op == "bounded":
             at = np.where(args[0] < 0, args[0] + self.size(n.attrs[0]), args[0]) if n.attrs[1] else args[0]
             if (((at < 0) | (at >= self.size(n.attrs[0]))) & (args[1] if len(args) > 1 else True)).any():

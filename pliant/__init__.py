@@ -4,8 +4,8 @@ from pliant import versions  # first: it refuses what the rest cannot run on
 from pliant.config import Config
 from pliant.errors import PliantError
 from pliant.jit.compile import compile, reset, stats
+from pliant.jit.decorators import allow_in_graph, disable, graph_break, inline, is_compiling, skip
 from pliant.jit.dims import Dim, mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-from pliant.jit.doors import allow_in_graph, disable, graph_break, inline, is_compiling, skip
 from pliant.report.explain import explain
 from pliant.report.logs import set_logs, set_logs_from_environment
 

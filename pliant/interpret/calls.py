@@ -21,14 +21,14 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
 from pliant.guards.question import Raised
-from pliant.interpret import asking, lifetimes, policy, shadows
+from pliant.interpret import lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
 from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
-from pliant.interpret.inside import guard_inside
+from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import NAMESPACES
 from pliant.interpret.types.row import ROWS
@@ -314,19 +314,19 @@ WARN = warnings.warn
 
 def answered(reads: str, fn: Any, args: tuple, kwargs: dict) -> Any:
     """What code that CPython runs answers, and what it read of the world to know (`policy_tables.row.READS`) guarded."""
-    state = asking.WRITTEN.get(reads)
+    state = process_state.WRITTEN.get(reads)
     before = state() if state is not None else None
     try:
         answer = native(fn, args, kwargs)
     except Exception as e:
         if before is None:
-            asking.note(reads, fn, args, kwargs, Raised(type(e), str(e)))
+            process_state.note(reads, fn, args, kwargs, Raised(type(e), str(e)))
         raise
     finally:
         if state is not None and state() != before:
-            asking.put_back(before)  # type: ignore[arg-type]
+            process_state.put_back(before)  # type: ignore[arg-type]
             raise Break("PL0003", f"{name_of(fn)} changes state of the thread that the program may read", clean=True)
-    return asking.note(reads, fn, args, kwargs, answer)
+    return process_state.note(reads, fn, args, kwargs, answer)
 
 
 def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:

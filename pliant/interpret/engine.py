@@ -50,10 +50,10 @@ from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import readable, through_c
+from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, vm
-from pliant.interpret.texts import LateText, TextNeeded, check_forgotten
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,

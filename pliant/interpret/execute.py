@@ -12,9 +12,9 @@ from pliant.graph.traced import Untraceable, is_limit
 from pliant.interpret import checks, lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
+from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm
-from pliant.interpret.texts import TextNeeded, writable
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")

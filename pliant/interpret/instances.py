@@ -6,7 +6,7 @@ A stand-in has the type of what it stands for. `isinstance(o, cls)` is, in CPyth
 - A plain class: on the bases of the object's class (its MRO is guarded), and on `__class__` where a class says something else there.
 - A class whose metaclass has a say in Python: its `__instancecheck__` or `__subclasscheck__` is interpreted, and what it reads guarded.
   The library's own have a row in `CHECKS` that does the same in one step.
-- An abstract class: on what is registered, see `asking.is_subclass`. A protocol of `typing`: on the attributes of the object.
+- An abstract class: on what is registered, see `process_state.is_subclass`. A protocol of `typing`: on the attributes of the object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch._opaque_base import OpaqueBase
 
-from pliant.interpret import asking
+from pliant.interpret import process_state
 from pliant.interpret.attributes import getattr_, guard_order, lookup
 from pliant.interpret.calls import LOOKASIDES, interp
 from pliant.interpret.capture import UNSET
@@ -103,10 +103,10 @@ def by_protocol(o: Any, cls: Any) -> bool:
     if not getattr(cls, "_is_runtime_protocol", False):
         raise TypeError("Instance and class checks can only be used with @runtime_checkable protocols")
     if STATIC_PROTOCOLS:
-        if asking.is_subclass(type_of(o), cls):
+        if process_state.is_subclass(type_of(o), cls):
             return True
         other = other_class(o, type_of(o))
-        if other is not None and asking.is_subclass(other, cls):
+        if other is not None and process_state.is_subclass(other, cls):
             return True
         return all(has_statically(o, cls, name) for name in sorted(cls.__protocol_attrs__))
     if typing._is_callable_members_only(cls) and by_abstract(o, cls):  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def by_protocol(o: Any, cls: Any) -> bool:
     t = type_of(o)
     if _abc._get_dump(cls)[0]:
         raise Break("PL0004", f"classes are registered with the protocol {cls.__qualname__}", clean=True)
-    asking.question(abc.get_cache_token, (), {}, abc.get_cache_token())
+    process_state.question(abc.get_cache_token, (), {}, abc.get_cache_token())
     guard_order(t)
     return cls in t.__mro__
 
@@ -197,7 +197,7 @@ def is_subclass(a: Any, cls: Any) -> bool:
     guard_order(a)
     if type(m) is FunctionType:
         if m is abc.ABCMeta.__subclasscheck__:
-            return asking.is_subclass(a, cls)
+            return process_state.is_subclass(a, cls)
         if not m.__module__.startswith(NATIVE):
             return truth(interp(m, (cls, a), {}))
     return issubclass(a, cls)
@@ -238,7 +238,7 @@ def called(fn: Any, answer: Callable, n: int) -> Callable[[tuple, dict], Any]:
 
 for _check, _row in CHECKS.items():
     LOOKASIDES[_check] = functools.partial(asked, _check, _row)
-LOOKASIDES[abc.ABCMeta.__subclasscheck__] = functools.partial(asked, abc.ABCMeta.__subclasscheck__, asking.is_subclass)
+LOOKASIDES[abc.ABCMeta.__subclasscheck__] = functools.partial(asked, abc.ABCMeta.__subclasscheck__, process_state.is_subclass)
 LOOKASIDES[isinstance] = called(isinstance, is_instance, 2)
 LOOKASIDES[issubclass] = called(issubclass, is_subclass, 2)
 LOOKASIDES[callable] = called(callable, is_callable, 1)

@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 from pliant.guards import source as S
-from pliant.interpret import asking, shadows
+from pliant.interpret import process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, guard_function, native
 from pliant.interpret.capture import UNSET
@@ -26,7 +26,7 @@ for _fn in (str.maketrans, bytes.maketrans):
 
 def coded(fn: Any) -> Any:
     def run(owner: Any, args: tuple, kw: dict) -> Any:
-        asking.codec(*args, **kw)
+        process_state.codec(*args, **kw)
         return native(getattr(owner, fn), args, kw)
 
     return run
@@ -109,7 +109,7 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     guard_order(args[0])
     for cls in registry:
         if isinstance(cls, abc.ABCMeta):
-            asking.is_subclass(args[0], cls)
+            process_state.is_subclass(args[0], cls)
     return fn(*args, **kw)
 
 

@@ -21,12 +21,13 @@ from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import asking, shadows
+from pliant.interpret import process_state, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
+from pliant.interpret.late_text import LateText, hold_to_type, needed, writable
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
 from pliant.interpret.slots import (
@@ -44,7 +45,6 @@ from pliant.interpret.slots import (
     unpack,
 )
 from pliant.interpret.state import Break, vm
-from pliant.interpret.texts import LateText, hold_to_type, needed, writable
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
@@ -270,7 +270,7 @@ def l_int(args: tuple, kw: dict) -> Any:
         r = converted(args[0], "__int__", "__index__")
         if type(r) in (int, torch.SymInt):
             return r
-    asking.digits(*args[:1])
+    process_state.digits(*args[:1])
     return native(int, args, kw)
 
 
@@ -511,11 +511,11 @@ TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",)
 
 def text(fn: Any) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
-        asking.digits(*args[:1])
+        process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
         if fn is str and len(args) + len(kw) > 1:
-            asking.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})
+            process_state.codec(*args[1:], **{k: v for k, v in kw.items() if k != "object"})
         if fn is format and len(args) > 1 and type(args[1]) is str and args[1].endswith("n"):
             raise Break("PL0003", "formatting as the locale has it", clean=True)
         row = ROWS.get(type(args[0])) if args else None
@@ -649,9 +649,9 @@ WARN = warnings.warn
 
 @lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
-    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or asking.some_warning_raises():
+    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
-    asking.question(asking.some_warning_raises, (), {}, False)
+    process_state.question(process_state.some_warning_raises, (), {}, False)
     vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
 
 

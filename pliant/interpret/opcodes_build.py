@@ -15,9 +15,9 @@ from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, s
 from pliant.interpret.calls import call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
+from pliant.interpret.late_text import formatted, joined
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import taken, vm
-from pliant.interpret.texts import formatted, joined
 from pliant.native import made_in_python
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType

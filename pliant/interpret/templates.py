@@ -8,8 +8,8 @@ from typing import Any
 
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, native
+from pliant.interpret.late_text import LateText, needed
 from pliant.interpret.slots import get_next, getitem
-from pliant.interpret.texts import LateText, needed
 
 
 def looks_into(template: str) -> bool:

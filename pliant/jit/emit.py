@@ -36,13 +36,13 @@ from pliant.interpret.capture import AND_NULL, NULL, Break, Capture, Effect, Fra
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
-from pliant.jit.below import calls_python, iterates_python
-from pliant.jit.beside import not_for_others
-from pliant.jit.forget import forgetting
-from pliant.jit.glide import HEADER, RETURN, Place, glide
-from pliant.jit.letting_go import GONE, letting_go
+from pliant.jit.frame_liveness import GONE, letting_go
+from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
+from pliant.jit.nested_frames import calls_python, iterates_python
+from pliant.jit.other_compilers import not_for_others
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
+from pliant.jit.unwinding import forgetting
 from pliant.lower import liveness
 
 _serial = itertools.count()

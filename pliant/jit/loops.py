@@ -14,10 +14,10 @@ from pliant.bytecode.assemble import exception_table, handler_at
 from pliant.bytecode.stack import VALUE
 from pliant.interpret.capture import FrameState
 from pliant.jit import resume
-from pliant.jit.below import iterates_python
-from pliant.jit.forget import forgetting
+from pliant.jit.nested_frames import iterates_python
 from pliant.jit.resume import Layout, Plan, ResumeCode
 from pliant.jit.support import handling
+from pliant.jit.unwinding import forgetting
 
 Miss = Callable[[Any, Any, tuple], tuple]
 END = object()

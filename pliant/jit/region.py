@@ -28,11 +28,11 @@ from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
 from pliant.jit import dims, modes, resume, tracers
-from pliant.jit.below import Below
-from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.nested_frames import Below
+from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.verify.verifier import Verifier

@@ -26,9 +26,9 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.texts import CONVERSIONS, LateText
 from pliant.interpret.types.functions import NAMESPACES, bound_descriptor
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.subclasses import made_by_c

@@ -16,7 +16,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret.runtime import FUTURE
-from pliant.jit.forget import forgetting
+from pliant.jit.unwinding import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
 BUILDERS: dict[str, Any] = {

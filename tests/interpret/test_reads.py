@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pliant.guards.question import Question, Raised, alike, is_value
-from pliant.interpret import asking, policy
+from pliant.interpret import policy, process_state
 from pliant.interpret.policy_tables import modules
 from pliant.interpret.policy_tables.row import READS, RUN, find_space
 
@@ -17,8 +17,8 @@ def test_each_row_that_is_run_says_what_it_reads():
 
 
 def test_each_kind_of_state_is_guarded_in_one_way():
-    assert set(asking.NOTES) == set(READS)
-    assert set(asking.WRITTEN) <= set(READS)
+    assert set(process_state.NOTES) == set(READS)
+    assert set(process_state.WRITTEN) <= set(READS)
 
 
 def test_a_row_that_answers_one_setting_asks_nothing_else():

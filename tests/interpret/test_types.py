@@ -20,9 +20,9 @@ from pliant.interpret import engine  # noqa: F401  (it fills the table)
 from pliant.interpret.gate import has_c_state
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.late_text import LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONTAINERS
-from pliant.interpret.texts import LateText
 from pliant.interpret.types.row import COLUMNS, LOCATED, ROWS
 from pliant.jit import rows
 

@@ -38,7 +38,7 @@ READS = {
     "caches": "a cache or registry of its own that only saves time, or in which asking makes what is not there",
     "writes": "nothing: it sets state, which is put back at the end of a capture and set again by emitted code",
 }
-"""What functions read beyond their arguments. `interpret/asking.py` says how each is guarded."""
+"""What functions read beyond their arguments. `interpret/process_state.py` says how each is guarded."""
 
 
 class Row(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 from pliant.interpret.gate import name_of
 from pliant.interpret.generators import Generator
+from pliant.interpret.late_text import LateText, needed
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break
-from pliant.interpret.texts import LateText, needed
 from pliant.interpret.types.row import row
 
 KEEPS = {"append", "appendleft", "insert", "callable", "setitem", "__setitem__"}  # what may be given a text that is not made yet

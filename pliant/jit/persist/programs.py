@@ -19,8 +19,8 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node, node_of
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
-from pliant.jit.beside import not_for_others
 from pliant.jit.emit import Emitted, Failing
+from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import gradients
 from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor

@@ -23,8 +23,8 @@ import torch
 from pliant import events, native
 from pliant.errors import PliantError, VerificationError
 from pliant.interpret.state import vm
-from pliant.jit.beside import not_for_others
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.verify import repro, runs
 from pliant.jit.verify.ambient import Ambient, recorded, take_over, unfit

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pliant
-from pliant.jit.forget import forgetting
+from pliant.jit.unwinding import forgetting
 
 SEEN: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What CPython would do for one instruction, in the normalized form of `capture.Break.action`.
+"""What CPython would do for one instruction, in the normalized form of `capture.BreakExit.action`.
 
 A row takes the frame as it was before the instruction (operands on the stack) and gives
 `(action, number of operands to remove, number of results pushed, byte offset to go on at)`.

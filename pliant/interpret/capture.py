@@ -24,7 +24,7 @@ class Null:
 
 UNSET = Unset()
 NULL = Null()
-AND_NULL = 2  # of `Break.pushes`
+AND_NULL = 2  # of `BreakExit.pushes`
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class LoopBack:
 
 
 @dataclass(slots=True)
-class Break:
+class BreakExit:
     """The graph ends before an instruction that CPython must run.
 
     `action` says what to run, in normalized form:
@@ -110,7 +110,7 @@ class Capture:
     world: Any
     guards: list[Guard]
     effects: list[Effect]
-    exit: Return | Break | LoopBack
+    exit: Return | BreakExit | LoopBack
     frame_id: str = ""
     under_modes: bool = False  # torch-function modes of the user are on where it begins: the graph has gone through them already
     stats: dict = field(default_factory=dict)

@@ -319,7 +319,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:
             forget(b)
             b.frames.reverse()
-            exit_ = C.Break(b.frames, b.action, b.code, b.reason, b.site, b.pushes)  # type: ignore[arg-type]
+            exit_ = C.BreakExit(b.frames, b.action, b.code, b.reason, b.site, b.pushes)  # type: ignore[arg-type]
         except LoopBackSignal:
             exit_ = C.LoopBack(execute.suspend(frame, 0, frame.decoded.offsets[frame.loop_header]))
         except (Restart, CaptureFailed, ConstraintViolation):

@@ -32,7 +32,7 @@ from pliant.codegen.failures import failed
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime
-from pliant.interpret.capture import AND_NULL, NULL, Break, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.jit import loops, resume, rows, support
@@ -139,7 +139,7 @@ class Emitter:
             line = line_of(exit_.frames[0]) or line
             self.break_(exit_)
         head, executable = self.graph()
-        goes_on = isinstance(exit_, Break)  # then others run while this function is not done
+        goes_on = isinstance(exit_, BreakExit)  # then others run while this function is not done
         body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.taken() if goes_on else ()), *self.tail]
         if goes_on:
             body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
@@ -234,7 +234,7 @@ class Emitter:
     def zones(self) -> list[tuple[str, set[str]]]:
         """Which variables a traceback may hold: the locals of the user's frames that stand still."""
         exit_ = self.capture.exit
-        frames = exit_.frames if isinstance(exit_, Break) else ()
+        frames = exit_.frames if isinstance(exit_, BreakExit) else ()
         held: list[set[str]] = [set()]
         for frame in frames:
             names = {self.builder.ref(v) for v in frame.fast if id(v) in self.carried}
@@ -306,7 +306,7 @@ class Emitter:
         )
         return f"{b.constant(loops.LoopState)}({b.constant(loop, f'loop_{loop.header}')}, {self.state(items)})"
 
-    def break_(self, exit_: Break) -> None:
+    def break_(self, exit_: BreakExit) -> None:
         BreakWriter(self, exit_).write()
 
     # -- generators -----------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class BreakWriter:
     that frame is resumed at its handler instead.
     """
 
-    def __init__(self, emitter: Emitter, exit_: Break) -> None:
+    def __init__(self, emitter: Emitter, exit_: BreakExit) -> None:
         self.emitter = emitter
         self.b = emitter.builder
         self.exit = exit_

@@ -23,7 +23,7 @@ from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
-from pliant.interpret.capture import Break, Capture
+from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
@@ -250,7 +250,7 @@ class Region:
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id
         dims.check(found.trace.scope)
-        if isinstance(found.exit, Break):
+        if isinstance(found.exit, BreakExit):
             if not found.exit.frames:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
@@ -304,7 +304,7 @@ class Region:
         events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began)
         return True
 
-    def note_break(self, found: Capture, exit_: Break) -> None:
+    def note_break(self, found: Capture, exit_: BreakExit) -> None:
         events.count("graph_breaks")
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
         if self.config.fullgraph:

@@ -480,14 +480,21 @@ def of_plain(fn: Callable, a: Any, b: Any) -> Any:
         raise
 
 
+def of_unsure_sign(ta: type, tb: type, a: Any) -> bool:
+    """Does the sign of a power's base decide whether it is a real number? What is not negative stays symbolic."""
+    if ta is torch.SymFloat or tb is torch.SymFloat:
+        return True
+    return (ta is torch.SymInt and tb is float or ta is float and tb is torch.SymInt) and bool(a < 0)
+
+
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A binary operator or its in-place form."""
     ta, tb = type(a), type(b)
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
         if ta is str and fn in (operator.mod, operator.imod) and tb in SYM_TYPES:
             b = specialize(b)
-        if (ta is torch.SymFloat or tb is torch.SymFloat) and fn in (operator.pow, operator.ipow):
-            return fn(specialize(a), specialize(b))  # its sign decides whether there is an answer
+        if fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
+            return fn(specialize(a), specialize(b))
         return of_plain(fn, a, b)
     row = answering(ta, tb, "binary")
     if row is not None:

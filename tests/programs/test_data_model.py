@@ -42,6 +42,18 @@ def equal_to_a_complex_number(x, n):
     return x + 1, n == complex(n, 0), complex(n, 0) != n, n + 0.0 == complex(n, 0)
 
 
+@program(*[(t(2), v) for v in (4, 9, 2, -3, -8, 5, 16)])
+def powers_of_numbers_of_either_sign(x, i):
+    """A negative number to a broken power is complex, and complex numbers have no order."""
+    out = []
+    for base, exponent in ((i, 0.5), (-2.0, i), (i * 2 - 1, 1.5), (2.5, i)):
+        try:
+            out.append(base**exponent < 3.0)
+        except TypeError as e:
+            out.append(str(e))
+    return x * abs(i) ** 0.5, out
+
+
 class Registered(abc.ABC):
     """Its virtual subclass is asked second: only real bases count."""
 

@@ -484,6 +484,9 @@ def lengths_that_are_asked_once(x):
 
 
 class Guarded:
+    def isatty(self):  # what other backends ask while they compile
+        return False
+
     def __getattr__(self, name):
         raise RuntimeError(name)
 

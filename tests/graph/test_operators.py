@@ -87,6 +87,7 @@ def test_what_is_refused() -> None:
 
 def test_what_others_change_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     config = pliant.config.Config()
+    monkeypatch.setattr(environment.policy, "_by_user", type(environment.policy._by_user)())  # what other tests have told it
     before = environment.key(config)
     assert operators.fingerprint() == b"" and before is not None
     operator("hypot", lowering=lambda b, o: None)

@@ -484,7 +484,9 @@ def of_unsure_sign(ta: type, tb: type, a: Any) -> bool:
     """Does the sign of a power's base decide whether it is a real number? What is not negative stays symbolic."""
     if ta is torch.SymFloat or tb is torch.SymFloat:
         return True
-    return (ta is torch.SymInt and tb is float or ta is float and tb is torch.SymInt) and bool(a < 0)
+    if ta is torch.SymInt and tb is float or ta is float and tb is torch.SymInt:
+        return True if a < 0 else False  # noqa: SIM210 (a symbolic truth value is decided here, and guarded)
+    return False
 
 
 def binary(fn: Callable, a: Any, b: Any) -> Any:

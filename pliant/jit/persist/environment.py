@@ -8,6 +8,7 @@ looked up: `key` is None.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import hashlib
 import os
@@ -22,6 +23,7 @@ import torch
 
 from pliant import native
 from pliant.codegen import target
+from pliant.errors import PliantError
 from pliant.graph import operators
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
@@ -32,6 +34,9 @@ try:
     from numpy import __version__ as NUMPY  # what runs in the graph is what this version does
 except ImportError:
     NUMPY = ""
+
+with contextlib.suppress(PliantError):  # which the first call tells
+    target.current()  # imported with pliant, not in the first call
 
 FORMAT = 1
 HOME = pathlib.Path(__file__).parents[2]

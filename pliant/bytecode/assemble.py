@@ -67,6 +67,11 @@ def handler_at(table: Iterable[TableEntry], offset: int) -> TableEntry | None:
     return None
 
 
+def is_covered(code: CodeType, offset: int) -> bool:
+    """Whether a handler of `code` (an `except`, `finally` or `with`) covers the instruction at `offset`."""
+    return handler_at(exception_table(code), offset) is not None
+
+
 def no_lines(units: int) -> bytes:
     """Line table entries for `units` code units that belong to no line."""
     out = bytearray()

@@ -12,12 +12,12 @@ import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 
-from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.bytecode.assemble import is_covered
 
 NEVER = 1 << 30
 DRAWN = "_drawn"
@@ -60,13 +60,8 @@ def place_of(site: Any, known: dict[int, Place]) -> Place | None:
         caller = place_of(site.outer, known)
         calls, handled = ((), False) if caller is None else (caller.calls, caller.handled)
         here = (site.filename, site.code.co_name, site.lineno)
-        place = known[id(site)] = Place((*calls, here), handled or covered(site.code, site.offset))
+        place = known[id(site)] = Place((*calls, here), handled or is_covered(site.code, site.offset))
     return place
-
-
-def covered(code: CodeType, offset: int) -> bool:
-    """Whether a handler of `code` (an `except`, `finally` or `with`) covers this instruction."""
-    return handler_at(exception_table(code), offset) is not None
 
 
 def where(e: BaseException) -> tuple[Place | None, bool, TracebackType | None]:

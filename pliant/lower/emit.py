@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.bytecode.assemble import is_covered
 from pliant.graph.record import Op
 from pliant.lower import liveness
 from pliant.lower.aliases import Aliases
@@ -54,7 +54,7 @@ class Emitter:
         deferred = self.program.deferred
         if not deferred:
             return []
-        allocated = {op.outs[0].vid for op in self.out if type(op) is Alloc or op.target in ALLOCATIONS}
+        allocated = {op.outs[0].vid for op in self.out if op.target in ALLOCATIONS}
         seen = {t.vid for t in liveness.tensors(self.program.outputs)}
         return [op for op in deferred if op.outs[0].vid in seen - allocated]
 
@@ -128,7 +128,7 @@ def raising_site(ops: list[Any]) -> Any:
 def is_handled(site: Any) -> bool:
     """May an exception from there meet a handler, in this frame or in one that called it?"""
     while site is not None and site.code is not None:
-        if handler_at(exception_table(site.code), site.offset) is not None:
+        if is_covered(site.code, site.offset):
             return True
         site = site.outer
     return False

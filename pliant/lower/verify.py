@@ -20,7 +20,7 @@ from pliant.lower import liveness, views
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import LoopNest
-from pliant.lower.loops import DTYPES, REDUCTIONS, SCALARS, Kernel, Node, operands_first
+from pliant.lower.loops import DTYPES, REDUCTIONS, SCALARS, Kernel, Node
 from pliant.lower.lowerings.scalars import NAMES
 from pliant.lower.program import (
     CALLS,
@@ -586,4 +586,4 @@ def is_nothing(size: Any) -> bool:
 
 CHECKS = {GRAPH: check_graph, GROUPS: check_groups, INSTRUCTIONS: check_instructions, RUNS: check_runs, CALLS: check_calls}
 
-__all__ = ["RULES", "Promise", "check_kernel", "operands_first", "promised", "verify"]
+__all__ = ["RULES", "Promise", "check_kernel", "promised", "verify"]

@@ -1,0 +1,123 @@
+"""A program that has left its process: inputs and outputs by name, operations of one form, weights.
+
+A `Program` is what `pliant.export` makes and `pliant.load` reads; the exporters (`to_onnx`, ...) print it in another format. It is a list
+of ATen operations (`graph/record.py: Op`) over traced tensors, whose sizes are expressions over the symbols of `scope`; nothing in it
+refers to the Python program that it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.graph.record import Op
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic.expr import Expr
+
+FORMS = ("torch", "aten", "core", "training")
+"""What a program may consist of: calls of the torch API, before autograd ("torch"); ATen operations as they were recorded, in-place ones
+too ("aten"); functional ones of the core set ("core"); these with loss and gradients ("training")."""
+
+USER, PARAMETER, BUFFER, CONSTANT = "user", "parameter", "buffer", "constant"
+"""Kinds of inputs. The last three are the state of the program: their values are in `Program.state`, by name."""
+
+MUTATION, GRADIENT = "mutation", "gradient"
+"""Kinds of outputs, besides "user": the value that an input or a buffer has afterwards; the gradient of a parameter or input."""
+
+Step = tuple[str, Any]
+"""From a parameter to a value inside of it: ("index", 0), ("key", "ids"), ("attr", "_values")."""
+
+
+@dataclass(slots=True, eq=False)
+class Input:
+    """A tensor or a number that the program takes. `value` stands for it in the operations: a traced tensor, or a symbol (an int, float
+    or bool). `path`: the parameter of the exported function, and the steps from there; empty for state."""
+
+    name: str
+    kind: str
+    value: TracedTensor | Expr
+    path: tuple[Any, ...] = ()
+    written: bool = False  # the program writes it: an output of kind "mutation" says what it has become
+
+    @property
+    def is_tensor(self) -> bool:
+        return type(self.value) is TracedTensor
+
+
+@dataclass(slots=True, eq=False)
+class Output:
+    """A tensor or a number that the program gives. `of`: the input, by name, whose new value or gradient it is. `path`: where a new value
+    goes that is held by an object among the arguments."""
+
+    name: str
+    kind: str
+    value: Any  # a traced tensor, a symbolic number, or a constant number
+    of: str = ""
+    path: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What must hold of the sizes and numbers of a call, and the line of the program that needs it (as text, perhaps empty)."""
+
+    expr: Any
+    site: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What the program relied on of an argument that is no tensor: `kind` is a row of `signature.CHECKS`."""
+
+    path: tuple[Any, ...]
+    kind: str
+    value: Any
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """A whole program with its signature and weights.
+
+    `inputs`: state first, then the user's, in the order of the parameters. `outputs`: the user's in the order of the result's leaves, then
+    mutations, then gradients. `relations` are checked before anything runs, `asserts` while it runs (they may speak of numbers that come
+    from data). `checks`: of arguments that are no tensors. `result`: the tree of the result, whose leaves are numbers of outputs or
+    constants (`signature.py`). `state`: parameters, buffers and constants by name. `notes`: what the exported function did besides, and
+    the program does not.
+    """
+
+    name: str
+    form: str
+    trace: Any
+    inputs: list[Input]
+    outputs: list[Output]
+    ops: list[Op]
+    relations: list[Relation]
+    asserts: list[Relation]
+    checks: list[Check]
+    result: Any
+    state: dict[str, torch.Tensor]
+    parameters: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    module: Any = None  # form "torch": the graph module
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def scope(self) -> Any:
+        return self.trace.scope
+
+    @property
+    def user_inputs(self) -> list[Input]:
+        return [i for i in self.inputs if i.kind == USER]
+
+    @property
+    def user_outputs(self) -> list[Output]:
+        return [o for o in self.outputs if o.kind == USER]
+
+    def input(self, name: str) -> Input:
+        """The input of this name. KeyError if there is none."""
+        for i in self.inputs:
+            if i.name == name:
+                return i
+        raise KeyError(name)

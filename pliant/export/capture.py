@@ -310,10 +310,8 @@ def of_layout(s: Expr) -> bool:
 
 
 def where_text(site: Any) -> str:
-    """The user's line: the outermost one that is not a library's own."""
-    if site is None:
-        return ""
-    return f"{site.filename}:{site.lineno} in {site.function}"
+    """The user's line."""
+    return "" if site is None else str(naming.user_site(site))
 
 
 def token_of(o: Any) -> Any:

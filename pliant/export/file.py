@@ -9,6 +9,7 @@ docs/program-format.md has the details. Whatever is wrong with a file is a `Form
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 import mmap
@@ -106,13 +107,59 @@ def signature_of(p: Program) -> dict[str, Any]:
 
 
 def spec_data(spec: Any) -> Any:
-    """The tree of the result as PyTorch writes it; None for a class that has no name in files (results come by name then)."""
-    if isinstance(spec, str):
-        return spec
+    """The tree of the result; None for a class that pytree has no name for, or whose context is more than constants: results of the
+    loaded program come by name then."""
+    if isinstance(spec, (Unknown, type(None))):
+        return spec.data if isinstance(spec, Unknown) else None
     try:
-        return pytree.treespec_dumps(spec)
-    except Exception:  # pytree raises what it likes
+        return node_data(spec)
+    except (KeyError, PliantError):
         return None
+
+
+def node_data(spec: Any) -> Any:
+    if spec.is_leaf():
+        return "leaf"
+    name = pytree.SUPPORTED_SERIALIZED_TYPES[spec.type].serialized_type_name
+    if type(name) is not str or spec.type is collections.namedtuple:
+        raise KeyError(spec.type)
+    context = spec.context
+    if spec.type is collections.defaultdict:
+        context = [FACTORIES[context[0]], context[1]]
+    return {"type": name, "context": value_data(context), "children": [node_data(c) for c in spec.children()]}
+
+
+FACTORIES: dict[Any, str] = {None: "None", int: "int", float: "float", list: "list", dict: "dict", set: "set", str: "str", tuple: "tuple"}
+
+
+class Unknown:
+    """The tree of a result with a class that nobody has registered in this process."""
+
+    def __init__(self, data: Any, why: str) -> None:
+        self.data = data
+        self.why = why
+
+
+def read_spec(data: Any) -> Any:
+    """A tree as pytree has it, `Unknown` for one with an unknown class, None for none. Nothing is imported."""
+    if data is None:
+        return None
+    try:
+        return read_node(data)
+    except LookupError as e:
+        return Unknown(data, str(e.args[0]))
+
+
+def read_node(data: Any) -> Any:
+    if data == "leaf":
+        return pytree.treespec_leaf()
+    t = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(data["type"])
+    if t is None:
+        raise LookupError(f"the class {data['type']} is no pytree in this process: import the library that has it")
+    context = read_value(data["context"])
+    if t is collections.defaultdict:
+        context = [{v: k for k, v in FACTORIES.items()}[context[0]], context[1]]
+    return pytree.TreeSpec(t, context, [read_node(c) for c in data["children"]])
 
 
 def path_data(path: Iterable[Any]) -> list[Any]:
@@ -241,8 +288,7 @@ def put_signature(p: Program, s: Any) -> None:
     for kind, x in leaves:
         if kind not in ("output", "constant", "argument") or (kind == "output" and not (type(x) is int and 0 <= x < n)):
             raise FormatError(f"the signature has a leaf that is none: {kind} {x!r}")
-    spec = s["result"]["spec"]
-    p.result = (str(spec) if spec is not None else None, leaves)
+    p.result = (read_spec(s["result"]["spec"]), leaves)
 
 
 def known(kind: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -112,6 +113,17 @@ def source_name(source: Source) -> str:
             words.append(str(word))
         s = s.base
     return ".".join(re.sub(r"\W", "_", w) for w in reversed(words)) or "tensor"
+
+
+TORCH = os.path.dirname(torch.__file__)
+
+
+def user_site(site: Any) -> Any:
+    """The innermost line that is not PyTorch's own; the innermost at all where there is none."""
+    s = site
+    while s is not None and s.filename.startswith(TORCH):
+        s = s.outer
+    return site if s is None else s
 
 
 def dims(scope: Any, inputs: Iterable[Any]) -> dict[str, str]:

@@ -22,8 +22,10 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
+from pliant.export import naming
 from pliant.export.program import Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
+from pliant.guards.guard import Site
 from pliant.lower import liveness
 from pliant.lower import text as lowered
 from pliant.symbolic.expr import Expr
@@ -34,6 +36,7 @@ KINDS = frozenset(("user", "parameter", "buffer", "constant", "mutation", "gradi
 INPUT = re.compile(r"input (\w+)( written)? (\S+) (.+)")
 OUTPUT = re.compile(r"output (\w+) (\S+)(?: of (\S+))? (\S.*)")
 MARK = "  # "
+SITE = re.compile(r"(.*):(\d{1,9}) in (.*)")
 
 SPACES = frozenset(("aten", "prims", "pliant_numpy"))
 DENIED = frozenset(("from_file", "save", "load", "_print", "set_", "set_data", "data", "__torch__"))
@@ -59,7 +62,7 @@ def program_text(p: Program) -> str:
         else:
             lines.append(f"input {i.kind}{written} {quoted(i.name)} {i.value.name}")
     for op in p.ops:
-        lines.append(lowered.op_text(op, owners, known) + marked(op.site if isinstance(op.site, str) else site_text(op.site)))
+        lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
     lines += [f"assert {r.expr.python()}" + marked(r.why) for r in p.asserts]
     for o in p.outputs:
@@ -95,8 +98,9 @@ def marked(words: str) -> str:
     return MARK + " ".join(words.split()) if words else ""
 
 
-def site_text(site: Any) -> str:
-    return "" if site is None else str(site)
+def site_of(words: str) -> Site | None:
+    found = SITE.fullmatch(words)
+    return None if found is None else Site(found[1], int(found[2]), found[3])
 
 
 def symbol_text(s: Expr) -> str:
@@ -178,7 +182,7 @@ class Reader(lowered.Reader):
             self.asserts.append(Relation(self.truth(rest), "", words))
         elif word:
             op = self.operation(body)
-            op.site = words or None
+            op.site = site_of(words)
             self.ops.append(op)
 
     def truth(self, text: str) -> Any:

@@ -272,7 +272,14 @@ def code_of(e: Any) -> Any:
 
 def shown_names(p: Program) -> dict[str, str]:
     """How messages call symbols: by the dim that the user declared, else by the input that it is or whose size it is."""
-    return dict(p.dims)
+    out = dict(p.dims)
+    for i in p.inputs:
+        if i.is_tensor:
+            for d, size in enumerate(i.value.sizes):
+                e = liveness.number(size)
+                if e is not None and e.op == "sym":
+                    out.setdefault(e.name, f"{i.name}.size({d})")
+    return out
 
 
 def describe(t: torch.Tensor) -> str:

@@ -52,14 +52,14 @@ TRIED = (7, 11, 13, 5, 17, 3, 19, 23, 2, 29, 6, 10, 8, 12, 16, 24, 32, 48, 64, 3
 """Values for symbols, the first that fit."""
 
 
-def to_torch_export(program: Program) -> ExportedProgram:
+def to_torch_export(program: Program, *, keywords: bool = False) -> ExportedProgram:
     """The program as an ExportedProgram, with dynamic sizes open, sizes that come from data, and assertions.
 
-    Its arguments are those of the exported function that are, or hold, tensors or changing numbers; what else was passed is part of the
-    program. Where such a value is held by an object, all inputs are keywords, by their names. A result that holds objects is a tuple of
-    the program's outputs. Raises `PliantError` for what the format cannot say.
+    Its arguments are those of the exported function that are, or hold, tensors or changing numbers, by position as far as the parameters
+    allow (`keywords`: all by keyword; the format takes no argument either way); what else was passed is part of the program. Where such a value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds
+    objects is a tuple of the program's outputs. Raises `PliantError` for what the format cannot say.
     """
-    return Writer(program).program()
+    return Writer(program).program(keywords)
 
 
 class Nodes(Builder):
@@ -139,6 +139,7 @@ class Nodes(Builder):
 
     def operation(self, op: Op) -> torch.fx.Node:
         node = super().operation(op)
+        node.target = LOOSER.get(op.target, op.target)
         if op.site is not None:
             node.meta["stack_trace"] = f'  File "{op.site.filename}", line {op.site.lineno}, in {op.site.function}\n'
         return node
@@ -181,9 +182,9 @@ class Writer:
         self.constants: dict[str, Any] = {}
         self.state: dict[str, torch.Tensor] = {}
 
-    def program(self) -> ExportedProgram:
+    def program(self, keywords: bool) -> ExportedProgram:
         p = self.p
-        users = arranged(p)
+        users = arranged(p, keywords)
         with torch._C._DisableTorchDispatch():
             out_specs = self.grow(users)
         self.values()
@@ -488,6 +489,9 @@ class Named(torch._guards.Source):
         return isinstance(other, Named) and other._text == self._text
 
 
+LOOSER = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
+"""A later pass may lay an operand out otherwise than it was captured (PyTorch's decomposition of attention does), and a view would fail."""
+
 CHECKS = frozenset((aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default))
 
 
@@ -592,8 +596,8 @@ class Arranged:
         self.names = names
 
 
-def arranged(p: Program) -> Arranged:
-    """As the exported function takes them, where lists, tuples and dicts hold them; else by name, all as keywords."""
+def arranged(p: Program, keywords: bool) -> Arranged:
+    """As the exported function takes them, where lists, tuples and dicts hold them; else as one dict, by name."""
     trees: dict[str, Any] = {}
     try:
         for i in p.user_inputs:
@@ -603,11 +607,11 @@ def arranged(p: Program) -> Arranged:
         made = {}
         trees = {}
     if not made and p.user_inputs:
-        spec = pytree.tree_structure(((), {i.name: 0 for i in p.user_inputs}))
-        return Arranged(p.user_inputs, spec, [i.name for i in p.user_inputs])
+        spec = pytree.tree_structure((({i.name: 0 for i in p.user_inputs},), {}))
+        return Arranged(p.user_inputs, spec, ["inputs"])
     leading = []
     for name in p.parameters:
-        if name not in made:
+        if name not in made or keywords:
             break
         leading.append(name)
     args = tuple(made[n] for n in leading)

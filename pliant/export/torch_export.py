@@ -180,6 +180,7 @@ class Writer:
         self.placeholders: dict[str, torch.fx.Node] = {}  # by the input's name
         self.specs: list[gs.InputSpec] = []
         self.constants: dict[str, Any] = {}
+        self.hints: dict[str, Any] = {}
         self.state: dict[str, torch.Tensor] = {}
 
     def program(self, keywords: bool) -> ExportedProgram:
@@ -192,8 +193,19 @@ class Writer:
         return ExportedProgram(
             root=torch.nn.Module(), graph=self.nodes.graph, graph_signature=gs.ExportGraphSignature(self.specs, out_specs),
             state_dict=self.state, range_constraints=self.ranges, module_call_graph=[ModuleCallEntry(fqn="", signature=calls)],
-            constants=self.constants,
+            constants=self.constants, example_inputs=self.example(users),
         )  # fmt: skip
+
+    def example(self, users: Arranged) -> tuple[tuple, dict]:
+        """Inputs of the sizes that stand for all, which AOTInductor asks for. They are zeros."""
+        values = [self.example_of(i) for i in users.order]
+        return pytree.tree_unflatten(values, users.spec)
+
+    def example_of(self, i: Input) -> Any:
+        if not isinstance(i.value, TracedTensor):
+            return self.hints[i.value.name]
+        sizes = [s if type(s) is int else liveness.number(s).evaluate(self.hints) for s in i.value.sizes]
+        return torch.zeros(sizes, dtype=i.value.dtype, device=i.value.device)
 
     def grow(self, users: Arranged) -> list[gs.OutputSpec]:
         """The nodes, whose values are still the trace's; returns what the outputs are."""
@@ -337,7 +349,7 @@ class Writer:
                 node.meta.pop("source", None)
 
     def symbols(self) -> None:
-        hints = chosen(self.p)
+        hints = self.hints = chosen(self.p)
         for i in self.p.user_inputs:
             if not isinstance(i.value, TracedTensor):
                 self.symbol(self.p.scope.simplify(i.value), i.name, False, hints)
@@ -576,6 +588,9 @@ def chosen(p: Program) -> dict[str, Any]:
         else:
             values[symbol.name] = before
         used.add(values[symbol.name])
+    for s in scope.symbols.values():
+        if s.info.backed and (equal := scope.simplify(s)) is not s:
+            values[s.name] = equal.evaluate(values)
     return values
 
 

@@ -182,6 +182,11 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     """
     path = Path(path)
     try:
+        with open(path, "rb") as f:  # whether it can be read at all
+            f.read(1)
+    except IsADirectoryError:
+        raise FormatError(f"{path.name} is a folder") from None
+    try:
         with zipfile.ZipFile(path) as z:
             names = set(z.namelist())
             missing = [n for n in (TEXT, SIGNATURE, WEIGHTS) if n not in names]
@@ -194,7 +199,7 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     except (NotImplementedError, zipfile.LargeZipFile, EOFError, struct.error) as e:
         raise FormatError(f"{path.name} is damaged: {e}") from e
     except Exception as e:
-        if isinstance(e, (PliantError, OSError)) and not isinstance(e, (EOFError,)):
+        if isinstance(e, PliantError):
             raise
         raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {e}") from e
     p = Reader(SPACES | frozenset(libraries)).program(text)

@@ -75,6 +75,8 @@ class Decomposer(Rewriter):
     def attention(self, op: Op) -> None:
         q, k, v, *rest = op.args
         given = dict(zip(("dropout_p", "is_causal"), rest)) | op.kwargs
+        if str(q.sizes[1]) != str(k.sizes[1]):
+            given["enable_gqa"] = True  # the kernel takes fewer heads of keys as they are
         args = (q, k, v, given.pop("attn_mask", None), given.pop("dropout_p", 0.0), given.pop("is_causal", False))
         self.ops.append(Op(SDPA, self.now(args), self.now(given), [op.outs[0]], None, op.site, -1, grad=op.grad))
 

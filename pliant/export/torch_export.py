@@ -69,7 +69,7 @@ class Nodes(Builder):
         super().__init__(p.trace)
         self.p = p
         self.read: dict[Expr, tuple[torch.fx.Node, int, int, int]] = {}  # symbol -> (input, dim, c, k): size is c * symbol + k
-        self.site: Any = None
+        self.loose = any(op.target.overloadpacket is aten.scaled_dot_product_attention for op in p.ops)
 
     def placeholder(self, value: Any) -> None:
         raise NotImplementedError
@@ -139,7 +139,8 @@ class Nodes(Builder):
 
     def operation(self, op: Op) -> torch.fx.Node:
         node = super().operation(op)
-        node.target = LOOSER.get(op.target, op.target)
+        if self.loose:
+            node.target = LOOSER.get(op.target, op.target)
         if op.site is not None:
             node.meta["stack_trace"] = f'  File "{op.site.filename}", line {op.site.lineno}, in {op.site.function}\n'
         return node
@@ -188,7 +189,7 @@ class Writer:
         users = arranged(p, keywords)
         with torch._C._DisableTorchDispatch():
             out_specs = self.grow(users)
-        self.values()
+        self.values(users.order)
         calls = ModuleCallSignature(inputs=[], outputs=[], in_spec=users.spec, out_spec=result_spec(p), forward_arg_names=users.names)
         return ExportedProgram(
             root=torch.nn.Module(), graph=self.nodes.graph, graph_signature=gs.ExportGraphSignature(self.specs, out_specs),
@@ -334,9 +335,9 @@ class Writer:
         return (gs.OutputKind.PARAMETER_MUTATION if spec.kind is gs.InputKind.PARAMETER else gs.OutputKind.BUFFER_MUTATION), spec.target
 
     # values --------------------------------------------------------------------------------------------------------------------
-    def values(self) -> None:
+    def values(self, order: list[Input]) -> None:
         """`meta["val"]` of every node: fake tensors, and SymInts of the environment."""
-        self.symbols()
+        self.symbols(order)
         with self.env.ignore_fresh_unbacked_symbols(), self.mode, torch.no_grad():
             for node in self.nodes.graph.nodes:
                 for e, _ in node.meta.get("finds", ()):
@@ -348,17 +349,17 @@ class Writer:
                 node.meta.pop("site", None)
                 node.meta.pop("source", None)
 
-    def symbols(self) -> None:
+    def symbols(self, order: list[Input]) -> None:
         hints = self.hints = chosen(self.p)
-        for i in self.p.user_inputs:
+        for at, i in enumerate(order):
             if not isinstance(i.value, TracedTensor):
-                self.symbol(self.p.scope.simplify(i.value), i.name, False, hints)
-        for i in self.p.user_inputs:
+                self.symbol(self.p.scope.simplify(i.value), f"L['flat_args'][{at}]", False, hints)
+        for at, i in enumerate(order):
             if isinstance(i.value, TracedTensor):
                 for d, s in enumerate(i.value.sizes):
                     e = liveness.number(s)
                     for symbol in self.p.scope.simplify(e).symbols() if e is not None else ():
-                        self.symbol(symbol, f"{i.name}_size_{d}", True, hints)
+                        self.symbol(symbol, f"L['flat_args'][{at}].size()[{d}]", True, hints)
         for i in self.p.inputs:  # strides of inputs that are no products of sizes: as of row-major ones
             if isinstance(i.value, TracedTensor):
                 step: Any = 1
@@ -381,15 +382,17 @@ class Writer:
             positive = True if size and lo is not None and lo > 0 else None
             s = self.env.create_symbol(value, source, shapes.DimDynamic.DYNAMIC, None, positive, True)
             self.numbers[e] = self.env.create_symintnode(s, hint=value, source=source)
-            self.range(s, lo, hi)
+            self.range(s, lo, hi, size and value >= 2)
         else:
             s = self.env.create_unspecified_symbol(value, source, shapes.DimDynamic.DYNAMIC)
             self.numbers[e] = self.env.create_symfloatnode(s, hint=value, source=source)
             self.ranges[s] = ValueRanges(-float("inf"), float("inf"))
 
-    def range(self, s: Any, lo: Any, hi: Any) -> None:
-        found = ValueRanges(*(end if n is None or math.isinf(n) else int(n) for n, end in ((lo, -int_oo), (hi, int_oo))))
-        self.env.var_to_range[s] = self.ranges[s] = found
+    def range(self, s: Any, lo: Any, hi: Any, size: bool = False) -> None:
+        """What the program promises of a symbol; to the environment, sizes are 2 or more, as torch.export has it: its passes ask less."""
+        low, high = (end if n is None or math.isinf(n) else int(n) for n, end in ((lo, -int_oo), (hi, int_oo)))
+        self.ranges[s] = ValueRanges(low, high)
+        self.env.var_to_range[s] = ValueRanges(max(low, 2) if size and high >= 2 else low, high)
 
     def find(self, e: Expr) -> None:
         """A symbol that an operation defines."""
@@ -502,7 +505,7 @@ class Named(torch._guards.Source):
 
 
 LOOSER = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
-"""A later pass may lay an operand out otherwise than it was captured (PyTorch's decomposition of attention does), and a view would fail."""
+"""PyTorch's decomposition of attention lays its result out otherwise than the kernel does, and a view of it would fail."""
 
 CHECKS = frozenset((aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default))
 

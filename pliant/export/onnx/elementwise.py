@@ -196,6 +196,12 @@ def trunc(g: Graph, x: ir.Value) -> ir.Value:
     return g.op("Where", g.op("Less", x, k(g, x, 0)), g.op("Ceil", x), g.op("Floor", x))
 
 
+def sign(g: Graph, x: ir.Value) -> ir.Value:
+    """A nan's is 0 in eager, a nan in ONNX Runtime."""
+    dtype, zero = torch_dtype(x), k(g, x, 0)
+    return g.op("Sub", g.cast(g.op("Greater", x, zero), dtype), g.cast(g.op("Less", x, zero), dtype))
+
+
 def frac(g: Graph, x: ir.Value) -> ir.Value:
     return g.op("Sub", x, trunc(g, x))
 
@@ -482,8 +488,8 @@ ROWS: dict[str, Row] = {
     "abs": unary("Abs"), "exp": unary("Exp"), "log": unary("Log"), "sqrt": unary("Sqrt"), "sin": unary("Sin"), "cos": unary("Cos"),
     "tan": unary("Tan"), "asin": unary("Asin"), "acos": unary("Acos"), "atan": unary("Atan"), "sinh": unary("Sinh"), "cosh": unary("Cosh"),
     "asinh": unary("Asinh"), "acosh": unary("Acosh"), "atanh": unary("Atanh"), "tanh": unary("Tanh"), "sigmoid": unary("Sigmoid"),
-    "erf": unary("Erf"), "erfc": unary(erfc), "relu": unary("Relu"), "reciprocal": unary("Reciprocal"), "sign": unary("Sign"),
-    "sgn": unary("Sign"), "rsqrt": unary(two("Reciprocal", "Sqrt")), "log2": unary(scaled("Log", 1 / math.log(2))),
+    "erf": unary("Erf"), "erfc": unary(erfc), "relu": unary("Relu"), "reciprocal": unary("Reciprocal"), "sign": unary(sign),
+    "sgn": unary(sign), "rsqrt": unary(two("Reciprocal", "Sqrt")), "log2": unary(scaled("Log", 1 / math.log(2))),
     "log10": unary(scaled("Log", 1 / math.log(10))), "log1p": unary(log1p), "expm1": unary(expm1),
     "exp2": unary(scaled("Exp", math.log(2), before=True)), "square": unary(lambda g, x: g.op("Mul", x, x)), "relu6": unary(lambda g, x: hardtanh(g, x, 0, 6)),
     "gelu": unary(gelu), "silu": unary(silu), "hardsigmoid": unary(hardsigmoid), "hardswish": unary(hardswish), "hardtanh": unary(hardtanh),

@@ -124,7 +124,8 @@ class Graph:
                     self.narrowed[op_type] = None
                 for i in at:
                     given[i] = self.cast(given[i], use)  # type: ignore[arg-type]
-                back = have if row.same else None
+                if row.same:
+                    back, dtypes = have, [use, *dtypes[1:]]
         outs = self.node(op_type, given, n, dtypes, attrs)
         return outs if back is None else (self.cast(outs[0], back), *outs[1:])
 

@@ -13,6 +13,7 @@ from pliant.export.onnx.elementwise import is_one, out_dtype, working
 from pliant.export.onnx.graph import Graph, NotExpressible, Tensor, compute, torch_dtype
 from pliant.export.onnx.reductions import count, moments, reduce, reduced
 from pliant.export.onnx.shapes import arange_of, sizes_of
+from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
 Row = Callable[..., Any]
@@ -226,7 +227,7 @@ def attention(g: Graph, op: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor |
         raise NotExpressible("attention with dropout")
     dtype = working(op)
     x, y, z = (g.cast(t.value, dtype) for t in (q, k, v))
-    if enable_gqa and q.rank > 2:
+    if q.rank > 2 and q.sizes[-3] is not k.sizes[-3]:
         y, z = repeated(g, q, k, y), repeated(g, q, v, z)
     by = g.number(scale, dtype) if scale is not None else attention_scale(g, q, dtype)
     order = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
@@ -262,8 +263,8 @@ def attention_scale(g: Graph, q: Tensor, dtype: torch.dtype) -> ir.Value:
 def repeated(g: Graph, q: Tensor, k: Tensor, v: ir.Value) -> ir.Value:
     """Heads of keys and values as often as queries have them."""
     *batch, heads, n, d = k.sizes
-    times = q.sizes[-3] // heads
-    if times == 1:
+    times = q.sizes[-3] // ops.max_(heads, 1)
+    if not isinstance(times, Expr) and times == 1:
         return v
     b = len(batch)
     wide = g.op("Expand", g.op("Unsqueeze", v, g.ints(b + 1)), g.sizes.vector([*batch, heads, times, n, d]))

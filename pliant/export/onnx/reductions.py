@@ -112,9 +112,19 @@ def all_(g: Graph, op: Any, x: Tensor, dims: Any = None, keep: bool = False) -> 
     return g.cast(g.op("Equal", n, g.const(0)), out_dtype(op))
 
 
+def extreme(g: Graph, name: str, v: ir.Value, axes: Sequence[int], keep: bool) -> ir.Value:
+    """ONNX Runtime's overlooks a nan, or does not, by where it stands: eager's is one."""
+    out = reduce(g, f"Reduce{name}", v, axes, keep)
+    dtype = torch_dtype(v)
+    if not axes or not dtype.is_floating_point:
+        return out
+    some = reduce(g, "ReduceMax", g.cast(g.op("IsNaN", v), torch.int32), axes, keep)
+    return g.op("Where", g.op("Greater", some, g.const(0, torch.int32)), g.const(math.nan, dtype), out)
+
+
 def extremum(name: str) -> Row:
     def row(g: Graph, op: Any, x: Tensor, dims: Any = None, keep: bool = False) -> ir.Value:
-        return g.cast(reduce(g, f"Reduce{name}", g.cast(x.value, working(op)), axes_of(x, dims), keep), out_dtype(op))
+        return g.cast(extreme(g, name, g.cast(x.value, working(op)), axes_of(x, dims), keep), out_dtype(op))
 
     return row
 
@@ -135,7 +145,7 @@ def extremum_of_dim(name: str) -> Row:
         if not x.rank:
             return x.value, g.const(0)
         d = dim % x.rank
-        v = reduce(g, f"Reduce{name}", x.value, [d], keep) if g.wants(op, 0) else None
+        v = g.cast(extreme(g, name, g.cast(x.value, working(op)), [d], keep), x.dtype) if g.wants(op, 0) else None
         return v, position(g, name, x, d, keep) if g.wants(op, 1) else None
 
     return row
@@ -155,7 +165,7 @@ def arg_extremum(name: str) -> Row:
 
 def aminmax(g: Graph, op: Any, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple:
     axes = axes_of(x, dim)
-    return tuple(g.cast(reduce(g, f"Reduce{n}", g.cast(x.value, compute(x.dtype)), axes, keepdim), x.dtype) for n in ("Min", "Max"))
+    return tuple(g.cast(extreme(g, n, g.cast(x.value, compute(x.dtype)), axes, keepdim), x.dtype) for n in ("Min", "Max"))
 
 
 def softmax(name: str) -> Row:
@@ -193,7 +203,7 @@ def vector_norm(g: Graph, op: Any, x: Tensor, order: Any = 2, dims: Any = None, 
     kind = torch_dtype(v)
     p = float(order)
     if p in (math.inf, -math.inf):
-        out = reduce(g, "ReduceMax" if p > 0 else "ReduceMin", v, axes, keep)
+        out = extreme(g, "Max" if p > 0 else "Min", v, axes, keep)
     elif p == 0:
         out = reduce(g, "ReduceSum", g.cast(g.op("Not", g.op("Equal", v, g.const(0.0, kind))), kind), axes, keep)
     elif p == 1:

@@ -34,6 +34,16 @@ def view(g: Graph, op: Any, x: Tensor, sizes: Any) -> ir.Value:
     return reshape(g, op, x)
 
 
+def squeeze(g: Graph, op: Any, x: Tensor, dims: Any = None) -> ir.Value:
+    """Without the dims that are 1: it must be known which are, for the result has as many dims as that leaves."""
+    asked = range(x.rank) if dims is None else [d % x.rank for d in ([dims] if isinstance(dims, int) else dims)] if x.rank else []
+    for d in asked:
+        size = x.sizes[d]
+        if isinstance(size, Expr) and not g.scope.known_false(ops.eq(size, 1)) and not g.scope.known_true(ops.eq(size, 1)):
+            raise NotExpressible(f"squeeze of a dim that is {size.python()}, perhaps 1")
+    return reshape(g, op, x)
+
+
 def expand(g: Graph, op: Any, x: Tensor, sizes: Any, **_: Any) -> ir.Value:
     return g.op("Expand", x.value, g.sizes.vector(sizes_of(g, op.outs[0])))
 
@@ -147,9 +157,10 @@ def diagonal(g: Graph, op: Any, x: Tensor, offset: int = 0, a: int = 0, b: int =
 
 def as_strided(g: Graph, op: Any, x: Tensor, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None = None) -> ir.Value:
     source = op.args[0]
-    if not source.dense or g.size(source.offset) != 0 or (offset not in (None, 0) and isinstance(offset, Expr)):
+    begin = g.size(source.offset)
+    if not source.dense or (begin != 0 if isinstance(begin, int) else source.source is None):
         raise NotExpressible("as_strided of a tensor that is not row-major")
-    at = g.const(offset or 0)
+    at = g.const(0) if offset is None else g.number(offset, torch.int64)
     for i, (n, s) in enumerate(zip(sizes, strides, strict=True)):
         step = g.op("Mul", arange_of(g, n), g.number(s, torch.int64))
         at = g.op("Add", at, g.reshape(step, [n if j == i else 1 for j in range(len(sizes))]))
@@ -296,8 +307,8 @@ def pixel_unshuffle(g: Graph, op: Any, x: Tensor, r: int) -> ir.Value:
 
 
 ROWS: dict[str, Row] = {
-    "view": view, "_unsafe_view": view, "reshape": view, "_reshape_alias": reshape, "view_copy": view, "squeeze": reshape,
-    "squeeze.dim": reshape, "squeeze.dims": reshape, "flatten.using_ints": reshape, "unflatten.int": reshape, "expand": expand,
+    "view": view, "_unsafe_view": view, "reshape": view, "_reshape_alias": reshape, "view_copy": view, "squeeze": squeeze,
+    "squeeze.dim": squeeze, "squeeze.dims": squeeze, "flatten.using_ints": reshape, "unflatten.int": reshape, "expand": expand,
     "permute": permute, "transpose.int": transpose, "t": transpose, "unsqueeze": unsqueeze, "select.int": select, "slice.Tensor": slice_,
     "narrow": lambda g, op, x, dim, start, n: cut(g, x.value, dim % x.rank, start, start + n), "split.Tensor": split,
     "split_with_sizes": split, "split_with_sizes_copy": split, "chunk": split, "unbind.int": unbind, "cat": concat, "stack": stack,

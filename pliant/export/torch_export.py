@@ -154,7 +154,10 @@ class Nodes(Builder):
         bound = self.numbers[0] if len(self.numbers) == 1 or of is self.numbers[0] else of
         path = () if b.dim is None else (shapes.CallMethodKey("size"), pytree.SequenceKey(b.dim))
         if op.out_spec is not None:
-            bound, path = self.numbers[0].args[0] if self.numbers[0].target is operator.getitem else self.numbers[0], (pytree.SequenceKey(b.out), *path)
+            bound, path = (
+                self.numbers[0].args[0] if self.numbers[0].target is operator.getitem else self.numbers[0],
+                (pytree.SequenceKey(b.out), *path),
+            )
         bound.meta.setdefault("finds", []).append((e, path))
 
 

@@ -93,6 +93,8 @@ def compare(want: list[Any], got: list[torch.Tensor], where: str, half: bool = F
     for k, (w, g) in enumerate(zip(want, got)):
         if not isinstance(w, torch.Tensor):
             w = torch.tensor(w, dtype=torch.float64 if isinstance(w, float) else None)
-        assert w.dtype is g.dtype and w.shape == g.shape, f"{where}: output {k} is {g.dtype}{list(g.shape)}, eager's {w.dtype}{list(w.shape)}"
+        assert w.dtype is g.dtype and w.shape == g.shape, (
+            f"{where}: output {k} is {g.dtype}{list(g.shape)}, eager's {w.dtype}{list(w.shape)}"
+        )
         tolerance = 2e-2 if half and w.dtype in (torch.float16, torch.bfloat16) else 2e-5 if w.dtype is not torch.float64 else 1e-6
         torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m: f"{where}: output {k}: {m}")  # noqa: B023

@@ -97,7 +97,9 @@ def adjacent(dims: list[int]) -> bool:
     return dims == list(range(dims[0], dims[0] + len(dims)))
 
 
-def index_put(g: Graph, op: Any, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *_: Any) -> ir.Value:
+def index_put(
+    g: Graph, op: Any, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *_: Any
+) -> ir.Value:
     only = [i for i in indices if i is not None]
     if len(only) == 1 and only[0].dtype is torch.bool and values.rank == 0 and not accumulate:
         return masked_put(g, x, indices, only[0], values)

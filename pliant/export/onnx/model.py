@@ -86,7 +86,12 @@ class Writer:
         for o in self.p.outputs:
             self.output(o)
         graph = ir.Graph(
-            self.inputs, self.outputs, nodes=self.g.nodes, initializers=self.g.initializers, name=self.p.name, opset_imports={"": self.g.opset}
+            self.inputs,
+            self.outputs,
+            nodes=self.g.nodes,
+            initializers=self.g.initializers,
+            name=self.p.name,
+            opset_imports={"": self.g.opset},
         )
         used = {id(v) for n in self.g.nodes for v in n.inputs} | {id(v) for v in self.outputs}
         for v in list(graph.initializers.values()):
@@ -202,7 +207,9 @@ class Writer:
             e = liveness.number(value)
             v = g.sizes.scalar(e if e is not None else value)
             sizes, dtype = (), DTYPE[e.kind if e is not None else type(value)]
-        final = ir.Value(name=g.name(name if name not in g.names else f"{name}.out"), type=ir.TensorType(onnx_dtype(dtype)), shape=self.shape(sizes))
+        final = ir.Value(
+            name=g.name(name if name not in g.names else f"{name}.out"), type=ir.TensorType(onnx_dtype(dtype)), shape=self.shape(sizes)
+        )
         g.nodes.append(ir.node("Identity", [v], outputs=[final], name=f"output_{len(self.outputs)}"))
         self.outputs.append(final)
 

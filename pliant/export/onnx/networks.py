@@ -118,12 +118,16 @@ def im2col(g: Graph, op: Any, x: Tensor, kernel: Any, dilation: Any, padding: An
 def col2im(g: Graph, op: Any, x: Tensor, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> ir.Value:
     v = x.value if x.rank == 3 else g.op("Unsqueeze", x.value, g.ints(0))
     pads = spread(list(padding), 2) * 2
-    out = g.op("Col2Im", v, g.sizes.vector(size), g.ints(*kernel), dilations=spread(list(dilation), 2), pads=pads, strides=spread(list(stride), 2))
+    out = g.op(
+        "Col2Im", v, g.sizes.vector(size), g.ints(*kernel), dilations=spread(list(dilation), 2), pads=pads, strides=spread(list(stride), 2)
+    )
     return out if x.rank == 3 else g.op("Squeeze", out, g.ints(0))
 
 
 # normalizations ---------------------------------------------------------------------------------------------------------------------
-def layer_norm(g: Graph, op: Any, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, eps: float = 1e-5, *_: Any) -> Any:
+def layer_norm(
+    g: Graph, op: Any, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, eps: float = 1e-5, *_: Any
+) -> Any:
     dtype = working(op)
     n = len(shape)
     axes = list(range(x.rank - n, x.rank))
@@ -162,7 +166,9 @@ def rms_norm(g: Graph, op: Any, x: Tensor, shape: Sequence[Any], weight: Tensor 
     return several(op, affine(g, op, g.op("Mul", v, rstd), weight, None), rstd)
 
 
-def group_norm(g: Graph, op: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: Any, c: Any, hw: Any, groups: int, eps: float) -> tuple:
+def group_norm(
+    g: Graph, op: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, n: Any, c: Any, hw: Any, groups: int, eps: float
+) -> tuple:
     dtype = working(op)
     per = count(g, [c, hw]) // groups
     v = g.reshape(g.cast(x.value, dtype), [x.sizes[0], groups, per])
@@ -173,7 +179,9 @@ def group_norm(g: Graph, op: Any, x: Tensor, weight: Tensor | None, bias: Tensor
     return affine(g, op, out, weight, bias, [x.sizes[1], *[1] * (x.rank - 2)]), *flat
 
 
-def batch_norm_inference(g: Graph, op: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float) -> Any:
+def batch_norm_inference(
+    g: Graph, op: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
+) -> Any:
     dtype = working(op)
     c = x.sizes[1]
     if x.rank > 1 and weight is not None and bias is not None:
@@ -185,7 +193,9 @@ def batch_norm_inference(g: Graph, op: Any, x: Tensor, weight: Any, bias: Any, m
     return several(op, affine(g, op, g.op("Mul", v, g.reshape(rstd, shape)), weight, bias, shape))
 
 
-def batch_norm(g: Graph, op: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+def batch_norm(
+    g: Graph, op: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
     if not training:
         return batch_norm_inference(g, op, x, weight, bias, mean, var, momentum, eps)
     dtype = working(op)

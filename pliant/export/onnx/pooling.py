@@ -42,7 +42,9 @@ def padded(g: Graph, op: Any, x: Tensor, v: ir.Value, value: float, k: list[int]
 
 
 def max_pool(n: int) -> Row:
-    def row(g: Graph, op: Any, x: Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil: bool = False) -> Any:
+    def row(
+        g: Graph, op: Any, x: Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil: bool = False
+    ) -> Any:
         k, s, p, d = windows(n, kernel, stride, padding, dilation)
         v = g.cast(x.value, working(op))
         pads = p + p

@@ -245,7 +245,9 @@ def argsort(g: Graph, op: Any, x: Tensor, *args: Any, **kwargs: Any) -> ir.Value
 def topk(g: Graph, op: Any, x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple:
     if not x.rank:
         return x.value, g.const(0)
-    return g.ops("TopK", 2, x.value, g.sizes.vector([k]), dtypes=[torch_of(x), torch.int64], axis=dim % x.rank, largest=int(largest), sorted=1)
+    return g.ops(
+        "TopK", 2, x.value, g.sizes.vector([k]), dtypes=[torch_of(x), torch.int64], axis=dim % x.rank, largest=int(largest), sorted=1
+    )
 
 
 def count_nonzero(g: Graph, op: Any, x: Tensor, dims: Any = None) -> ir.Value:

@@ -25,7 +25,9 @@ def sizes_of(g: Graph, t: Any) -> list[Size]:
 def reshape(g: Graph, op: Any, x: Tensor, *args: Any, **_: Any) -> ir.Value:
     """To the sizes that the result has: there is nothing to infer."""
     want = sizes_of(g, op.outs[0])
-    if len(want) == x.rank and all(a is b or a == b if not isinstance(a, Expr) and not isinstance(b, Expr) else a is b for a, b in zip(want, x.sizes)):
+    if len(want) == x.rank and all(
+        a is b or a == b if not isinstance(a, Expr) and not isinstance(b, Expr) else a is b for a, b in zip(want, x.sizes)
+    ):
         return x.value
     return g.reshape(x.value, want)
 
@@ -137,7 +139,9 @@ def unfold(g: Graph, op: Any, x: Tensor, dim: int, size: int, step: int) -> ir.V
         return g.reshape(x.value, [1])
     d = dim % x.rank
     n = g.size(op.outs[0].sizes[d])
-    at = g.op("Add", g.op("Unsqueeze", g.op("Mul", arange_of(g, n), g.const(step)), g.ints(1)), g.op("Unsqueeze", arange_of(g, size), g.ints(0)))
+    at = g.op(
+        "Add", g.op("Unsqueeze", g.op("Mul", arange_of(g, n), g.const(step)), g.ints(1)), g.op("Unsqueeze", arange_of(g, size), g.ints(0))
+    )
     v = g.op("Gather", x.value, at, axis=d)
     order = [i for i in range(x.rank + 1) if i != d + 1]
     return g.transpose(v, [*order, d + 1])

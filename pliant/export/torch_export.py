@@ -56,8 +56,9 @@ def to_torch_export(program: Program, *, keywords: bool = False) -> ExportedProg
     """The program as an ExportedProgram, with dynamic sizes open, sizes that come from data, and assertions.
 
     Its arguments are those of the exported function that are, or hold, tensors or changing numbers, by position as far as the parameters
-    allow (`keywords`: all by keyword; the format takes no argument either way); what else was passed is part of the program. Where such a value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds
-    objects is a tuple of the program's outputs. Raises `PliantError` for what the format cannot say.
+    allow (`keywords`: all by keyword; the format takes no argument either way). What else was passed is part of the program. Where such a
+    value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds objects is a tuple of the
+    program's outputs. Raises `PliantError` for what the format cannot say.
     """
     return Writer(program).program(keywords)
 
@@ -69,6 +70,7 @@ class Nodes(Builder):
         super().__init__(p.trace)
         self.p = p
         self.read: dict[Expr, tuple[torch.fx.Node, int, int, int]] = {}  # symbol -> (input, dim, c, k): size is c * symbol + k
+        self.exact = False  # conditions that the scope takes for true are written out
         self.loose = any(op.target.overloadpacket is aten.scaled_dot_product_attention for op in p.ops)
 
     def placeholder(self, value: Any) -> None:
@@ -80,7 +82,8 @@ class Nodes(Builder):
         return node
 
     def number(self, e: Expr) -> Any:
-        e = self.trace.scope.simplify(e)
+        if not self.exact or e.op == "sym":
+            e = self.trace.scope.simplify(e)
         if e.op == "sym" and e not in self.symbols and e in self.read:
             of, d, c, k = self.read[e]
             size = self.put(aten.sym_size.int, (of, d), c * e + k)
@@ -90,7 +93,11 @@ class Nodes(Builder):
                 size = self.put(operator.floordiv, (size, c), e)
             size.name = self.graph._graph_namespace.create_name(self.p.dims.get(e.name, e.name), None)
             self.symbols[e] = size
-        return super().number(e)
+        new = e not in self.symbols
+        node = super().number(e)
+        if new and e.op != "sym" and isinstance(node, torch.fx.Node):
+            node.meta["val"] = COMPUTED
+        return node
 
     def put(self, fn: Any, args: tuple, val: Any) -> torch.fx.Node:
         node = self.graph.call_function(fn, args)
@@ -276,19 +283,11 @@ class Writer:
                 continue
             if any(s not in known for s in e.symbols()):
                 continue  # of strides: the operators themselves refuse what they cannot view
-            test = self.exact(e)
+            self.nodes.exact = True
+            test = self.nodes.number(e)
+            self.nodes.exact = False
             site = f", needed at {r.site}" if r.site else ""
             self.nodes.put(aten._assert_scalar.default, (test, f"{e.python(self.p.dims)} must hold{site}"), None)
-
-    def exact(self, e: Expr) -> Any:
-        """The node of a condition that the scope takes for true: its parts are simplified, not the whole."""
-        if e.op in ("and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge") and all(a.const is None or a.kind is not bool for a in e.args):
-            args = [self.exact(a) if a.kind is bool else self.nodes.number(a) for a in e.args]
-            out = args[0] if len(args) > 1 else self.nodes.call(CALLED[e.op], *args)
-            for b in args[1:]:
-                out = self.nodes.call(CALLED[e.op], out, b)
-            return out
-        return self.nodes.number(e)
 
     # outputs -------------------------------------------------------------------------------------------------------------------
     def outputs(self) -> tuple[list[Any], list[gs.OutputSpec]]:

@@ -28,6 +28,7 @@ KEPT = frozenset((
     aten.reflection_pad2d, aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d, aten.reflection_pad3d, aten.index_add,
     aten.index_copy, aten.dot, aten.mv, aten.trace, aten.frac, aten.heaviside, aten.xlogy, aten.logaddexp, aten.aminmax, aten.eye,
     aten.upsample_nearest2d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
+    aten.grid_sampler_2d,
 ))  # fmt: skip
 """By name: not taken apart."""
 
@@ -77,8 +78,6 @@ class Decomposer(Rewriter):
     def attention(self, op: Op) -> None:
         q, k, v, *rest = op.args
         given = dict(zip(("dropout_p", "is_causal"), rest)) | op.kwargs
-        if str(q.sizes[1]) != str(k.sizes[1]):
-            given["enable_gqa"] = True  # the kernel takes fewer heads of keys as they are
         args = (q, k, v, given.pop("attn_mask", None), given.pop("dropout_p", 0.0), given.pop("is_causal", False))
         heads, shared = (self.trace.scope.simplify(expr_of(x.sizes[1], self.trace.scope)) for x in (q, k))
         if heads is not shared and not self.trace.scope.known_true(ops.eq(heads, shared)):

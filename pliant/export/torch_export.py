@@ -157,15 +157,13 @@ class Nodes(Builder):
         e = liveness.number(b.symbol)
         assert e is not None
         self.symbols[e] = self.symbols.pop(b.symbol) if b.symbol is not e else self.symbols[e]
-        of = self.numbers[b.out]
-        bound = self.numbers[0] if len(self.numbers) == 1 or of is self.numbers[0] else of
-        path = () if b.dim is None else (shapes.CallMethodKey("size"), pytree.SequenceKey(b.dim))
-        if op.out_spec is not None:
-            bound, path = (
-                self.numbers[0].args[0] if self.numbers[0].target is operator.getitem else self.numbers[0],
-                (pytree.SequenceKey(b.out), *path),
-            )
-        bound.meta.setdefault("finds", []).append((e, path))
+        node = self.numbers[0]
+        path: tuple = () if b.dim is None else (shapes.CallMethodKey("size"), pytree.SequenceKey(b.dim))
+        if op.out_spec is not None:  # the symbol is found by the operation, of one of its results
+            whole = self.numbers[b.out].args[0]
+            assert isinstance(whole, torch.fx.Node)
+            node, path = whole, (pytree.SequenceKey(b.out), *path)
+        node.meta.setdefault("finds", []).append((e, path))
 
 
 class Mark:
@@ -401,7 +399,7 @@ class Writer:
         if e in self.numbers:
             return
         if e.kind is int:
-            made = self.env.create_unbacked_symint()
+            made: Any = self.env.create_unbacked_symint()
             lo, hi = self.p.scope.range(e) or (None, None)
             self.range(made.node.expr, lo, hi)
             if lo is not None and lo >= 0:
@@ -486,7 +484,9 @@ class Writer:
 
 
 class Named(torch._guards.Source):
-    """Where a symbol comes from: a name is all that messages need."""
+    """Where a symbol comes from: a name is all that messages and guards need."""
+
+    _text: str
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_text", name)

@@ -56,7 +56,8 @@ for _name in (
 ).split():
     case(_name, strange, getattr(torch, _name))
 for _name in (
-    "gelu silu mish softplus elu selu celu leaky_relu hardtanh hardsigmoid hardswish logsigmoid relu6 softsign tanhshrink softshrink hardshrink"
+    "gelu silu mish softplus elu selu celu leaky_relu hardtanh hardsigmoid hardswish logsigmoid relu6 softsign tanhshrink softshrink"
+    " hardshrink"
 ).split():
     case(_name, one, getattr(F, _name))
 case("relu of nan", strange, torch.relu)
@@ -88,7 +89,8 @@ case(
     lambda x, y: (x + y, x * 0.1, y * 0.1, x.exp(), y.relu(), x.sum(1), y.mean(1), x.softmax(-1), x.amax(1), torch.where(x > 0, x, x + 1)),
 )
 case("half data", lambda n: (floats(n, 4, dtype=torch.float16), floats(n, 4, dtype=torch.bfloat16)),
-     lambda x, y: (x.t(), y.t(), torch.cat([y, y]), y[1:], y.expand(2, -1, -1), F.pad(x, (1, 2)), F.pad(y, (1, 2)), x.repeat(2, 1), y.clamp(-1, 1),
+     lambda x, y: (x.t(), y.t(), torch.cat([y, y]), y[1:], y.expand(2, -1, -1), F.pad(x, (1, 2)), F.pad(y, (1, 2)), x.repeat(2, 1),
+                   y.clamp(-1, 1),
                    torch.tril(y), y.sort(-1)[0], y > x, y.masked_fill(y > 0, 2.0)))  # fmt: skip
 case(
     "double",

@@ -79,7 +79,9 @@ CASES: dict[str, tuple[Callable, tuple, list[tuple], Any]] = {
         [(r(5, 4), r(2, 4)), (r(2, 4), r(9, 4))],
         {"x": {0: Dim("a")}, "y": {0: Dim("b")}},
     ),
-    "a branch on a size": (lambda x: x * 2 if x.shape[0] > 3 else x + 1, (r(7, 2),), [(r(4, 2),), (r(50, 2),)], {"x": {0: Dim("n", min=4)}}),
+    "a branch on a size": (
+        lambda x: x * 2 if x.shape[0] > 3 else x + 1, (r(7, 2),), [(r(4, 2),), (r(50, 2),)], {"x": {0: Dim("n", min=4)}},
+    ),
     "a branch on a number of the data": (positive_sum, (r(3).abs(),), [(r(8).abs() + 1,)], {"x": {0: batch}}),
     "ints": (lambda x, n: x[:n] * n, (r(5, 2), 3), [(r(9, 2), 7), (r(4, 2), 2)], {"x": {0: batch}, "n": Dim("n")}),
     "a quarter of a size": (

@@ -32,7 +32,8 @@ TABLES = (elementwise.ROWS, reductions.ROWS, shapes.ROWS, indexing.ROWS, network
 ROWS: dict[str, Callable[..., Any]] = {name: row for table in TABLES for name, row in table.items()}
 
 NOTHING = frozenset((
-    "_assert_async", "_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size",
+    "_assert_async", "_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range",
+    "sym_constrain_range_for_size",
 ))  # fmt: skip
 """Checks: ONNX has none."""
 
@@ -191,10 +192,10 @@ class Writer:
             if type(out) is TracedTensor and v is not None:
                 g.values[out.vid] = Tensor(v, out.dtype, tuple(g.size(s) for s in out.sizes))
         for b in op.binds:
-            e = liveness.number(b.symbol)
+            symbol = liveness.number(b.symbol)
             v = values[b.out]
-            assert e is not None and v is not None
-            g.sizes.define(e, (lambda v=v: v) if b.dim is None else (lambda v=v, d=b.dim: g.sizes.dim(v, d)))  # type: ignore[misc]
+            assert symbol is not None and v is not None
+            g.sizes.define(symbol, (lambda v=v: v) if b.dim is None else (lambda v=v, d=b.dim: g.sizes.dim(v, d)))  # type: ignore[misc]
 
     # outputs -------------------------------------------------------------------------------------------------------------------
     def output(self, o: Output) -> None:

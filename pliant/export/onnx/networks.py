@@ -230,14 +230,16 @@ def weight_norm(g: Graph, op: Any, v: Tensor, scale: Tensor, dim: int = 0) -> tu
 
 
 # attention --------------------------------------------------------------------------------------------------------------------------
-def attention(g: Graph, op: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-              *, scale: Any = None, enable_gqa: bool = False) -> ir.Value:  # fmt: skip
+def attention(
+    g: Graph, op: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: Any = None, enable_gqa: bool = False,
+) -> ir.Value:  # fmt: skip
     """softmax(q k^T * scale + mask) v; a row whose every place is masked gives zeros, as eager's does."""
     if isinstance(dropout_p, Expr) or dropout_p:
         raise NotExpressible("attention with dropout")
     dtype = working(op)
     x, y, z = (g.cast(t.value, dtype) for t in (q, k, v))
-    if q.rank > 2 and q.sizes[-3] is not k.sizes[-3]:
+    if enable_gqa and q.rank > 2:
         y, z = repeated(g, q, k, y), repeated(g, q, v, z)
     by = g.number(scale, dtype) if scale is not None else attention_scale(g, q, dtype)
     order = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
@@ -285,7 +287,8 @@ def flash_attention(g: Graph, op: Any, q: Tensor, k: Tensor, v: Tensor, dropout_
                     attn_mask: Tensor | None = None, scale: Any = None) -> tuple:  # fmt: skip
     if g.wants(op, 1):
         raise NotExpressible("the sums of attention, which only its gradient reads")
-    return attention(g, op, q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None
+    fewer = q.sizes[1] is not k.sizes[1] and (isinstance(q.sizes[1], Expr) or isinstance(k.sizes[1], Expr) or q.sizes[1] != k.sizes[1])
+    return attention(g, op, q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=fewer), None
 
 
 def native_dropout(g: Graph, op: Any, x: Tensor, p: float, train: bool | None) -> tuple:

@@ -271,7 +271,8 @@ ROWS: dict[str, Row] = {
     "adaptive_max_pool2d": adaptive_max_pool(2), "adaptive_max_pool3d": adaptive_max_pool(3), "grid_sampler_2d": grid_sample,
     "grid_sampler_3d": grid_sample,
     **sampled([
-        ("upsample_nearest1d", "nearest", 1, False), ("upsample_nearest2d", "nearest", 2, False), ("upsample_nearest3d", "nearest", 3, False),
+        ("upsample_nearest1d", "nearest", 1, False), ("upsample_nearest2d", "nearest", 2, False), ("upsample_nearest3d",
+        "nearest", 3, False),
         ("_upsample_nearest_exact1d", "nearest-exact", 1, False), ("_upsample_nearest_exact2d", "nearest-exact", 2, False),
         ("_upsample_nearest_exact3d", "nearest-exact", 3, False), ("upsample_linear1d", "linear", 1, True),
         ("upsample_bilinear2d", "linear", 2, True), ("upsample_trilinear3d", "linear", 3, True), ("upsample_bicubic2d", "cubic", 2, True),

@@ -174,8 +174,8 @@ def as_strided(g: Graph, op: Any, x: Tensor, sizes: Sequence[Size], strides: Seq
 def pad(mode: str) -> Row:
     def row(g: Graph, op: Any, x: Tensor, pads: Sequence[Size], value: Any = 0) -> ir.Value:
         n = len(pads) // 2
-        front: list[Size] = [0] * (x.rank - n) + [pads[2 * (n - 1 - i)] for i in range(n)]
-        back: list[Size] = [0] * (x.rank - n) + [pads[2 * (n - 1 - i) + 1] for i in range(n)]
+        front = [*[0] * (x.rank - n), *[pads[2 * (n - 1 - i)] for i in range(n)]]
+        back = [*[0] * (x.rank - n), *[pads[2 * (n - 1 - i) + 1] for i in range(n)]]
         vector = g.sizes.vector([*front, *back])
         if mode == "constant":
             return g.op("Pad", x.value, vector, g.number(value, x.dtype), mode=mode)
@@ -318,9 +318,11 @@ ROWS: dict[str, Row] = {
     "split_with_sizes": split, "split_with_sizes_copy": split, "chunk": split, "unbind.int": unbind, "cat": concat, "stack": stack,
     "flip": flip, "roll": roll, "repeat": repeat, "tile": repeat, "unfold": unfold, "diagonal": diagonal, "as_strided": as_strided,
     "diagonal_copy": diagonal, "constant_pad_nd": pad("constant"), "reflection_pad1d": pad("reflect"), "reflection_pad2d": pad("reflect"),
-    "reflection_pad3d": pad("reflect"), "replication_pad1d": pad("edge"), "replication_pad2d": pad("edge"), "replication_pad3d": pad("edge"),
+    "reflection_pad3d": pad("reflect"), "replication_pad1d": pad("edge"), "replication_pad2d": pad("edge"),
+    "replication_pad3d": pad("edge"),
     "slice_scatter": slice_scatter, "select_scatter": select_scatter, "tril": tri(0), "triu": tri(1), "full": full, "full_like": fill,
-    "new_full": new_full, "fill.Scalar": fill, "fill.Tensor": fill, "zeros": constant(0), "zeros_like": constant(0), "new_zeros": constant(0),
+    "new_full": new_full, "fill.Scalar": fill, "fill.Tensor": fill, "zeros": constant(0), "zeros_like": constant(0),
+    "new_zeros": constant(0),
     "ones": constant(1), "ones_like": constant(1), "new_ones": constant(1), "empty.memory_format": constant(0), "empty_like": constant(0),
     "new_empty": constant(0), "empty_strided": constant(0), "new_empty_strided": constant(0), "empty_permuted": constant(0),
     "scalar_tensor": scalar_tensor, "arange": arange, "arange.start": arange, "arange.start_step": arange, "linspace": linspace, "eye": eye,

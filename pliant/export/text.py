@@ -52,7 +52,11 @@ class FormatError(PliantError, ValueError):
 
 # -- writing ----------------------------------------------------------------------------------------------------------------
 def program_text(p: Program) -> str:
-    """The program, a line each."""
+    """The program, a line each; its variants one after the other."""
+    return "".join(map(one_text, (p, *p.variants)))
+
+
+def one_text(p: Program) -> str:
     owners: dict[int, int] = {}
     known: set[int] = set()
     lines = [f"pliant program {VERSION}: {p.name}, form {p.form}"]
@@ -153,6 +157,15 @@ class Reader(lowered.Reader):
         self.ops: list[Any] = []
         self.relations: list[Relation] = []
         self.asserts: list[Relation] = []
+
+    @classmethod
+    def whole(cls, text: str, spaces: frozenset[str] = SPACES) -> Program:
+        """The program and its variants, without signatures and weights."""
+        parts = re.split(r"(?m)^(?=pliant program )", text)
+        p, *p.variants = [cls(spaces).program(part) for part in parts[1:] or parts]
+        if parts[0] and parts[1:]:
+            raise FormatError(f"this is no program: it begins with {parts[0][:60]!r}")
+        return p
 
     def program(self, text: str) -> Program:
         """The program without its signature and weights. FormatError names a line that is wrong."""

@@ -6,7 +6,8 @@ knows. Sizes are ints and expressions; `sizes.py` makes nodes of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,22 +58,73 @@ def compute(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALVES else dtype
 
 
+class Context:
+    """What belongs to one program: its scope, the values of its tensors, its sizes."""
+
+    def __init__(self, scope: Any) -> None:
+        self.scope = scope
+        self.values: dict[int, Tensor] = {}  # by vid
+        self.live: set[int] = set()  # vids that something reads
+        self.sizes: Any = None
+
+    def saved(self) -> tuple:
+        return dict(self.values), dict(self.sizes.of), dict(self.sizes.later)
+
+    def restore(self, saved: tuple) -> None:
+        """Forget what a branch has made: nothing outside of it sees that."""
+        values, of, later = saved
+        self.values = dict(values)
+        self.sizes.of, self.sizes.later = dict(of), dict(later)
+
+
 class Graph:
     """The nodes and constants so far. `site` is the user's line that they are made for; `narrowed` tells where float64 became float32."""
 
-    def __init__(self, opset: int, scope: Any) -> None:
+    def __init__(self, opset: int) -> None:
         self.opset = opset
-        self.scope = scope
         self.nodes: list[ir.Node] = []
         self.initializers: list[ir.Value] = []
-        self.values: dict[int, Tensor] = {}  # by vid
         self.known: dict[tuple, tuple[ir.Value, ...]] = {}
         self.constants: dict[tuple, ir.Value] = {}
+        self.used: list[ir.Value] = []  # what nodes read, those of branches too
         self.names: set[str] = set()
-        self.live: set[int] = set()  # vids that something reads
         self.narrowed: dict[str, None] = {}
         self.site = ""
-        self.sizes: Any = None
+        self.context: Context = Context(None)
+
+    @property
+    def scope(self) -> Any:
+        return self.context.scope
+
+    @property
+    def values(self) -> dict[int, Tensor]:
+        return self.context.values
+
+    @property
+    def live(self) -> set[int]:
+        return self.context.live
+
+    @property
+    def sizes(self) -> Any:
+        return self.context.sizes
+
+    @contextmanager
+    def inside(self) -> Iterator[list[ir.Node]]:
+        """Nodes go to a graph within this one, which sees what is here already."""
+        nodes, known, context = self.nodes, self.known, self.context
+        self.nodes, self.known = [], dict(known)
+        try:
+            yield self.nodes
+        finally:
+            self.nodes, self.known, self.context = nodes, known, context
+
+    def choose(self, condition: ir.Value, yes: ir.Graph, no: ir.Graph, dtypes: Sequence[torch.dtype]) -> tuple[ir.Value, ...]:
+        """The outputs of one of two graphs."""
+        outs = [self.value(d, f"if_{len(self.nodes)}") for d in dtypes]
+        attrs = [ir.AttrGraph("then_branch", yes), ir.AttrGraph("else_branch", no)]
+        self.nodes.append(ir.Node("", "If", [condition], attrs, outputs=outs, name=self.name("If")))
+        self.used.append(condition)
+        return tuple(outs)
 
     # names and values ----------------------------------------------------------------------------------------------------------
     def name(self, wanted: str) -> str:
@@ -129,22 +181,25 @@ class Graph:
         outs = self.node(op_type, given, n, dtypes, attrs)
         return outs if back is None else (self.cast(outs[0], back), *outs[1:])
 
-    def node(self, op_type: str, inputs: list, n: int, dtypes: Sequence[torch.dtype], attrs: dict[str, Any]) -> tuple[ir.Value, ...]:
+    def node(
+        self, op_type: str, inputs: list, n: int, dtypes: Sequence[torch.dtype], attrs: dict[str, Any], fresh: bool = False
+    ) -> tuple[ir.Value, ...]:
         while inputs and inputs[-1] is None:
             inputs.pop()
         key = (op_type, n, *(id(v) for v in inputs), *((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(attrs.items())))
-        found = self.known.get(key) if op_type not in RANDOM else None
+        found = self.known.get(key) if op_type not in RANDOM and not fresh else None
         if found is not None:
             return found
         outs = []
         for i in range(n):
             dtype = dtypes[i] if i < len(dtypes) else RESULT.get(op_type) or torch_dtype(inputs[CARRIED.get(op_type, 0)])
-            outs.append(self.value(dtype, f"{op_type.lower()}_{len(self.nodes)}"))
-        made = ir.node(op_type, inputs, attrs, outputs=outs, name=f"{op_type}_{len(self.nodes)}")
+            outs.append(self.value(dtype, f"{op_type.lower()}_{len(self.used)}"))
+        made = ir.node(op_type, inputs, attrs, outputs=outs, name=self.name(op_type))
         if self.site:
             made.metadata_props["pliant.site"] = self.site
         self.nodes.append(made)
-        if op_type not in RANDOM:
+        self.used += [v for v in inputs if v is not None]
+        if op_type not in RANDOM and not fresh:
             self.known[key] = tuple(outs)
         return tuple(outs)
 

@@ -51,6 +51,17 @@ class Sizes:
         rest = self.g.op("Sub", self.dim(v, d), self.g.ints(k)) if k else self.dim(v, d)
         return self.g.op("Div", rest, self.g.ints(c)) if c != 1 else rest
 
+    def tells(self, symbol: Expr) -> bool:
+        """Whether something tells this very symbol, or one that it is known to equal."""
+        return any(s in self.of or s in self.later or s.const is not None for s in (symbol, self.g.scope.simplify(symbol)))
+
+    def exactly(self, e: Expr) -> ir.Value:
+        """A condition that the scope takes for true, written out."""
+        for n in postorder(e, done=self.of):
+            if n not in self.of:
+                self.of[n] = self.make(n)
+        return self.of[e]
+
     # numbers -------------------------------------------------------------------------------------------------------------------
     def number(self, e: Size | float) -> ir.Value:
         """One element, 1-d: int64, float64 or bool."""

@@ -28,7 +28,6 @@ KEPT = frozenset((
     aten.reflection_pad2d, aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d, aten.reflection_pad3d, aten.index_add,
     aten.index_copy, aten.dot, aten.mv, aten.trace, aten.frac, aten.heaviside, aten.xlogy, aten.logaddexp, aten.aminmax, aten.eye,
     aten.upsample_nearest2d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
-    aten.grid_sampler_2d,
 ))  # fmt: skip
 """By name: not taken apart."""
 

@@ -587,13 +587,32 @@ case(
     image,
     lambda x: (F.interpolate(x, (7, 3), mode="bicubic"), F.interpolate(x, scale_factor=1.5, mode="bicubic", align_corners=True)),
 )
+case("dropout", one, lambda x: F.dropout(x, 0.5, training=False))
+case("fmin fmax", lambda n: (odd(n), odd(n + 5)[5:]), lambda x, y: (torch.fmin(x, y), torch.fmax(x, y), torch.hypot(x, y)))
+case("trace", lambda n: (floats(n, 4), ints(n, 4)), lambda x, i: (x.trace(), i.trace()))
 case(
-    "grid_sample",
-    lambda n: (floats(2, 3, n + 4, 5), floats(2, 4, n, 2) * 0.7),
-    lambda x, g: (
-        F.grid_sample(x, g, align_corners=False),
-        F.grid_sample(x, g, mode="nearest", align_corners=True),
-        F.grid_sample(x, g, padding_mode="border", align_corners=False),
+    "diagonal_scatter",
+    lambda n: (floats(n + 1, 4), floats(n + 1)),
+    lambda x, v: (torch.diagonal_scatter(x[:, :1], v[:1]), filled_diagonal(x)),
+)
+case(
+    "scatter halves and bools",
+    lambda n: (floats(n, 6, dtype=torch.float16), bools(n, 6), ints(n, 3, lo=0, hi=6)),
+    lambda x, b, i: (
+        x.scatter_add(1, i, x),
+        b.scatter_reduce(1, i, b, "amax"),
+        b.scatter(1, i, True),
+        x.index_add(0, torch.tensor([0]), x[:1]),
     ),
 )
-case("dropout", one, lambda x: F.dropout(x, 0.5, training=False))
+case(
+    "rows of nothing",
+    lambda n: (floats(n).sum(), torch.tensor(0), floats(n)),
+    lambda x, i, y: (x.index_add(0, i, x), x.index_select(0, i), x.gather(0, i), y.index_fill(0, i, 2.0)),
+)
+
+
+def filled_diagonal(x: torch.Tensor) -> torch.Tensor:
+    y = x[:, :2].clone() * 2
+    y.diagonal(1).mul_(0)
+    return y

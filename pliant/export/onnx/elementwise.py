@@ -462,6 +462,30 @@ def xlogy(g: Graph, op: Any, a: Any, b: Any) -> ir.Value:
     return g.cast(g.op("Where", g.op("IsNaN", y), y, out), out_dtype(op))
 
 
+def overlooking_nan(name: str) -> Row:
+    """fmin, fmax: a nan loses."""
+
+    def row(g: Graph, op: Any, a: Tensor, b: Tensor) -> ir.Value:
+        dtype = working(op)
+        x, y = g.operand(a, dtype), g.operand(b, dtype)
+        if dtype.is_floating_point:
+            x, y = g.op("Where", g.op("IsNaN", x), y, x), g.op("Where", g.op("IsNaN", y), x, y)
+        return g.cast(g.op(name, x, y) if dtype is not torch.bool else g.op("And" if name == "Min" else "Or", x, y), out_dtype(op))
+
+    return row
+
+
+def hypot(g: Graph, op: Any, a: Tensor, b: Tensor) -> ir.Value:
+    """Scaled by the larger one, so that squares do not overflow."""
+    dtype = working(op)
+    x, y = g.op("Abs", g.operand(a, dtype)), g.op("Abs", g.operand(b, dtype))
+    high, low, zero = g.op("Max", x, y), g.op("Min", x, y), g.const(0.0, dtype)
+    ratio = g.op("Where", g.op("Equal", high, zero), zero, g.op("Div", low, high))
+    out = g.op("Mul", high, g.op("Sqrt", g.op("Add", g.const(1.0, dtype), g.op("Mul", ratio, ratio))))
+    infinite = g.op("Or", g.op("IsInf", x), g.op("IsInf", y))
+    return g.cast(g.op("Where", infinite, g.const(math.inf, dtype), out), out_dtype(op))
+
+
 def logaddexp(g: Graph, op: Any, a: Tensor, b: Tensor) -> ir.Value:
     dtype = working(op)
     x, y = g.operand(a, dtype), g.operand(b, dtype)
@@ -508,7 +532,8 @@ ROWS: dict[str, Row] = {
     "clamp_min.Tensor": lambda g, op, x, lo: clamp(g, op, x, lo), "clamp_max.Tensor": lambda g, op, x, hi: clamp(g, op, x, None, hi),
     "_to_copy": to_copy, "to.dtype": to_copy, "clone": same, "alias": same, "detach": same, "lift_fresh_copy": same, "lift_fresh": same,
     "contiguous": same, "lift": same, "positive": same, "copy": copied, "isnan": predicate("IsNaN"), "isinf": predicate("IsInf"),
-    "isfinite": isfinite, "xlogy.Tensor": xlogy, "logaddexp": logaddexp, "heaviside": heaviside,
+    "isfinite": isfinite, "xlogy.Tensor": xlogy, "logaddexp": logaddexp, "heaviside": heaviside, "fmax": overlooking_nan("Max"),
+    "fmin": overlooking_nan("Min"), "hypot": hypot,
     "rsub.Tensor": plus("Sub", flipped=True), "rsub.Scalar": plus("Sub", flipped=True),
     "deg2rad": unary(lambda g, x: g.op("Mul", x, k(g, x, math.pi / 180))),
 }  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 
 from pliant.export.onnx.elementwise import out_dtype
 from pliant.export.onnx.graph import Graph, NotExpressible, Size, Tensor, torch_dtype
-from pliant.export.onnx.shapes import arange_of, cut, put_rows, sizes_of, spread
+from pliant.export.onnx.shapes import arange_of, combined, cut, put_rows, sizes_of, spread
 from pliant.symbolic.expr import Expr
 
 Row = Callable[..., Any]
@@ -30,13 +30,15 @@ def embedding(g: Graph, op: Any, weight: Tensor, at: Tensor, *_: Any) -> ir.Valu
 
 def index_select(g: Graph, op: Any, x: Tensor, dim: int, at: Tensor) -> ir.Value:
     v = g.op("Gather", x.value if x.rank else g.reshape(x.value, [1]), long(g, at.value), axis=dim % max(x.rank, 1))
-    return v if at.rank else g.reshape(v, sizes_of(g, op.outs[0]))
+    return v if at.rank and x.rank else g.reshape(v, sizes_of(g, op.outs[0]))
 
 
 def gather(g: Graph, op: Any, x: Tensor, dim: int, at: Tensor, *_: Any) -> ir.Value:
     if not x.rank or not at.rank:
         v = g.op("Gather", g.reshape(x.value, [-1]), g.cast(at.value, I64), axis=0)
         return g.reshape(v, sizes_of(g, op.outs[0]))
+    if x.rank != at.rank:
+        raise NotExpressible("a gather by an empty index of other dims")
     return g.op("GatherElements", x.value, g.cast(at.value, I64), axis=dim % x.rank)
 
 
@@ -114,7 +116,7 @@ def index_put(
     parts = [g.sizes.vector([x.sizes[d] for d in rest[:before]]), shape, g.sizes.vector([x.sizes[d] for d in rest[before:]])]
     v = g.op("Expand", g.cast(values.value, x.dtype), g.op("Concat", *parts, axis=0))
     v = g.transpose(v, [*range(before, before + rank), *range(before), *range(before + rank, rank + len(rest))])
-    out = g.op("ScatterND", g.transpose(x.value, front), places, v, reduction="add" if accumulate else "none")
+    out = combined(g, "ScatterND", g.transpose(x.value, front), places, v, "add" if accumulate else "none")
     return g.transpose(out, [front.index(d) for d in range(x.rank)])
 
 
@@ -146,7 +148,7 @@ def scattered(g: Graph, x: Tensor, dim: int, at: Tensor, src: Any, reduction: st
             v = g.op("Slice", v, g.ints(*[0] * n), g.op("Shape", places), g.ints(*range(n)))
     else:
         v = g.op("Expand", g.number(src, x.dtype), g.op("Shape", places))
-    return g.op("ScatterElements", x.value, places, v, axis=dim % x.rank, reduction=reduction)
+    return combined(g, "ScatterElements", x.value, places, v, reduction, axis=dim % x.rank)
 
 
 REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
@@ -181,6 +183,23 @@ def highest(dtype: torch.dtype) -> Any:
     return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
+def of_rows(row: Row) -> Row:
+    """A row for tensors with dims, for one without, too."""
+
+    def either(g: Graph, op: Any, x: Tensor, dim: int, at: Tensor, src: Any, **kwargs: Any) -> ir.Value:
+        if x.rank and at.rank:
+            return row(g, op, x, dim, at, src, **kwargs)
+
+        def wide(t: Any) -> Any:
+            return Tensor(g.reshape(t.value, [1]), t.dtype, (1,)) if isinstance(t, Tensor) and not t.rank else t
+
+        if x.rank:
+            return row(g, op, x, dim, wide(at), src, **kwargs)
+        return g.reshape(row(g, op, wide(x), 0, wide(at), wide(src), **kwargs), [])
+
+    return either
+
+
 def index_add(g: Graph, op: Any, x: Tensor, dim: int, at: Tensor, src: Tensor, *, alpha: Any = 1) -> ir.Value:
     v = g.cast(src.value, x.dtype)
     if isinstance(alpha, Expr) or alpha != 1:
@@ -199,12 +218,13 @@ def index_fill(g: Graph, op: Any, x: Tensor, dim: int, at: Tensor, value: Any) -
 
 def masked_scatter(g: Graph, op: Any, x: Tensor, mask: Tensor, src: Tensor) -> ir.Value:
     """The i-th place that is set takes the i-th element of the source."""
-    m = g.op("Expand", g.cast(mask.value, torch.bool), g.sizes.vector(x.sizes))
+    sizes = sizes_of(g, op.outs[0])
+    m = g.op("Expand", g.cast(mask.value, torch.bool), g.sizes.vector(sizes))
     n = g.op("Sub", g.op("CumSum", g.cast(g.reshape(m, [-1]), I64), g.const(0)), g.const(1))
     padded = g.op("Concat", g.reshape(src.value, [-1]), g.const([0], x.dtype), axis=0)  # nothing is taken of an empty source
     last = g.op("Sub", g.op("Size", padded), g.const(1))
     v = g.op("Gather", padded, g.op("Min", g.op("Max", n, g.const(0)), last), axis=0)
-    return g.op("Where", m, g.reshape(v, x.sizes), x.value)
+    return g.op("Where", m, g.reshape(v, sizes), x.value)
 
 
 # what the data decides -----------------------------------------------------------------------------------------------------------
@@ -332,8 +352,8 @@ ROWS: dict[str, Row] = {
     "scatter.src": scatter("none"), "scatter.value": scatter("none"), "scatter_add": scatter("add"),
     "scatter.reduce": lambda g, op, x, dim, at, src, *, reduce: scattered(g, x, dim, at, src, REDUCTIONS[reduce]),
     "scatter.value_reduce": lambda g, op, x, dim, at, src, *, reduce: scattered(g, x, dim, at, src, REDUCTIONS[reduce]),
-    "scatter_reduce.two": scatter_reduce, "index_add": index_add, "index_copy": index_copy, "index_fill.int_Scalar": index_fill,
-    "index_fill.int_Tensor": index_fill, "masked_scatter": masked_scatter, "nonzero": nonzero, "masked_select": masked_select,
+    "scatter_reduce.two": scatter_reduce, "index_add": of_rows(index_add), "index_copy": of_rows(index_copy),
+    "index_fill.int_Scalar": of_rows(index_fill), "index_fill.int_Tensor": of_rows(index_fill), "masked_scatter": masked_scatter, "nonzero": nonzero, "masked_select": masked_select,
     "_unique2": unique, "unique_dim": unique_dim, "unique_consecutive": unique_consecutive, "_local_scalar_dense": item, "item": item,
     "repeat_interleave.Tensor": repeat_interleave, "bincount": bincount, "one_hot": one_hot, "bucketize.Tensor": bucketize,
     "bucketize.Scalar": bucketize, "searchsorted.Tensor": searchsorted, "searchsorted.Scalar": searchsorted,

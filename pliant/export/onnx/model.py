@@ -37,6 +37,9 @@ NOTHING = frozenset((
 ))  # fmt: skip
 """Checks: ONNX has none."""
 
+UNFIT = (TypeError, ValueError, IndexError, KeyError, ArithmeticError, AttributeError)
+"""What a row raises for arguments that it was not written for."""
+
 DTYPES = frozenset((
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
 ))  # fmt: skip
@@ -272,10 +275,12 @@ class Part:
             made = row(g, op, *g.argument(args), **{k: g.argument(v) for k, v in kwargs.items()})
         except NotExpressible as e:
             raise PliantError(f"to_onnx cannot write {op.target}{where}: {e}") from e
-        except TypeError as e:
+        except UNFIT as e:
             raise PliantError(f"to_onnx knows no form of this use of {op.target}{where}: {op} ({e})") from e
         values = list(made) if isinstance(made, (tuple, list)) else [made]
-        for out, v in zip(op.outs, values):
+        for k, (out, v) in enumerate(zip(op.outs, values)):
+            if v is None and g.wants(op, k):
+                raise PliantError(f"to_onnx knows no form of result {k} of {op.target}{where}")
             if type(out) is TracedTensor and v is not None:
                 g.values[out.vid] = Tensor(v, out.dtype, tuple(g.size(s) for s in out.sizes))
         for b in op.binds:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 
 from pliant.export.onnx.elementwise import out_dtype, same
-from pliant.export.onnx.graph import Graph, NotExpressible, Size, Tensor
+from pliant.export.onnx.graph import Graph, NotExpressible, Size, Tensor, compute, torch_dtype
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -196,12 +196,19 @@ def spread(g: Graph, x: Tensor, d: int, at: ir.Value) -> ir.Value:
     return g.op("Concat", *[g.op("Shape", at) if i == d else g.sizes.vector([s]) for i, s in enumerate(x.sizes)], axis=0)
 
 
+def combined(g: Graph, name: str, x: ir.Value, at: ir.Value, v: ir.Value, reduction: str, **given: Any) -> ir.Value:
+    """A scatter; what ONNX Runtime does not combine (bools, halves) is combined in another dtype."""
+    dtype = torch_dtype(x)
+    work = dtype if reduction == "none" else torch.int32 if dtype is torch.bool else compute(dtype)
+    return g.cast(g.op(name, g.cast(x, work), at, g.cast(v, work), reduction=reduction, **given), dtype)
+
+
 def put_rows(g: Graph, x: Tensor, d: int, at: ir.Value, rows: ir.Value, reduction: str = "none") -> ir.Value:
     """`x` with the rows `at` (a vector) along dim d replaced, or added to."""
     order = [d, *[i for i in range(x.rank) if i != d]]
     back = [order.index(i) for i in range(x.rank)]
     index = g.op("Unsqueeze", at, g.ints(1))
-    out = g.op("ScatterND", g.transpose(x.value, order), index, g.transpose(rows, order), reduction=reduction)
+    out = combined(g, "ScatterND", g.transpose(x.value, order), index, g.transpose(rows, order), reduction)
     return g.transpose(out, back)
 
 
@@ -209,6 +216,28 @@ def select_scatter(g: Graph, op: Any, x: Tensor, src: Tensor, dim: int, index: S
     d = dim % x.rank
     at = g.sizes.vector([index])
     return put_rows(g, x, d, at, g.op("Unsqueeze", g.cast(src.value, x.dtype), g.ints(d)))
+
+
+def diagonal_scatter(g: Graph, op: Any, x: Tensor, src: Tensor, offset: int = 0, a: int = 0, b: int = 1) -> ir.Value:
+    """The positions of the diagonal, in a table of all, say where the source goes."""
+    a, b = a % x.rank, b % x.rank
+    rest = [d for d in range(x.rank) if d not in (a, b)]
+    order = [*rest, a, b]
+    n = g.size(op.args[1].sizes[-1])
+    rows, cols = x.sizes[a], x.sizes[b]
+    flat = g.reshape(g.transpose(x.value, order), [*[x.sizes[d] for d in rest], rows * cols])
+    start = offset if offset >= 0 else cols * -offset
+    at = g.op("Add", g.op("Mul", arange_of(g, n), g.number(cols + 1, torch.int64)), g.number(start, torch.int64))
+    wide = Tensor(flat, x.dtype, tuple([*[x.sizes[d] for d in rest], rows * cols]))
+    out = put_rows(g, wide, len(rest), at, g.cast(src.value, x.dtype))
+    return g.transpose(g.reshape(out, [x.sizes[d] for d in order]), [order.index(d) for d in range(x.rank)])
+
+
+def trace(g: Graph, op: Any, x: Tensor) -> ir.Value:
+    n, m = x.sizes
+    at = g.op("Equal", g.op("Unsqueeze", arange_of(g, n), g.ints(1)), g.op("Unsqueeze", arange_of(g, m), g.ints(0)))
+    dtype = out_dtype(op)
+    return g.op("ReduceSum", g.op("Where", at, g.cast(x.value, dtype), g.const(0, dtype)), g.ints(0, 1), keepdims=0)
 
 
 def tri(upper: int) -> Row:
@@ -320,7 +349,8 @@ ROWS: dict[str, Row] = {
     "diagonal_copy": diagonal, "constant_pad_nd": pad("constant"), "reflection_pad1d": pad("reflect"), "reflection_pad2d": pad("reflect"),
     "reflection_pad3d": pad("reflect"), "replication_pad1d": pad("edge"), "replication_pad2d": pad("edge"),
     "replication_pad3d": pad("edge"),
-    "slice_scatter": slice_scatter, "select_scatter": select_scatter, "tril": tri(0), "triu": tri(1), "full": full, "full_like": fill,
+    "slice_scatter": slice_scatter, "diagonal_scatter": diagonal_scatter, "trace": trace,
+    "unbind_copy.int": unbind, "select_scatter": select_scatter, "tril": tri(0), "triu": tri(1), "full": full, "full_like": fill,
     "new_full": new_full, "fill.Scalar": fill, "fill.Tensor": fill, "zeros": constant(0), "zeros_like": constant(0),
     "new_zeros": constant(0),
     "ones": constant(1), "ones_like": constant(1), "new_ones": constant(1), "empty.memory_format": constant(0), "empty_like": constant(0),

@@ -93,6 +93,8 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
         made: Program | None = None
         try:
             made = again(args, kwargs, path)
+        except PliantError:
+            raise  # what a program cannot be, rather than an error of the function's own on that side
         except Exception as e:
             if not path.asked:
                 raise

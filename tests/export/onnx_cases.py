@@ -616,3 +616,25 @@ def filled_diagonal(x: torch.Tensor) -> torch.Tensor:
     y = x[:, :2].clone() * 2
     y.diagonal(1).mul_(0)
     return y
+
+
+def spectrum(x: torch.Tensor) -> torch.Tensor:
+    return torch.fft.rfft(x.unfold(-1, 16, 4) * torch.hann_window(16)).abs()
+
+
+case(
+    "fft",
+    lambda n: (floats(3, n),),
+    lambda x: (
+        torch.fft.fft(x).real,
+        torch.fft.fft(torch.fft.fft(x, dim=0)).imag,
+        torch.fft.rfft(x).abs(),
+        torch.fft.ifft(x, norm="ortho").imag,
+    ),
+)
+case(
+    "inverse fft",
+    lambda n: (floats(3, n + 1),),
+    lambda x: (torch.fft.irfft(torch.fft.rfft(x), n=x.shape[1]), torch.view_as_real(torch.fft.rfft(x) * (2 + 1j))),
+)
+case("spectrum", lambda n: (floats(2, 16 * n + 32),), spectrum)

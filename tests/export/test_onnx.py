@@ -120,6 +120,25 @@ def test_tensors_in_objects_go_by_their_names(tmp_path):
         compare([f(j)], s.run((j,)), f"{lengths}")
 
 
+def test_branches_on_data_and_on_sizes(tmp_path):
+    def f(x):
+        if x.sum() > 0:
+            return x * 2, x.shape[0]
+        return (x - 1).cumsum(0), 7
+
+    def g(x):
+        return x.sum(0) if x.shape[0] > 10 else x[0] * 2
+
+    s = Session(f, (torch.ones(3, 4),), tmp_path)
+    assert "If" in [n.op_type for n in onnx.load(s.path).graph.node]
+    for x in (torch.ones(5, 2), -torch.ones(5, 2), torch.zeros(1, 1)):
+        compare(leaves(f(x)), s.run((x,)), "data")
+    s = Session(g, (torch.ones(3, 4),), tmp_path)
+    for n in (1, 10, 11, 40):
+        x = torch.randn(n, 3)
+        compare([g(x)], s.run((x,)), f"size {n}")
+
+
 def test_derived_dims(tmp_path):
     n = Dim("n", min=1)
 

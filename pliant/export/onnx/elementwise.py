@@ -523,7 +523,7 @@ ROWS: dict[str, Row] = {
     "nan_to_num": whole_unary(nan_to_num), "frac": unary(frac), "glu": glu, "prelu": prelu, "_prelu_kernel": prelu,
     "log_sigmoid_forward": lambda g, op, x: (unary(log_sigmoid)(g, op, x), None),
     "floor": whole_unary("Floor"), "ceil": whole_unary("Ceil"), "trunc": whole_unary(trunc), "round": whole_unary(round_to),
-    "round.decimals": whole_unary(lambda g, x, decimals=0: round_to(g, x, decimals)), "neg": negative,
+    "round.decimals": whole_unary(lambda g, x, decimals=0: round_to(g, x, decimals)), "neg": negative, "_neg_view": negative,
     "logical_and": logical("And"), "logical_or": logical("Or"), "logical_xor": logical("Xor"),
     "logical_not": lambda g, op, x: g.op("Not", truth(g, x)),
     "bitwise_not": bitwise_not, "where.self": where, "where.ScalarOther": where, "where.ScalarSelf": where, "where.Scalar": where,

@@ -13,7 +13,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 from pliant.errors import PliantError
-from pliant.export.onnx import elementwise, indexing, networks, pooling, reductions, shapes
+from pliant.export.onnx import complexes, elementwise, indexing, networks, pooling, reductions, shapes
 from pliant.export.onnx.graph import Context, Graph, NotExpressible, Tensor, onnx_dtype, torch_dtype
 from pliant.export.onnx.sizes import DTYPE, Sizes
 from pliant.export.program import MUTATION, USER, Input, Program
@@ -50,10 +50,13 @@ def to_onnx(program: Program, path: str | os.PathLike, *, opset: int = OPSET) ->
 
     Inputs and outputs have the program's names; what an input or a buffer becomes is an output `<name>.out`, and the caller feeds it back
     (a buffer that is written is therefore an input, too, with its value in the file as the default where the runtime allows that).
-    Dimensions are named as the user declared them. The sides of branches (`Program.variants`) are those of `If` nodes. Numbers are 0-d tensors: int64, double, bool. Weights over a megabyte in all are in
-    `<path>.data`. ONNX has no assertions: what must hold of the sizes is in the model's metadata, as text (`pliant.relations`,
-    `pliant.asserts`), and nothing checks it; a call that breaks it may give wrong numbers. Random operators draw other numbers than
-    PyTorch's. Where ONNX Runtime's CPU has no float64 kernel, float32 is used, and `pliant.narrowed` names these operators.
+    Dimensions are named as the user declared them. Numbers are 0-d tensors: int64, double, bool. The sides of branches
+    (`Program.variants`) are those of `If` nodes. With weights of over a megabyte in all, these are in `<path>.data`.
+
+    ONNX has no assertions: what must hold of the sizes is in the model's metadata, as text (`pliant.relations`, `pliant.asserts`), and
+    nothing checks it; a call that breaks it may give wrong numbers. Random operators draw other numbers than PyTorch's. Where ONNX
+    Runtime's CPU has no float64 kernel, float32 is used, and `pliant.narrowed` names these operators. Its max pooling overlooks nans, and
+    its powers of ints are those of float64.
 
     Raises `PliantError` for an operator that ONNX cannot express, with the line of the program that calls it.
     """
@@ -249,6 +252,8 @@ class Part:
 
     def output(self, value: Any) -> ir.Value:
         if type(value) is TracedTensor:
+            if value.dtype not in DTYPES:
+                raise PliantError(f"to_onnx cannot write an output of {value.dtype}")
             return self.g.tensor(value).value
         e = liveness.number(value)
         return self.g.sizes.scalar(e if e is not None else value)
@@ -263,13 +268,15 @@ class Part:
         g.site = str(op.site) if op.site is not None else ""
         if name in NOTHING:
             return
-        row = ROWS.get(name)
+        dtypes = {o.dtype for o in (*liveness.op_inputs(op), *liveness.op_outputs(op))}
+        table = complexes.ROWS if dtypes & complexes.REAL.keys() else ROWS
+        row = table.get(name)
         where = f" at {g.site}" if g.site else ""
-        if row is None or not str(op.target).startswith("aten."):
-            raise PliantError(f"to_onnx knows no form of {op.target}{where}")
-        wrong = next((o.dtype for o in (*liveness.op_inputs(op), *liveness.op_outputs(op)) if o.dtype not in DTYPES), None)
+        wrong = next((d for d in dtypes if d not in DTYPES and (row is None or d not in complexes.REAL)), None)
         if wrong is not None:
             raise PliantError(f"to_onnx cannot write {op.target} of {wrong}{where}")
+        if row is None or not str(op.target).startswith("aten."):
+            raise PliantError(f"to_onnx knows no form of {op.target}{where}")
         try:
             args, kwargs = arguments(op)
             made = row(g, op, *g.argument(args), **{k: g.argument(v) for k, v in kwargs.items()})

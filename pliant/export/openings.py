@@ -153,7 +153,7 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
         change = {s.name: 1 for s in group}
         if not broken(p, change):
             continue
-        dims = [(i, d) for i, d, e in sizes(p) if e.name in change]
+        dims = [(i, d) for i, d, e in sizes(p) if e.op == "sym" and e.name in change]
         places = in_arguments(p, dims, args, kwargs)
         if len(places) < len(dims):
             continue

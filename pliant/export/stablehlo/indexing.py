@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pliant.export.stablehlo.builder import Builder, Unsupported, Value, is_float
-from pliant.export.stablehlo.pointwise import is_nan, like, to, wide
+from pliant.export.stablehlo.pointwise import common, is_nan, like, to, wide
 from pliant.export.stablehlo.reductions import highest, lowest, scan
 from pliant.export.stablehlo.table import lowering
 from pliant.export.stablehlo.views import product, take
@@ -239,6 +239,18 @@ def masked_scatter(b: Builder, self: Value, mask: Value, source: Value) -> Value
     flat = b.pad(flat, [0], [1])  # there may be nothing to take
     taken = b.reshape(take(b, flat, 0, at), self.sizes)
     return b.select(b.expand(mask, self.sizes), b.convert(taken, self.dtype), self)
+
+
+@lowering("isin.Tensor_Tensor isin.Tensor_Scalar")
+def isin(b: Builder, elements: Value, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Value:
+    tests = test_elements if type(test_elements) is Value else b.full(test_elements, (1,), elements.dtype)
+    dtype = common(elements, tests)
+    n = product(b, tests.sizes)
+    shape = [*elements.sizes, n]
+    x = b.broadcast(b.convert(elements, dtype), shape, range(elements.rank))
+    y = b.broadcast(b.reshape(b.convert(tests, dtype), (n,)), shape, [elements.rank])
+    found = b.fold("or", b.compare("EQ", x, y), False, [elements.rank])
+    return b.same("not", found) if invert else found
 
 
 @lowering("bucketize.Tensor")

@@ -296,8 +296,8 @@ def hypot(b: Builder, x: Value, y: Value) -> Value:
     large, small = b.same("maximum", x, y), b.same("minimum", x, y)
     ratio = b.same("divide", small, large)
     root = b.same("multiply", large, b.same("sqrt", b.same("add", like(b, 1, x), b.same("multiply", ratio, ratio))))
-    plain = b.same("or", b.compare("EQ", large, like(b, 0, x)), is_inf(b, large))
-    return b.select(plain, large, root)
+    root = b.select(b.compare("EQ", large, like(b, 0, x)), large, root)
+    return b.select(b.same("or", is_inf(b, x), is_inf(b, y)), like(b, math.inf, x), root)
 
 
 def xlogy(b: Builder, x: Value, y: Value) -> Value:
@@ -472,6 +472,13 @@ def softplus_row(b: Builder, self: Value, beta: Any = 1, threshold: Any = 20) ->
         return b.select(b.compare("GT", scaled, like(b, threshold, x)), x, soft)
 
     return pointwise(b, make, self)
+
+
+@lowering("log_sigmoid_forward.default")
+def log_sigmoid_forward(b: Builder, self: Value) -> list[Value]:
+    y = pointwise(b, lambda x: b.same("negate", softplus(b, b.same("negate", x))), self)
+    kept = b.same("exponential", b.same("negate", b.same("abs", b.convert(self, wide(self.dtype)))))  # what the derivative reuses
+    return [y, b.reshape(b.convert(kept, self.dtype), b.outs[1].sizes) if b.used[1] else None]
 
 
 @lowering("threshold.default")

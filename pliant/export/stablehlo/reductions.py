@@ -93,6 +93,19 @@ def amin(b: Builder, self: Value, dim: Any = None, keepdim: bool = False) -> Val
     return finish(b, b.fold("minimum", self, highest(self.dtype), axes_of(self, dim)))
 
 
+@lowering("aminmax.default")
+def aminmax(b: Builder, self: Value, dim: Any = None, keepdim: bool = False) -> list[Value]:
+    dims = axes_of(self, dim)
+    found = b.fold("minimum", self, highest(self.dtype), dims), b.fold("maximum", self, lowest(self.dtype), dims)
+    return [b.reshape(v, o.sizes) for v, o in zip(found, b.outs)]
+
+
+@lowering("trace.default")
+def trace(b: Builder, self: Value) -> Value:
+    x = b.convert(self, wide(b.outs[0].dtype))
+    return finish(b, total(b, b.select(b.compare("EQ", b.iota(x.sizes, 0), b.iota(x.sizes, 1)), x, like(b, 0, x)), [0, 1]))
+
+
 @lowering("any.default any.dim any.dims")
 def any_(b: Builder, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return finish(b, b.fold("or", b.convert(self, torch.bool), False, axes_of(self, dim)))
@@ -400,16 +413,20 @@ def scan(b: Builder, xs: list[Value], dim: int, identities: Sequence[Any], combi
     end = b.number(n)
     place = b.iota((n,), 0)
 
-    def step(k: Value, *state: Value) -> list[Value]:
+    def reach(i: Value) -> Value:  # not k + k from one round to the next: XLA's annotator of trip counts aborts on that
+        return b.same("shift_left", b.full(1, (), torch.int64), i)
+
+    def step(i: Value, *state: Value) -> list[Value]:
+        k = reach(i)
         at = b.same("subtract", place, b.broadcast(k, place.sizes, ()))
         zero = b.full(0, at.sizes, torch.int64)
         have = b.compare("GE", at, zero)
         source = b.select(have, at, zero)
         have = b.broadcast(have, state[0].sizes, (dim,))
         earlier = [b.select(have, take(b, x, dim, source), f) for x, f in zip(state, fills)]
-        return [b.same("add", k, k), *combine(*earlier, *state)]
+        return [b.same("add", i, b.full(1, (), torch.int64)), *combine(*earlier, *state)]
 
-    return b.loop([b.full(1, (), torch.int64), *xs], lambda k, *_: b.compare("LT", k, end), step)[1:]
+    return b.loop([b.full(0, (), torch.int64), *xs], lambda i, *_: b.compare("LT", reach(i), end), step)[1:]
 
 
 def scanned(b: Builder, self: Value, dim: int, identity: Any, name: str) -> Value:

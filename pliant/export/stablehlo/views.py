@@ -9,6 +9,7 @@ import torch
 from pliant.export.stablehlo.builder import Builder, Unsupported, Value, integers, is_float
 from pliant.export.stablehlo.pointwise import Operand, to
 from pliant.export.stablehlo.table import lowering
+from pliant.lower import liveness
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -131,7 +132,7 @@ def clamped(b: Builder, index: Any, n: Any) -> Any:
 
 def bounds(b: Builder, n: Any, start: Any, step: int, length: Any) -> tuple[Any, Any]:
     """The start and the end of a slice that has `length` elements."""
-    first = clamped(b, start or 0, n)
+    first = clamped(b, 0 if start is None else start, n)
     return first, b.simple(first + length) if step == 1 else b.simple(ops.min_(first + length * step, n))
 
 
@@ -186,10 +187,13 @@ def diagonal(b: Builder, self: Value, offset: int = 0, dim1: int = 0, dim2: int 
 @lowering("as_strided.default as_strided_copy.default")
 def as_strided(b: Builder, self: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
     """Of a tensor in row-major order, as the trace has it: the elements by their positions in memory."""
-    if not b.operand.dense or (type(b.operand.offset) is not int or b.operand.offset != 0):
-        raise Unsupported("as_strided of a tensor that is not row-major from the start of its memory: positions in memory mean nothing here")
+    start = liveness.number(b.operand.offset)
+    own = b.operand.offset if start is None else start
+    first = b.simple((own if storage_offset is None else storage_offset) - own)
+    if not b.operand.dense or not static(b, first) or (type(first) is Expr and any(s.name not in b.sources for s in first.symbols())):
+        raise Unsupported("as_strided of a tensor that is not row-major from a known start: positions in memory mean nothing here")
     out = b.outs[0].sizes
-    at = b.full(storage_offset or 0, out, torch.int64)
+    at = b.full(first, out, torch.int64)
     for d, step in enumerate(stride):
         at = b.same("add", at, b.same("multiply", b.iota(out, d), b.full(step, out, torch.int64)))
     flat = b.reshape(self, (product(b, self.sizes),))

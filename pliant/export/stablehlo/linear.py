@@ -10,7 +10,7 @@ import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from pliant.export.stablehlo.builder import HALF, Builder, Unsupported, Value, integers, pairs
+from pliant.export.stablehlo.builder import HALF, Builder, Unsupported, Value, alike, integers, pairs
 from pliant.export.stablehlo.pointwise import like, wide
 from pliant.export.stablehlo.reductions import back, shifted, total
 from pliant.export.stablehlo.table import lowering
@@ -87,6 +87,20 @@ def matmul(b: Builder, self: Value, other: Value) -> Value:
 def linear(b: Builder, input: Value, weight: Value, bias: Value | None = None) -> Value:
     y = b.dot(input, weight, ([], []), ([input.rank - 1], [1]))
     return y if bias is None else b.same("add", y, b.expand(bias, y.sizes))
+
+
+@lowering("_trilinear.default")
+def trilinear(b: Builder, i1: Value, i2: Value, i3: Value, expand1: Any, expand2: Any, expand3: Any, sumdim: Any,
+              unroll_dim: int = 1) -> Value:  # fmt: skip
+    """The product of three tensors, each with further dims, summed over some."""
+    rank = i1.rank + len(expand1)
+    spread_ = []
+    for x, more in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        own = [d for d in range(rank) if d not in more]
+        spread_.append((x, own, {d: s for d, s in zip(own, x.sizes)}))
+    sizes = [next((m[d] for _, _, m in spread_ if d in m and not alike((m[d],), (1,))), 1) for d in range(rank)]
+    p, q, r = [b.broadcast(x, sizes, own) for x, own, _ in spread_]
+    return total(b, b.same("multiply", b.same("multiply", p, q), r), list(sumdim))
 
 
 # -- convolutions ----------------------------------------------------------------------------------------------------------------------
@@ -195,8 +209,8 @@ def attention(b: Builder, query: Value, key: Value, value: Value, attn_mask: Val
     out = b.outs[0]
     dtype = wide(out.dtype)
     batch = out.sizes[:-2]
-    if enable_gqa:
-        key, value = (repeat_heads(b, x, query.sizes[-3]) for x in (key, value))
+    if query.rank > 2 and (enable_gqa or not alike(key.sizes[-3:-2], query.sizes[-3:-2])):
+        key, value = (repeat_heads(b, x, query.sizes[-3]) for x in (key, value))  # the CPU's kernel does it without being told
     q, k, v = (b.expand(b.convert(x, dtype), [*batch, *x.sizes[-2:]]) for x in (query, key, value))
     n = len(batch)
     heads = list(range(n))

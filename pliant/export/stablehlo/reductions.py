@@ -375,7 +375,11 @@ def batch_norm(b: Builder, input: Value, weight: Any, bias: Any, running_mean: V
 def native_batch_norm(b: Builder, input: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
                       momentum: float, eps: float) -> list[Value | None]:  # fmt: skip
     if training:
-        raise Unsupported("it writes the running statistics: export the functional form")
+        if running_mean is not None:
+            raise Unsupported("it writes the running statistics: export the functional form")
+        x = b.convert(input, wide(input.dtype))
+        y, m, r = normalized(b, x, [d for d in range(x.rank) if d != 1], eps)
+        return results(b, scaled(b, y, weight, bias, [1]), m, r)
     return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pliant.errors import PliantError
@@ -12,7 +13,9 @@ try:
 
     if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):
         raise ImportError(f"jaxlib {jaxlib.__version__} is older than 0.10")
-    from pliant.export.stablehlo import artifact
+    import jax
+
+    from pliant.export.stablehlo import artifact, jax_function, module
 except ImportError as e:  # said once, when somebody asks
     raise PliantError(f"StableHLO needs jax and jaxlib 0.10 or newer (pip install jax): {e}") from e
 
@@ -28,9 +31,15 @@ def to_stablehlo(p: Program, *, bounded: bool = False, composites: bool = False)
     return artifact.StableHLO(p, bounded, composites)
 
 
-def to_jax(p: Program, **options: Any) -> Any:
-    """The program as a function of jax arrays: see `artifact.jax_function`."""
-    return artifact.jax_function(p, **options)
+def to_jax(
+    p: Program, *, numbers: Mapping[str, Any] | None = None, wide: bool | None = None, checked: bool = True
+) -> jax_function.JaxFunction:
+    """The program as a function of jax arrays, for `jax.jit` and `jax.export` with symbolic dims; see `jax_function.py`.
+
+    `numbers`: values of the number inputs that sizes are made of; these are no arguments then. `wide`: int64 and float64 as they are (needs
+    `jax_enable_x64`, whose setting is the default). `checked`: assertions about data are looked at (by a callback, under `jax.jit`).
+    """
+    return jax_function.JaxFunction(p, module.build(p), numbers or {}, bool(jax.config.jax_enable_x64) if wide is None else wide, checked)
 
 
 __all__ = ["to_jax", "to_stablehlo"]

@@ -54,7 +54,3 @@ class StableHLO:
         if self.runner is None:
             self.runner = run.Runner(self.program, self.made)
         return self.runner(inputs)
-
-
-def jax_function(p: Program, **options: Any) -> Any:
-    raise NotImplementedError

@@ -334,11 +334,17 @@ class Builder(Sizes):
     def gather(self, x: Value, starts: Value, sizes: Sequence[Size], offset: Sequence[int], mapped: Sequence[int],
                slices: Sequence[Size]) -> Value:  # fmt: skip
         """Slices of `x` at the positions that the last dim of `starts` gives for the dims `mapped`, which are collapsed."""
+        slices = [self.at_most(n, x.sizes[d]) if d in mapped else n for d, n in enumerate(slices)]
         dims = hlo.GatherDimensionNumbers.get(list(offset), sorted(mapped), [], [], list(mapped), starts.rank - 1)
         attributes = dict(dimension_numbers=dims, indices_are_sorted=ir.BoolAttr.get(False))
         if all(type(s) is int for s in slices):
             return self.op("gather", (x, starts), sizes, x.dtype, slice_sizes=integers(slices), **attributes)
         return self.op("dynamic_gather", (x, starts, self.shape(slices, starts.dtype)), sizes, x.dtype, **attributes)
+
+    def at_most(self, n: Size, size: Size) -> Size:
+        """`n` elements, or as many as a dim has that may be empty: nothing is read then, but the operation must be valid."""
+        low = size if type(size) is int else limits[0] if (limits := self.scope.range(size)) is not None else 0
+        return n if low >= 1 else self.simple(ops.min_(n, size))
 
     def scatter(self, x: Value, starts: Value, updates: Value, window: Sequence[int], mapped: Sequence[int],
                 body: Callable[[Value, Value], Value]) -> Value:  # fmt: skip

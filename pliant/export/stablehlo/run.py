@@ -96,7 +96,7 @@ class Runner:
     def __call__(self, values: dict[str, Any]) -> dict[str, Any]:
         """`SignatureError` for inputs that do not fit, `Refused` where XLA cannot, RuntimeError where an assertion about data fails."""
         p = self.p
-        self.caller.check(values)
+        check_asserts(p, self.caller.check(values))
         given = [p.state[i.name] if i.kind != "user" else values[i.name] for i in p.inputs]
         executable = self.executable(given)
         with jax.enable_x64(True):
@@ -144,6 +144,13 @@ class Runner:
         if known is None or known[0] is not value or known[1] != value._version:
             known = self.state[i.name] = (value, value._version, to_array(value, self.device))
         return known[2]
+
+
+def check_asserts(p: Program, env: dict[str, Any]) -> None:
+    """What the program asserts of sizes, said in its own words before XLA meets sizes that do not fit. RuntimeError as in eager."""
+    for r in p.asserts:
+        if all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
+            raise RuntimeError(r.why or f"{p.name} needs {r.expr} at {r.site}")
 
 
 def type_of(value: Any) -> str:

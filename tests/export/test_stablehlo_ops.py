@@ -196,6 +196,9 @@ CASES |= {
     "nearest": (lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, size=(5, 9)), F.interpolate(x, size=(5, 9), mode="nearest-exact")), lambda n: (rand(1, 2, n + 5, n + 6),)),
     "bilinear": (lambda x: (F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(5, 9), mode="bilinear", align_corners=True), F.interpolate(x[0], size=7, mode="linear")), lambda n: (rand(1, 2, n + 5, n + 6),)),
     "bicubic": (lambda x: (F.interpolate(x, size=(5, 9), mode="bicubic"), F.interpolate(x, size=(9, 4), mode="bicubic", align_corners=True)), lambda n: (rand(1, 2, n + 5, n + 6),)),
+    "rotary": (lambda x, a: torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.polar(torch.ones_like(a), a)), lambda n: (rand(n, 6), rand(3))),
+    "fft": (lambda x: (torch.fft.fft(x).real, torch.fft.fft2(x).imag, torch.fft.ifft(x, norm="ortho").abs() * 0, torch.view_as_real(torch.fft.rfft(x, dim=0))), lambda n: (rand(n, 6),)),
+    "histc": (lambda x: torch.histc(x, 5, -2, 2), lambda n: (rand(n, 6),)),
     "im2col": (lambda x: F.unfold(x, (2, 3), padding=1, stride=2), lambda n: (rand(1, 2, n + 5, n + 6),)),
 }  # fmt: skip
 

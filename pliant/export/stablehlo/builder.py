@@ -34,6 +34,8 @@ ELEMENTS: dict[torch.dtype, Callable[[], Any]] = {
     torch.int64: lambda: ir.IntegerType.get_signless(64),
     torch.uint8: lambda: ir.IntegerType.get_unsigned(8),
     torch.bool: lambda: ir.IntegerType.get_signless(1),
+    torch.complex64: lambda: ir.ComplexType.get(ir.F32Type.get()),
+    torch.complex128: lambda: ir.ComplexType.get(ir.F64Type.get()),
 }
 """The element type of each dtype that can be exported; others are refused."""
 
@@ -127,8 +129,8 @@ class Builder(Sizes):
         x = operands[0]
         return self.op(name, operands, x.sizes, dtype or x.dtype, **attributes)
 
-    def compare(self, direction: str, x: Value, y: Value, total: bool = False) -> Value:
-        kind = ("TOTALORDER" if total else "FLOAT") if is_float(x.dtype) else "UNSIGNED" if x.dtype in (torch.bool, torch.uint8) else "SIGNED"
+    def compare(self, direction: str, x: Value, y: Value) -> Value:
+        kind = "FLOAT" if is_float(x.dtype) or x.dtype.is_complex else "UNSIGNED" if x.dtype in (torch.bool, torch.uint8) else "SIGNED"
         return self.same(
             "compare", x, y, dtype=torch.bool,
             comparison_direction=hlo.ComparisonDirectionAttr.get(direction), compare_type=hlo.ComparisonTypeAttr.get(kind),
@@ -150,6 +152,10 @@ class Builder(Sizes):
         key = ("splat", repr(value), tuple(sizes), dtype)
         found = self.memo.get(key)
         if found is None:
+            if dtype.is_complex:
+                part = torch.float32 if dtype == torch.complex64 else torch.float64
+                z = complex(value)
+                return self.op("complex", (self.splat(z.real, sizes, part), self.splat(z.imag, sizes, part)), sizes, dtype)
             element = self.element(dtype)
             if is_float(dtype):
                 attr = ir.FloatAttr.get(element, float(value))

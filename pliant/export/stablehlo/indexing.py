@@ -359,6 +359,22 @@ def of_unknown_size(b: Builder, *_: Any, **__: Any) -> Value:
     raise Unsupported("the size of its result is known only from data, which no StableHLO type can say in a form that XLA runs")
 
 
+@lowering("histc.default")
+def histc(b: Builder, self: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
+    """How many values fall into each of `bins` equal ranges; the last one takes its upper end too."""
+    if type(min) is Expr or type(max) is Expr or min == max:
+        raise Unsupported("ranges that only data tell: name min and max")
+    work = torch.float64
+    x = b.reshape(b.convert(self, work), (product(b, self.sizes),))
+    low, high = b.full(min, x.sizes, work), b.full(max, x.sizes, work)
+    part = b.same("divide", b.same("multiply", b.same("subtract", x, low), like(b, bins, x)), like(b, max - min, x))
+    at = b.convert(b.same("minimum", b.same("floor", part), like(b, bins - 1, part)), torch.int64)
+    inside = b.same("and", b.compare("GE", x, low), b.compare("LE", x, high))
+    grid = (bins, x.sizes[0])
+    hit = b.same("and", b.compare("EQ", b.iota(grid, 0), b.broadcast(at, grid, (1,))), b.broadcast(inside, grid, (1,)))
+    return b.convert(b.fold("add", b.convert(hit, torch.int64), 0, [1]), b.outs[0].dtype)
+
+
 @lowering("one_hot.default")
 def one_hot(b: Builder, self: Value, num_classes: Any = -1) -> Value:
     out = b.outs[0]

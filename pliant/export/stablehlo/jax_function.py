@@ -37,9 +37,10 @@ from pliant.symbolic.expr import Expr
 DTYPES: dict[Any, Any] = {
     torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.bfloat16: jax.numpy.bfloat16,
     torch.int8: np.int8, torch.int16: np.int16, torch.int32: np.int32, torch.int64: np.int64, torch.uint8: np.uint8, torch.bool: np.bool_,
+    torch.complex64: np.complex64, torch.complex128: np.complex128,
     int: np.int64, float: np.float64, bool: np.bool_,
 }  # fmt: skip
-NARROW = {np.int64: np.int32, np.float64: np.float32}
+NARROW = {np.int64: np.int32, np.float64: np.float32, np.complex128: np.complex64}
 LEGALISE = "builtin.module(func.func(chlo-legalize-to-stablehlo,shape-legalize-to-stablehlo),canonicalize)"
 
 
@@ -287,6 +288,8 @@ def narrowed(t: Any) -> Any:
     element = t.element_type
     if isinstance(element, ir.F64Type):
         element = ir.F32Type.get()
+    elif isinstance(element, ir.ComplexType):
+        element = ir.ComplexType.get(ir.F32Type.get())
     elif isinstance(element, ir.IntegerType) and element.width == 64:
         element = ir.IntegerType.get_signless(32)
     return ir.RankedTensorType.get(t.shape, element, t.encoding)

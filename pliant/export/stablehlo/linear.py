@@ -103,6 +103,19 @@ def trilinear(b: Builder, i1: Value, i2: Value, i3: Value, expand1: Any, expand2
     return total(b, b.same("multiply", b.same("multiply", p, q), r), list(sumdim))
 
 
+@lowering("_grouped_mm.default", composite=True)
+def grouped_mm(b: Builder, self: Value, mat2: Value, offs: Value | None = None, bias: Any = None, out_dtype: Any = None) -> Value:
+    """Rows of `self` by the matrix of their group; group g ends before row `offs[g]`. Each row meets every matrix, and its own is kept."""
+    if offs is None or self.rank != 2 or mat2.rank != 3 or bias is not None:
+        raise Unsupported("grouped products but of rows that are sorted by their group")
+    every = b.dot(self, mat2, ([], []), ([1], [1]))  # row, group, column
+    rows = b.iota((self.sizes[0], offs.sizes[0]), 0, torch.int32)
+    ended = b.compare("GE", rows, b.broadcast(b.convert(offs, torch.int32), rows.sizes, (1,)))
+    group = b.fold("add", b.convert(ended, torch.int32), 0, [1])
+    own = b.compare("EQ", b.iota(rows.sizes, 1, torch.int32), b.broadcast(group, rows.sizes, (0,)))
+    return b.convert(b.fold("add", b.select(b.broadcast(own, every.sizes, (0, 1)), every, like(b, 0, every)), 0, [1]), b.outs[0].dtype)
+
+
 # -- convolutions ----------------------------------------------------------------------------------------------------------------------
 def spread(values: Any, n: int) -> list[Any]:
     values = list(values) if isinstance(values, (list, tuple)) else [values]

@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from pliant.errors import PliantError
 from pliant.export.program import Program, Relation
-from pliant.export.stablehlo import indexing, linear, pointwise, reductions, views, windows
+from pliant.export.stablehlo import complex, indexing, linear, pointwise, reductions, views, windows
 from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
 from pliant.export.stablehlo.sizes import make
 from pliant.export.stablehlo.table import LOWERINGS, key
@@ -28,7 +28,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.symbolic.expr import Expr
 
-FAMILIES = (pointwise, views, reductions, linear, indexing, windows)
+FAMILIES = (pointwise, views, reductions, linear, indexing, windows, complex)
 """The modules whose rows make up the table."""
 
 NUMBERS = {int: torch.int64, float: torch.float64, bool: torch.bool}
@@ -85,7 +85,7 @@ class Lowering(Builder):
     def build(self) -> Made:
         p = self.p
         ops = liveness.live_ops(p.ops, [o.value for o in p.outputs], [i.value for i in p.inputs if i.is_tensor])
-        asserts = [r for r in p.asserts if self.simple(r.expr) is not True]
+        asserts = [r for r in p.asserts if r.expr.const is None]  # not simplified: they are among the facts
         needed = {s.name for r in asserts for s in r.expr.symbols()}
         ops = [op for op in p.ops if any(op is o for o in ops) or any(liveness.number(b.symbol).name in needed for b in op.binds)]
         self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
@@ -102,7 +102,7 @@ class Lowering(Builder):
             results, names = self.results()
             for r in asserts:
                 if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
-                    results.append(self.number(r.expr))
+                    results.append(Value(self.scalar(r.expr), (), torch.bool))
                     names.append(ASSERTION + (r.why or f"{r.expr} at {r.site}"))
                     made.assertions.append(r.why or f"{r.expr} at {r.site}")
                 else:

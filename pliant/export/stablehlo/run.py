@@ -7,6 +7,7 @@ are part of what it is refined for; other numbers, and data, are not. Results ke
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -33,8 +34,12 @@ PIPELINE = (
 )
 NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int8: "i8", torch.int16: "i16",
-    torch.int32: "i32", torch.int64: "i64", torch.uint8: "ui8", torch.bool: "i1", int: "i64", float: "f64", bool: "i1",
+    torch.int32: "i32", torch.int64: "i64", torch.uint8: "ui8", torch.bool: "i1",
+    torch.complex64: "complex<f32>", torch.complex128: "complex<f64>", int: "i64", float: "f64", bool: "i1",
 }  # fmt: skip
+
+
+BOUNDS = re.compile(r", #stablehlo\.bounds<[^>]*>")
 
 
 class Refused(PliantError):
@@ -81,6 +86,7 @@ class Runner:
     def __init__(self, p: Program, made: Made, most: int = MOST) -> None:
         self.p = p
         self.made = made
+        self.text = BOUNDS.sub("", made.text)  # refinement does not see through bounds, and sizes are static after it
         self.most = most
         self.caller = Caller(p)
         self.compiled: OrderedDict[tuple, Any] = OrderedDict()
@@ -116,7 +122,7 @@ class Runner:
         key = (tuple(types), tuple(map(repr, numbers.items())))
         found = self.compiled.get(key)
         if found is None:
-            found = self.compiled[key] = self.compile(refined(self.made.text, types, numbers))
+            found = self.compiled[key] = self.compile(refined(self.text, types, numbers))
             if len(self.compiled) > self.most:
                 self.compiled.popitem(last=False)
         self.compiled.move_to_end(key)

@@ -99,6 +99,7 @@ CASES |= {
     "number_input": (lambda x, k, a: (x * k + a, x // (k + 20)), lambda n: (rand(n, 6), n + 3, 0.25 * n + 0.1)),
     # choices
     "where": (lambda x, y: (torch.where(x > 0, x, y), torch.where(x > 0, 1.0, 0.0), torch.where(x > 0, x, 2)), lambda n: (rand(n, 6), rand(6))),
+    "float_sizes": (lambda x: (x.new_zeros(int(x.shape[0] * 1.5)), x.new_ones(math.ceil(x.shape[0] / 2)), x[: x.shape[0] // 2 + math.floor(x.shape[1] / 4)]), lambda n: (rand(n, 6),)),
     "masked_fill": (lambda x: (x.masked_fill(x > 0, -INF), x.masked_fill(x > 0, torch.tensor(3.0))), lambda n: (rand(n, 6),)),
     "clamp": (lambda x: (x.clamp(-0.5, 0.5), x.clamp(min=0), x.clamp(max=1), x.clamp(x.mean(), x.max())), lambda n: (rand(n, 6),)),
     "clamp_nan": (lambda x: x.clamp(-0.5, 0.5), lambda n: (special(n),)),

@@ -21,6 +21,7 @@ from pliant.errors import PliantError
 from pliant.export.program import Program, Relation
 from pliant.export.stablehlo import complex, indexing, linear, pointwise, reductions, views, windows
 from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
+from pliant.export.stablehlo.composite import composite
 from pliant.export.stablehlo.sizes import make
 from pliant.export.stablehlo.table import LOWERINGS, key
 from pliant.graph.record import Op
@@ -38,6 +39,8 @@ CHECKS = frozenset(f"aten::{name}" for name in (
     "_assert_tensor_metadata.default", "sym_size.int", "sym_numel.default",
 ))  # fmt: skip
 """Operators without a result that matters: what they check is among the program's assertions, or it holds by construction."""
+PLACES = ("device", "layout", "pin_memory", "generator")
+"""Arguments that say where a tensor is, not what."""
 MOST_SHOWN = 4  # numbers that the text of an assertion shows
 
 
@@ -73,6 +76,8 @@ class Lowering(Builder):
         super().__init__(p.scope, bounded)
         self.p = p
         self.composites = composites
+        self.body: Any = None  # of the module
+        self.composed = 0  # composites made so far
         self.values: dict[int, Value] = {}
         self.reads: set[int] = set()
         self.name = ""
@@ -216,7 +221,11 @@ class Lowering(Builder):
                     self.element(o.dtype)
             with ir.Location.name(name.removeprefix("aten::"), place(op)):
                 args, kwargs = [self.argument(a) for a in op.args], {k: self.argument(v) for k, v in op.kwargs.items()}
-                found = row.fn(self, *args, **{k: v for k, v in kwargs.items() if k not in ("device", "layout", "pin_memory", "generator")})
+                kwargs = {k: v for k, v in kwargs.items() if k not in PLACES}
+                if row.composite and self.composites:
+                    found = composite(self, lambda: Lowering(self.p, self.bounded, False), row.fn, op.target, args, kwargs)
+                else:
+                    found = row.fn(self, *args, **kwargs)
         except Unsupported as e:
             raise refused(op, str(e)) from None
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError) as e:
@@ -297,7 +306,9 @@ def build(p: Program, bounded: bool = False, composites: bool = False) -> Made:
         module = ir.Module.create()
         module.operation.attributes["sym_name"] = ir.StringAttr.get("".join(c if c.isalnum() else "_" for c in p.name))
         with ir.InsertionPoint(module.body):
-            made = Lowering(p, bounded, composites).build()
+            lowering = Lowering(p, bounded, composites)
+            lowering.body = module.body
+            made = lowering.build()
         try:
             module.operation.verify()
         except ir.MLIRError as e:

@@ -106,6 +106,16 @@ def trace(b: Builder, self: Value) -> Value:
     return finish(b, total(b, b.select(b.compare("EQ", b.iota(x.sizes, 0), b.iota(x.sizes, 1)), x, like(b, 0, x)), [0, 1]))
 
 
+@lowering("_is_all_true.default")
+def is_all_true(b: Builder, self: Value) -> Value:
+    return b.fold("and", self, True, axes_of(self, None))
+
+
+@lowering("_is_any_true.default")
+def is_any_true(b: Builder, self: Value) -> Value:
+    return b.fold("or", self, False, axes_of(self, None))
+
+
 @lowering("any.default any.dim any.dims")
 def any_(b: Builder, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     return finish(b, b.fold("or", b.convert(self, torch.bool), False, axes_of(self, dim)))

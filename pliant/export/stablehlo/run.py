@@ -28,7 +28,7 @@ MOST = 32
 """Executables that one runner keeps."""
 
 PIPELINE = (
-    "inline,stablehlo-refine-arguments{{types={types}}},stablehlo-refine-shapes,func.func(chlo-legalize-to-stablehlo),"
+    "func.func(stablehlo-legalize-composite-to-call),inline,stablehlo-refine-arguments{{types={types}}},stablehlo-refine-shapes,func.func(chlo-legalize-to-stablehlo),"
     "func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,func.func(stablehlo-check-shape-assertions),"
     "canonicalize,cse"
 )

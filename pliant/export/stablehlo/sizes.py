@@ -8,6 +8,7 @@ done in i64. Numbers that are data are i64, f64 and i1. The instructions of scal
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from pliant.symbolic.expr import TABLE, Expr, postorder
+from pliant.symbolic import ops
+from pliant.symbolic.expr import TABLE, Expr, parts, postorder
 
 STATEMENT = re.compile(r"(?:(?P<name>\w+) = )?(?P<op>\w+) (?P<operands>.*?) ?@(?P<types>[\w,>]+)$")
 SMALL = 2**31
@@ -95,9 +97,40 @@ class Sizes:
         return self.memo[key]
 
     def fill(self, root: Expr, bits: int) -> None:
-        done = {k[1] for k in self.memo if k[0] == "value" and k[2] == bits}
-        for e in postorder(root, done=done):
-            self.memo["value", e, bits] = self.node(e, bits)
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            instead = self.integral(e)
+            missing = [p for p in (parts(e) if instead is None else [instead]) if ("value", p, bits) not in self.memo]
+            if missing and ("value", e, bits) not in self.memo:
+                stack += missing
+                continue
+            stack.pop()
+            if ("value", e, bits) not in self.memo:
+                self.memo["value", e, bits] = self.node(e, bits) if instead is None else self.memo["value", instead, bits]
+
+    def integral(self, e: Expr) -> Expr | None:
+        """A rounded quotient or multiple of sizes, `ceil(n / 2)` or `floor(n * 1.5)`, in integers: XLA's refinement folds no floats. Sizes
+        are far from 2**52, so both are exact."""
+        if e.op not in ("floor", "ceil", "trunc"):
+            return None
+        x = e.args[0]
+        ratio: tuple[Any, Any] | None = None
+        if x.op == "int_truediv":
+            ratio = x.args[0], x.args[1]
+        elif x.op in ("fmul", "fdiv") and any(a.op == "to_float" for a in x.args) and any(a.const is not None for a in x.args):
+            n = next(a for a in x.args if a.op == "to_float").args[0]
+            c = next(a.const for a in x.args if a.const is not None)
+            if math.isfinite(c) and c and max(map(abs, c.as_integer_ratio())) <= 2**20:
+                p, q = c.as_integer_ratio()
+                if x.op == "fmul":
+                    ratio = ops.mul(n, p), q
+                elif x.args[1].const is not None:
+                    ratio = ops.mul(n, q), p
+        if ratio is None or (e.op == "trunc" and (limits := self.scope.range(x)) is not None and limits[0] < 0):
+            return None
+        made = (ops.ceildiv if e.op == "ceil" else ops.floordiv)(*ratio)
+        return made if type(made) is Expr else self.scope.const(made)
 
     def node(self, e: Expr, bits: int) -> Any:
         def of(part: Expr) -> Any:

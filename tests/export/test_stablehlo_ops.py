@@ -15,6 +15,7 @@ from pliant.export import export  # noqa: E402
 from pliant.export.stablehlo import to_stablehlo  # noqa: E402
 
 INF, NAN = math.inf, math.nan
+A = torch.ops.aten
 SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.5, 0.5, -0.5, INF, -INF, NAN, 3.0, 1e-3, 7.25]
 
 
@@ -200,8 +201,25 @@ CASES |= {
     "rotary": (lambda x, a: torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.polar(torch.ones_like(a), a)), lambda n: (rand(n, 6), rand(3))),
     "fft": (lambda x: (torch.fft.fft(x).real, torch.fft.fft2(x).imag, torch.fft.ifft(x, norm="ortho").abs() * 0, torch.view_as_real(torch.fft.rfft(x, dim=0))), lambda n: (rand(n, 6),)),
     "histc": (lambda x: torch.histc(x, 5, -2, 2), lambda n: (rand(n, 6),)),
+    # what gradients are made of, called by name
+    "activation_backward": (lambda g, x: (A.gelu_backward(g, x), A.gelu_backward(g, x, approximate="tanh"), A.silu_backward(g, x), A.sigmoid_backward(g, x), A.tanh_backward(g, x), A.threshold_backward(g, x, 0)), lambda n: (rand(n, 6), rand(n, 6) * 2)),
+    "softmax_backward": (lambda g, x: (A._softmax_backward_data(g, x.softmax(-1), -1, torch.float32), A._log_softmax_backward_data(g, x.log_softmax(-1), -1, torch.float32)), lambda n: (rand(n, 6), rand(n, 6) * 2)),
+    "conv_backward": (lambda g, x, w: A.convolution_backward(g[..., : (x.shape[2] + 1) // 2, :], x, w, [4], [2, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3), lambda n: (rand(2, 4, n + 5, 7), rand(2, 3, n + 5, 7), rand(4, 3, 3, 3))),
+    "conv_groups_backward": (lambda x, w: A.convolution_backward(F.conv2d(x, w, groups=2, dilation=2, padding=1), x, w, [6], [1, 1], [1, 1], [2, 2], False, [0, 0], 2, [True] * 3), lambda n: (rand(2, 4, n + 5, 7), rand(6, 2, 3, 3))),
+    "layer_norm_backward": (lambda g, x, w: A.native_layer_norm_backward(g, x, [6], *A.native_layer_norm(x, [6], w, w, 1e-5)[1:], w, w, [True] * 3), lambda n: (rand(n, 3, 6), rand(n, 3, 6) * 2, rand(6))),
+    "group_norm_backward": (lambda g, x, w: A.native_group_norm_backward(g, x, *A.native_group_norm(x, w, w, x.shape[0], 4, x.shape[2], 2, 1e-5)[1:], w, x.shape[0], 4, x.shape[2], 2, [True] * 3), lambda n: (rand(n, 4, n + 3), rand(n, 4, n + 3) * 2, rand(4))),
+    "pool_backward": (lambda x: (A.max_pool2d_with_indices_backward(*pooled(x)), A.avg_pool2d_backward(F.avg_pool2d(x, 3, 2, 1), x, [3, 3], [2, 2], [1, 1], False, True, None), A._adaptive_avg_pool2d_backward(F.adaptive_avg_pool2d(x, (2, 3)), x)), lambda n: (rand(1, 2, n + 5, n + 6),)),
+    "embedding_backward": (lambda g, i: A.embedding_dense_backward(g, i, 9, 0, False), lambda n: (rand(n, 3, 6), ints(n, 3, lo=0, hi=9))),
+    "nll_backward": (lambda x, y: A.nll_loss_backward(torch.ones_like(x[0, 0]), x, y, None, 1, -100, torch.ones_like(x[0, 0]) * x.shape[0]), lambda n: (rand(n, 6), ints(n, lo=0, hi=6))),
+    "col2im": (lambda x: F.fold(F.unfold(x, (2, 3), padding=1, stride=2), (x.shape[2], x.shape[3]), (2, 3), padding=1, stride=2), lambda n: (rand(1, 2, n + 5, n + 6),)),
+    "embedding_bag": (lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum"), F.embedding_bag(i, w, o, mode="mean")), lambda n: (rand(9, 6), ints(3 * n, lo=0, hi=9), torch.arange(n) * 2)),
     "im2col": (lambda x: F.unfold(x, (2, 3), padding=1, stride=2), lambda n: (rand(1, 2, n + 5, n + 6),)),
 }  # fmt: skip
+
+
+def pooled(x):
+    y, i = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+    return y, x, [3, 3], [2, 2], [1, 1], [1, 1], False, i
 
 
 def ints_like(x):

@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from pliant.errors import PliantError
 from pliant.export.program import Program, Relation
-from pliant.export.stablehlo import complex, indexing, linear, pointwise, reductions, views, windows
+from pliant.export.stablehlo import backward, complex, indexing, linear, pointwise, reductions, views, windows
 from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
 from pliant.export.stablehlo.composite import composite
 from pliant.export.stablehlo.sizes import make
@@ -29,7 +29,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.symbolic.expr import Expr
 
-FAMILIES = (pointwise, views, reductions, linear, indexing, windows, complex)
+FAMILIES = (pointwise, views, reductions, linear, indexing, windows, complex, backward)
 """The modules whose rows make up the table."""
 
 NUMBERS = {int: torch.int64, float: torch.float64, bool: torch.bool}

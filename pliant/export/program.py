@@ -98,12 +98,15 @@ class Program:
     checks: list[Check]
     result: Any
     state: dict[str, torch.Tensor]
-    parameters: list[str] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)  # those that may be given by position
+    keywords: list[str] = field(default_factory=list)  # those that may not
     rest: str | None = None  # the parameter `*rest`
     defaults: dict[str, Any] = field(default_factory=dict)  # of parameters, where they are plain constants
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
+    variants: list[Program] = field(default_factory=list, repr=False)  # the same function on other sides of its branches
+    examples: dict[str, int] = field(default_factory=dict, repr=False)  # ids of the user's tensors of the exported call
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -129,6 +132,33 @@ class Program:
         from pliant.export import run
 
         return run.run(self, inputs)
+
+    def graph_module(self) -> Any:
+        """Form "torch" only: the program as a `torch.fx.GraphModule` of ATen's composite operators, with the parameters of the exported
+        module, for every size. torchao's graph-mode quantization (`prepare_qat_pt2e`, train, `convert_pt2e`) takes it, and what comes of
+        that can be exported again. `program.module` is the same with calls of the torch API. PliantError for another form."""
+        from pliant.errors import PliantError
+        from pliant.export.aten_calls import aten_calls
+
+        if self.module is None:
+            raise PliantError(f'graph_module() is of programs of form="torch", not "{self.form}": pliant.export(..., form="torch")')
+        return aten_calls(self.module)
+
+    def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
+        from pliant.export import run
+
+        caller = run.caller_of(self)
+        values = caller.flat(caller.bind(args, kwargs))
+        caller.check(values)
+        return values
+
+    def outputs_of(self, result: Any) -> list[Any]:
+        """The user's outputs, in order, of a result that the exported function gave. ValueError for one of another structure."""
+        from pliant.export import trees
+
+        found = trees.outputs(self.result, result)
+        return [found[i] for i in sorted(found)]
 
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""

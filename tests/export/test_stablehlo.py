@@ -35,7 +35,8 @@ class Pictures(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1, groups=4), nn.GroupNorm(2, 8)
+            nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 8, 3, padding=1, groups=4),
+            nn.GroupNorm(2, 8),
         )
         self.head = nn.Linear(8, 5)
 
@@ -48,7 +49,8 @@ def test_one_module_for_all_sizes() -> None:
         b, s, d = x.shape
         return y.expand(b * 2 - b, s, d) + x
 
-    text = to_stablehlo(export(f, (torch.randn(2, 1, 768), torch.randn(1, 1, 768)), dynamic={"x": {1: False, 2: False}, "y": {2: False}})).text()
+    static = {"x": {1: False, 2: False}, "y": {2: False}}
+    text = to_stablehlo(export(f, (torch.randn(2, 1, 768), torch.randn(1, 1, 768)), dynamic=static)).text()
     assert "tensor<?x1x768xf32>" in text
     assert text.count("get_dimension_size %arg0, dim = 0") == 1  # once, and shared
     assert "dynamic_broadcast_in_dim" in text
@@ -127,10 +129,6 @@ def test_the_artifact_is_portable(tmp_path) -> None:
 
 
 # -- what must hold ----------------------------------------------------------------------------------------------------------------
-def grouped(x, y):
-    return x.reshape(4, -1, 3) * y if x.shape[0] % 4 == 0 else x
-
-
 def test_relations_are_assertions_with_text() -> None:
     p = export(lambda x: x * 2 if x.shape[0] % 4 == 0 else x, (torch.randn(12),))
     text = to_stablehlo(p).text()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a table: one case a line
 """Each operator through StableHLO and XLA against eager, exported once at one size and run at others."""
 
 from __future__ import annotations

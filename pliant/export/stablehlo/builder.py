@@ -1,8 +1,8 @@
 """Building StableHLO one operation at a time, on tensors whose sizes are expressions.
 
-A `Value` is an MLIR value with its sizes and its torch dtype. Each method of `Builder` makes the static operation where all that it needs is
-known, and the dynamic one (`dynamic_broadcast_in_dim`, `dynamic_reshape`, ...) where it is not; lowerings need not care. Sizes and constants
-are made once (`sizes.py`) and shared.
+A `Value` is an MLIR value with its sizes and its torch dtype. Each method of `Builder` makes the static operation where all that it
+needs is known, and the dynamic one (`dynamic_broadcast_in_dim`, `dynamic_reshape`, ...) where it is not; lowerings need not care. Sizes
+and constants are made once (`sizes.py`) and shared.
 """
 
 from __future__ import annotations
@@ -83,12 +83,20 @@ def is_float(dtype: torch.dtype) -> bool:
 
 
 class Builder(Sizes):
-    """Makes operations at the current insertion point. `outs`: what the trace says of the results of the operation being lowered."""
+    """Makes operations at the current insertion point.
+
+    Of the operation that is being lowered: `name`, the key of its row; `outs`, what the trace says of its results (`sizes`, `dtype`);
+    `used`, which of these are read; `operand`, the first traced tensor among its arguments. `numbers`: symbols that are arguments.
+    """
 
     def __init__(self, scope: Any, bounded: bool = False) -> None:
         super().__init__(scope)
         self.bounded = bounded
         self.outs: list[Any] = []
+        self.name = ""
+        self.used: list[bool] = []
+        self.operand: Any = None
+        self.numbers: set[str] = set()
 
     # -- types -----------------------------------------------------------------------------------------------------------------
     def simple(self, value: Any) -> Size:
@@ -187,8 +195,8 @@ class Builder(Sizes):
             return self.splat(value, sizes, dtype)
         key = ("full", repr(value), tuple(sizes), dtype)
         found = self.memo.get(key)
-        if found is None or not self.shareable(sizes):
-            with self.outside(sizes):
+        if found is None:
+            with self.outside():
                 found = self.memo[key] = self.broadcast(self.splat(value, (), dtype), sizes, ())
         return found
 
@@ -297,7 +305,8 @@ class Builder(Sizes):
         return self.reduce([x], [init], dims, lambda a, b: [self.same(name, a, b)])[0] if dims else x
 
     def window(self, xs: Sequence[Value], inits: Sequence[Any], sizes: Sequence[Size], kernel: Sequence[int], stride: Sequence[int],
-               padding: Sequence[tuple[int, int]], dilation: Sequence[int], body: Callable[..., Sequence[Value]]) -> list[Value]:  # fmt: skip
+               padding: Sequence[tuple[int, int]], dilation: Sequence[int],
+               body: Callable[..., Sequence[Value]]) -> list[Value]:  # fmt: skip
         """`body` over windows of all dims; `sizes` are those of the result."""
         starts = [i if type(i) is Value else self.full(i, (), x.dtype) for i, x in zip(inits, xs)]
         attributes = dict(
@@ -365,9 +374,9 @@ class Builder(Sizes):
         return Value(made.results[0], x.sizes, x.dtype)
 
     @contextmanager
-    def outside(self, sizes: Sequence[Size] = ()) -> Iterator[None]:
+    def outside(self) -> Iterator[None]:
         """At a place where what is made can be shared: before the outermost operation whose region is being filled."""
-        if self.inside and self.shareable(sizes):
+        if self.inside:
             with ir.InsertionPoint(self.inside[0]):
                 inside, self.inside = self.inside, []
                 yield

@@ -16,7 +16,9 @@ from pliant.export.stablehlo.builder import Value
 from pliant.export.stablehlo.sizes import scalar_type
 
 
-def composite(b: Any, fresh: Callable[[], Any], fn: Callable[..., Any], target: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Value | None]:
+def composite(
+    b: Any, fresh: Callable[[], Any], fn: Callable[..., Any], target: Any, args: list[Any], kwargs: dict[str, Any]
+) -> list[Value | None]:
     """The results of `fn(child, *args, **kwargs)`, made in a function of its own and called from `b`. `fresh`: makes a child, a builder."""
     operands: list[Value] = []
 

@@ -124,7 +124,8 @@ class JaxFunction:
         found = self.static.get(key)
         if found is None:
             types = [self.argument_type(i, env) for i in self.program.inputs]
-            text = run.refined(self.text, types, {n: self.numbers[i.name] for n, i in enumerate(self.program.inputs) if i.name in self.numbers})
+            fixed = {n: self.numbers[i.name] for n, i in enumerate(self.program.inputs) if i.name in self.numbers}
+            text = run.refined(self.text, types, fixed)
             found = self.static[key] = exported(self, env, artifact(self.program, text, self.numbers, self.wide))
             if len(self.static) > run.MOST:
                 self.static.popitem(last=False)
@@ -202,7 +203,8 @@ def platforms() -> tuple[str, ...]:
 # -- shapes ------------------------------------------------------------------------------------------------------------------------
 def dimensions(p: Program) -> dict[str, Any]:
     """jax's dimension variable for each symbol that a size of an input tells."""
-    names = sorted({s.name for i in p.inputs if i.is_tensor for n in i.value.sizes if (e := liveness.number(n)) is not None for s in e.symbols()})
+    sizes = [liveness.number(n) for i in p.inputs if i.is_tensor for n in i.value.sizes]
+    names = sorted({s.name for e in sizes if e is not None for s in e.symbols()})
     scope = jax.export.SymbolicScope()
     return dict(zip(names, jax.export.symbolic_shape(", ".join(names), scope=scope))) if names else {}
 
@@ -300,6 +302,4 @@ def convert(value: Any, t: Any) -> Any:
 
 
 def constant(t: Any, value: Any) -> Any:
-    t = ir.RankedTensorType(t)
-    attr = ir.FloatAttr.get(t.element_type, value) if isinstance(t.element_type, ir.F64Type) else ir.IntegerAttr.get(t.element_type, int(value))
-    return ir.Operation.create("stablehlo.constant", [t], [], {"value": ir.DenseElementsAttr.get_splat(t, attr)}).results[0]
+    return run.constant(ir.RankedTensorType(t), value)

@@ -178,7 +178,8 @@ def convolution(b: Builder, input: Value, weight: Value, bias: Any, stride: Any,
 
 @lowering("convolution_backward.default")
 def convolution_backward(b: Builder, grad_output: Value, input: Value, weight: Value, bias_sizes: Any, stride: Any, padding: Any,
-                         dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any) -> list[Value | None]:  # fmt: skip
+                         dilation: Any, transposed: bool, output_padding: Any, groups: int,
+                         output_mask: Any) -> list[Value | None]:  # fmt: skip
     """The two convolutions of the derivative, as the transposes of the linear map."""
     if transposed:
         raise Unsupported("the derivative of a transposed convolution")

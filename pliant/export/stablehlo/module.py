@@ -7,7 +7,7 @@ one: it becomes a further result, named `assert: ` and the text, which whoever r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,11 +80,8 @@ class Lowering(Builder):
         self.composed = 0  # composites made so far
         self.values: dict[int, Value] = {}
         self.reads: set[int] = set()
-        self.name = ""
         self.shown: dict[str, str] = {}
-        self.used: list[bool] = []
-        self.operand: Any = None  # the first traced tensor among the arguments
-        self.numbers: set[str] = {i.value.name for i in p.inputs if not i.is_tensor}
+        self.numbers = {i.value.name for i in p.inputs if not i.is_tensor}
 
     # -- the function ------------------------------------------------------------------------------------------------------------
     def build(self) -> Made:
@@ -124,7 +121,7 @@ class Lowering(Builder):
         if not i.is_tensor:
             return self.type((), NUMBERS[i.value.kind])
         if i.value.dtype not in ELEMENTS:
-            raise ExportError(f"the input {i.name} is of {i.value.dtype}, which has no counterpart in StableHLO programs that pliant writes")
+            raise ExportError(f"the input {i.name} is of {i.value.dtype}, which has no counterpart in StableHLO as pliant writes it")
         return self.type(self.sizes_of(i.value), i.value.dtype)
 
     def sizes_of(self, t: TracedTensor) -> tuple[Any, ...]:

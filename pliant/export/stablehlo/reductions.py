@@ -407,7 +407,8 @@ def batch_norm_functional(b: Builder, input: Value, weight: Any, bias: Any, *res
         v, _ = variance(b, x, dims, 1)
         for old, new in zip(statistics, (m, v)):
             old = b.convert(old, new.dtype)
-            found.append(b.same("add", b.same("multiply", old, like(b, 1 - momentum, old)), b.same("multiply", new, like(b, momentum, new))))
+            kept_ = b.same("multiply", old, like(b, 1 - momentum, old))
+            found.append(b.same("add", kept_, b.same("multiply", new, like(b, momentum, new))))
     return results(b, *found)
 
 
@@ -521,4 +522,4 @@ def l1_loss(b: Builder, self: Value, target: Value, reduction: int = 1) -> Value
 
 def spread_pair(b: Builder, x: Operand, y: Value) -> Value:
     dtype = wide(b.outs[0].dtype)
-    return b.same("subtract", b.expand(b.convert(x, dtype), x.sizes if x.rank >= y.rank else y.sizes), b.expand(b.convert(y, dtype), x.sizes))
+    return b.same("subtract", b.convert(x, dtype), b.expand(b.convert(y, dtype), x.sizes))

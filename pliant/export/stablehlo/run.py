@@ -56,10 +56,7 @@ def refined(text: str, types: Sequence[str], numbers: dict[int, Any] | None = No
         for i, value in (numbers or {}).items():
             with ir.InsertionPoint.at_block_begin(block):
                 a = block.arguments[i]
-                t = ir.RankedTensorType(a.type)
-                attr = ir.FloatAttr.get(t.element_type, value) if isinstance(value, float) else ir.IntegerAttr.get(t.element_type, int(value))
-                made = ir.Operation.create("stablehlo.constant", [t], [], {"value": ir.DenseElementsAttr.get_splat(t, attr)})
-                a.replace_all_uses_with(made.results[0])
+                a.replace_all_uses_with(constant(ir.RankedTensorType(a.type), value))
         try:
             passmanager.PassManager.parse(f"builtin.module({PIPELINE.format(types=','.join(types))})").run(module.operation)
         except ir.MLIRError as e:
@@ -70,6 +67,13 @@ def refined(text: str, types: Sequence[str], numbers: dict[int, Any] | None = No
         return result
 
     return in_context(work)
+
+
+def constant(t: Any, value: Any) -> Any:
+    """A number as a constant of a scalar type."""
+    element = t.element_type
+    attr = ir.FloatAttr.get(element, value) if isinstance(element, ir.F64Type) else ir.IntegerAttr.get(element, int(value))
+    return ir.Operation.create("stablehlo.constant", [t], [], {"value": ir.DenseElementsAttr.get_splat(t, attr)}).results[0]
 
 
 def diagnosis(e: Any) -> str:
@@ -95,8 +99,8 @@ class Runner:
         self.device = self.client.local_devices()[0]
         if made.shaped_by_data:
             raise Refused(
-                f"{p.name} makes tensors whose sizes only data tell ({', '.join(made.shaped_by_data)}): its module is valid, but XLA compiles"
-                " for shapes that arguments tell"
+                f"{p.name} makes tensors whose sizes only data tell ({', '.join(made.shaped_by_data)}): its module is valid, but XLA"
+                " compiles for shapes that arguments tell"
             )
 
     def __call__(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,6 @@ class Sizes:
         if of_data:
             self.of_data.add(name)
 
-    def shareable(self, sizes: Sequence[Any]) -> bool:
-        """Whether a tensor of these sizes can be made at any place of the function, now that the symbols are known."""
-        return True
-
     # -- what lowerings ask for ---------------------------------------------------------------------------------------------------
     def size(self, e: Any) -> Any:
         """A size as a 0-d tensor of i32."""

@@ -1,8 +1,8 @@
 """The table of lowerings: for each ATen operator the function that makes its StableHLO.
 
-A lowering is `fn(b, *args, **kwargs)`: `b` the builder, the arguments those of the operator, with tensors as `Value`s and symbolic numbers as
-expressions. It gives a `Value`, or a list of them (None for one that nobody uses, see `b.used`). What the trace says of the results is in
-`b.outs`. An operator, or an overload, without a row is refused; a case that a row does not cover raises `Unsupported` with the reason.
+A lowering is `fn(b, *args, **kwargs)`: `b` the builder, the arguments those of the operator, with tensors as `Value`s and symbolic numbers
+as expressions. It gives a `Value`, or a list of them (None for one that nobody uses, see `b.used`). What the trace says of the results is
+in `b.outs`. An operator, or an overload, without a row is refused; a case that a row does not cover raises `Unsupported` with the reason.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def reshape(b: Builder, self: Value, *_: Any, **__: Any) -> Value:
 
 
 @lowering(
-    "clone.default alias.default detach.default contiguous.default lift_fresh_copy.default lift_fresh.default lift.default alias_copy.default"
-    " view_as.default detach_copy.default"
+    "clone.default alias.default detach.default contiguous.default lift_fresh_copy.default lift_fresh.default lift.default"
+    " alias_copy.default view_as.default detach_copy.default"
 )
 def identity(b: Builder, self: Value, *_: Any, **__: Any) -> Value:
     return self
@@ -155,8 +155,8 @@ def pieces(b: Builder, x: Value, dim: int, lengths: list[Any]) -> list[Value]:
     return out
 
 
-@lowering("split_with_sizes.default split.Tensor chunk.default split_with_sizes_copy.default split.sizes split_copy.Tensor unsafe_split.Tensor"
-          " unsafe_split_with_sizes.default tensor_split.sections unsafe_chunk.default")  # fmt: skip
+@lowering("split_with_sizes.default split.Tensor chunk.default split_with_sizes_copy.default split.sizes split_copy.Tensor"
+          " unsafe_split.Tensor unsafe_split_with_sizes.default tensor_split.sections unsafe_chunk.default")  # fmt: skip
 def split(b: Builder, self: Value, split_size: Any, dim: int = 0) -> list[Value]:
     return pieces(b, self, dim % self.rank, [o.sizes[dim] for o in b.outs])
 
@@ -400,7 +400,9 @@ def ones(b: Builder, *_: Any, **__: Any) -> Value:
 
 @lowering("full.default full_like.default new_full.default fill.Scalar fill.Tensor")
 def full(b: Builder, first: Any, value: Any, *args: Any, **__: Any) -> Value:
-    return b.full(args[0] if args and type(first) is Value and isinstance(value, (list, tuple)) else value, b.outs[0].sizes, b.outs[0].dtype)
+    if args and type(first) is Value and isinstance(value, (list, tuple)):
+        value = args[0]  # new_full(x, sizes, value)
+    return b.full(value, b.outs[0].sizes, b.outs[0].dtype)
 
 
 @lowering("scalar_tensor.default")

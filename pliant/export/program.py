@@ -160,6 +160,18 @@ class Program:
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
 
+    def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
+        """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_stablehlo(self, bounded=bounded, composites=composites)
+
+    def to_jax(self, **options: Any) -> Any:
+        """The program as a function of jax arrays, for `jax.jit` and `jax.export`; see `stablehlo.to_jax`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_jax(self, **options)
+
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""
         from pliant.export import file

@@ -1,1 +1,29 @@
 """Export: a captured program as a file, and in the formats of other runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pliant.export.program import Program
+
+
+def export(
+    f: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None, *, dynamic: Any = None, form: str = "core"
+) -> Program:
+    """The program that one call `f(*args, **kwargs)` runs, whole, for all sizes that it works for.
+
+    `f` is a function, a module or a callable object. Every size of a tensor argument and every number is symbolic, 0 and 1 too, until
+    the program itself pins it; `dynamic` says more, as for `pliant.compile`: dims by parameter (`{"x": {0: Dim("batch")}}`, or False
+    for static ones), or False for all static. `form`: "core" (functional, PyTorch's Core ATen operators), "aten" (as recorded), "torch"
+    (calls of the torch API, before autograd), "training" (with gradients). The call is not run: only its operations are recorded.
+
+    Raises `GraphBreakError`, which lists every break with its line and fix, where the program is not one graph; `PliantError` for an
+    effect or a result that a program cannot have; `ConstraintViolation` where a declared dim is pinned; what `f` itself raises.
+    """
+    from pliant.export.capture import whole
+
+    return whole(f, tuple(args), dict(kwargs or {}), dynamic, form)
+
+
+__all__ = ["Program", "export"]

@@ -99,6 +99,8 @@ class Program:
     result: Any
     state: dict[str, torch.Tensor]
     parameters: list[str] = field(default_factory=list)
+    rest: str | None = None  # the parameter `*rest`
+    dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -114,6 +116,18 @@ class Program:
     @property
     def user_outputs(self) -> list[Output]:
         return [o for o in self.outputs if o.kind == USER]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the exported function gives. `signature.SignatureError` for arguments that do not fit; nothing has run then."""
+        from pliant.export import run
+
+        return run.call(self, args, kwargs)
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Outputs by name for inputs by name: the flat calling convention, that of all other formats."""
+        from pliant.export import run
+
+        return run.run(self, inputs)
 
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""

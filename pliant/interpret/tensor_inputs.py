@@ -14,6 +14,7 @@ from pliant.guards.source import Source
 from pliant.interpret import declared
 from pliant.interpret.declared import SPECIALIZED_INTS
 from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
 
 if TYPE_CHECKING:
     from pliant.interpret.world import World
@@ -81,8 +82,9 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
             spec_sizes.append(None)
         else:
             name = world.new_symbol(source.size(i))
-            lo = 2 if n > 1 else 0
-            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True)))
+            open_ = world.history is not None and world.history.is_dynamic(source.size(i))
+            lo, dim = (0, OPEN) if open_ else (2 if n > 1 else 0, None)
+            sizes.append(to_sym(scope, scope.backed(name, hint=n, lo=lo, source=source.size(i), size_like=True, dim=dim)))
             spec_sizes.append(None)
     strides, spec_strides = trace_strides(world, source, shape, stride, sizes, all(static))
     offset: Any = v.storage_offset()

@@ -25,7 +25,7 @@ from pliant.bytecode import kinds as K
 from pliant.config import Config
 from pliant.guards.guard import Site
 from pliant.interpret.declared import MARKS, Declared, Path
-from pliant.symbolic.dims import Derived, Dim, Mark, check_specialized
+from pliant.symbolic.dims import Derived, Dim, Mark, check_specialized, promised
 
 Dims = int | Iterable[int]
 _numbers = itertools.count()
@@ -163,5 +163,5 @@ def is_branch(site: Any) -> bool:
 
 def check(scope: Any) -> None:
     """Raise `ConstraintViolation` if the capture pinned a declared size."""
-    if any(s.info.dim is not None for s in scope.symbols.values()):
+    if any(map(promised, scope.symbols.values())):
         check_specialized(scope, is_branch)

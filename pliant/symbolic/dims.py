@@ -103,6 +103,11 @@ class Derived:
         return (f"{self.scale}*" if self.scale != 1 else "") + self.base.name + offset
 
 
+OPEN = Dim("open")
+"""The promise of an export for every size that nobody has named: the program looks for a way that is right for all of them, and where it
+needs one value all the same, so be it."""
+
+
 def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any = None, name: str | None = None) -> Expr:
     """The expression of a size declared as `dim`, whose value in this call is `hint`.
 
@@ -136,8 +141,13 @@ def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any 
     return own
 
 
+def promised(s: Expr) -> bool:
+    """Whether the user has promised something of this size."""
+    return s.info.dim is not None and s.info.dim is not OPEN
+
+
 def base_of(s: Expr) -> Dim | None:
-    dim = s.info.dim
+    dim = s.info.dim if promised(s) else None
     return dim.base if isinstance(dim, Derived) else dim
 
 
@@ -186,7 +196,7 @@ def check(scope: Scope, sites: Iterable[SymGuard] | None = None) -> None:
 
     A guard is no violation if the declarations imply it. Guards that involve undeclared symbols are not the user's promise.
     """
-    declared = {s for s in scope.symbols.values() if s.info.dim is not None}
+    declared = {s for s in scope.symbols.values() if promised(s)}
     if not declared:
         return
     promises = Prover()
@@ -209,12 +219,12 @@ def check_specialized(scope: Scope, is_branch: Callable[[Any], bool]) -> None:
     is no violation, nor is one at a site of which `is_branch` says that the program itself branches there.
     """
     problems = []
-    for s in [s for s in scope.symbols.values() if s.info.dim is not None]:
+    for s in filter(promised, scope.symbols.values()):
         now = scope.simplify(s)
         if now is s or (now.const is not None and only(s)):
             continue
         for g in scope.guards:
-            symbols = [x for x in g.expr.symbols() if x.info.dim is not None]
+            symbols = [x for x in g.expr.symbols() if promised(x)]
             if not any(x is s for x in symbols) or g.why == "declared" or g.expr.op != "eq" or is_branch(g.site):
                 continue
             if now.const is None and len({base_of(x) for x in symbols}) < 2:

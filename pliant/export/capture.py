@@ -1,0 +1,323 @@
+"""`pliant.export`: one call of a function, captured whole, as a `Program`.
+
+The frame that is captured is `call` below, whatever the target is: so every input has a path from `args` or `kwargs`, and all else that
+the program reads (parameters, buffers, tensors in closures and globals) is its state. What comes back is told from a dry run of the
+function that `jit/emit.py` prints for the capture: its graph gives tokens, and where a token shows up in the result, an output goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from pliant import events
+from pliant.codegen.aten import Executable
+from pliant.config import Config
+from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
+from pliant.export import effects, naming, signature
+from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
+from pliant.graph.traced import TracedTensor
+from pliant.guards.program import compiled
+from pliant.guards.source import Source
+from pliant.interpret import CaptureFailed, UserError, capture
+from pliant.interpret.capture import BreakExit, Capture, Return
+from pliant.interpret.state import session, vm
+from pliant.interpret.types.numbers import through_attribute
+from pliant.jit import dims, resume
+from pliant.jit.emit import Context, emit
+from pliant.jit.history import History, Sites
+from pliant.jit.reconstruct import CannotReconstruct
+from pliant.jit.region import where
+from pliant.lower import liveness
+from pliant.symbolic.expr import Expr
+
+PARAMETERS = ("args", "kwargs")
+
+
+def call(target: Any, args: tuple, kwargs: dict) -> Any:
+    """The frame that is captured."""
+    return target(*args, **kwargs)
+
+
+class Open(History):
+    """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
+
+    def __init__(self) -> None:
+        super().__init__(Sites())
+
+    def is_dynamic(self, source: Source) -> bool:
+        of = source.base if source.op in ("size", "stride", "offset") and source.base is not None else source
+        root = of.root
+        if root.op != "local" or root.arg[1] not in PARAMETERS:
+            return False
+        return of is not source or not through_attribute(source)
+
+
+def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program:
+    """The program of the call `f(*args, **kwargs)`. See `pliant.export`."""
+    if form not in FORMS:
+        raise PliantError(f"form={form!r}: a program has one of the forms {', '.join(FORMS)}")
+    if not callable(f):
+        raise PliantError(f"pliant.export needs a function, a module or a callable object, not {type(f).__name__}")
+    f = getattr(f, "_pliant_original", f)
+    parameters = naming.Parameters(f, args, kwargs)
+    config = Config(dynamic=declarations(f, parameters, dynamic), fullgraph=True, strict=True, backend="aten")
+    try:
+        with quiet(gradients=form == "training"):
+            return one(f, parameters, args, kwargs, config, form)
+    except (RuntimeError, GraphBreakError):  # it wants gradients inside, perhaps
+        with quiet(gradients=torch.is_grad_enabled()):
+            return one(f, parameters, args, kwargs, config, form)
+
+
+@contextlib.contextmanager
+def quiet(gradients: bool) -> Iterator[None]:
+    """The state in which programs are recorded: without gradients, if possible, and without kernels that only eager inference has."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str) -> Program:
+    """One capture."""
+    code = types.FunctionType(call.__code__.replace(), call.__globals__, "call")  # entries and events of its own
+    frame = [f, args, kwargs]
+    with session(history=Open(), config=config, refused=frozenset()):
+        try:
+            found = capture(code, frame, history=Open(), config=config)
+            dims.check(found.trace.scope)
+            if isinstance(found.exit, BreakExit):
+                raise breaks(f, args, kwargs, found.exit)
+            return Writer(f, parameters, found, code, frame, form).program()
+        except UserError as e:
+            raise e.error from None
+        except (CaptureFailed, CannotReconstruct, resume.CannotResume) as e:
+            raise PliantError(f"{naming.title(f)} cannot be exported: {e}") from e
+        finally:
+            if vm.world is not None:
+                vm.world.release()
+
+
+def declarations(f: Any, parameters: naming.Parameters, dynamic: Any) -> Any:
+    """`dynamic=` as the capture takes it. ValueError for a name that is no parameter."""
+    if not isinstance(dynamic, Mapping):
+        if dynamic not in (None, True, False):
+            raise TypeError("dynamic= is None, True, False, or a dict from parameter names to declared dims")
+        return None if dynamic is None else dynamic
+    wrong = sorted(set(dynamic) - set(parameters.names))
+    if wrong:
+        known = ", ".join(parameters.names) or "none"
+        raise ValueError(f"dynamic= declares {', '.join(map(repr, wrong))}, but the parameters of {naming.title(f)} are: {known}")
+    return dims.spread(dims.table(dynamic), parameters.declared)
+
+
+def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakError:
+    """Every reason why the program is not one graph, each with its line and its fix."""
+    from pliant.interpret.breaks import format_break
+    from pliant.report.explain import explain
+
+    found = {}
+    try:
+        for b in explain(f, *args, **kwargs).breaks:
+            found[(b.code, str(b.site))] = str(b)
+    except Exception as e:  # the program raised on the way: what was met before it counts
+        events.emit("warning", id="PL0000", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
+    texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]
+    n = len(texts)
+    head = f"{naming.title(f)} is not one graph: {n} graph break{'s' if n > 1 else ''}. A program is exported whole or not at all."
+    return GraphBreakError("\n\n".join([head, *texts]))
+
+
+class Token(int):
+    """Stands for a number that the graph gives, in the dry run."""
+
+
+class FloatToken(float):
+    """The same for a float."""
+
+
+class Writer:
+    """Makes the program of one capture."""
+
+    def __init__(self, f: Any, parameters: naming.Parameters, found: Capture, code: Any, frame: list, form: str) -> None:
+        self.f = f
+        self.parameters = parameters
+        self.found = found
+        self.code = code
+        self.frame = frame
+        self.form = form
+        self.names = naming.Names(f)
+        self.inputs: dict[int, Input] = {}  # by vid
+        self.notes: list[str] = []
+
+    def program(self) -> Program:
+        found, world = self.found, self.found.world
+        assert isinstance(found.exit, Return)
+        kept, written = effects.sorted_out(self)
+        value, given = self.dry_run((found.exit.value, [w.value for w in written]))
+        state: dict[str, torch.Tensor] = {}
+        tensors = [self.tensor_input(t, state) for t in found.trace.inputs]
+        constants = [self.constant(t, state) for t in self.constants()]
+        numbers = self.number_inputs()
+        outputs, tree = signature.Results(self, given).read(value[0])
+        outputs += effects.outputs(self, written, value[1], given)
+        own = self.order([*tensors, *constants, *numbers])
+        dims_ = naming.dims(found.trace.scope, own)
+        p = Program(
+            name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
+            relations=self.relations(), asserts=self.asserts(), checks=signature.checks(found.guards, self.path), result=tree,
+            state=state, parameters=list(self.parameters.positional_or_keyword), rest=self.parameters.rest, dims=dims_, notes=self.notes,
+        )  # fmt: skip
+        world.release()
+        from pliant.export import forms
+
+        return forms.FORMS[self.form](p, self)
+
+    # -- the result -----------------------------------------------------------------------------------------------------
+    def dry_run(self, value: Any) -> tuple[Any, dict[int, Any]]:
+        """What the printed function returns when its graph gives tokens, and which traced value each token stands for, by id."""
+        found = self.found
+        tokens: list[Any] = []
+        given: dict[int, Any] = {}
+
+        def build(_found: Any, _inputs: list, outputs: list, _name: str) -> Executable:
+            for o in liveness.leaves(outputs):
+                token = token_of(o)
+                tokens.append(token)
+                given[id(token)] = o
+            return Executable(lambda *slots: tuple(tokens), "", 1)
+
+        before = found.exit, found.effects
+        found.exit, found.effects = Return(value), []
+        try:
+            context = Context(resume.Cache(), None, build, None, None, False, False)  # type: ignore[arg-type]
+            context.again = Nowhere().leave
+            emitted = emit(found, self.code, context)
+            relations = [g.expr for g in found.trace.scope.guards] + list(found.world.relations)
+            guard, _ = compiled(found.guards, found.world.symbols, relations, emitted.slots)
+            slots = guard.check(tuple(self.frame), self.code)
+            if slots is None:
+                why = guard.explain(tuple(self.frame), self.code)
+                raise CaptureFailed(f"the guards do not hold for the example: {why[2] if why else 'unknown'}")
+            with torch.no_grad():
+                made = emitted.fn(*self.frame, *slots)
+        finally:
+            found.exit, found.effects = before
+        for t in found.trace.inputs:
+            real = found.world.real.get(id(t))
+            if real is not None:
+                given.setdefault(id(real), t)
+        self.tokens = tokens  # the ids in `given` are theirs
+        return made, given
+
+    # -- inputs ---------------------------------------------------------------------------------------------------------
+    def order(self, inputs: list[Input]) -> list[Input]:
+        """State first, then what the user gives, by parameter."""
+        mine = [i for i in inputs if i.kind == USER]
+        place = {id(i): self.parameters.place(i.path) for i in mine}
+        return [i for i in inputs if i.kind != USER] + sorted(mine, key=lambda i: place[id(i)])
+
+    def tensor_input(self, t: TracedTensor, state: dict[str, torch.Tensor]) -> Input:
+        source = t.source
+        real = self.found.world.real[id(t)]
+        if source.root.op == "local" and source.root.arg[1] in PARAMETERS:
+            path = self.path(source)
+            made = Input(self.names.unique(naming.path_name(path)), USER, t, path)
+        else:
+            kind, name = self.names.of_state(real, source)
+            made = Input(name, kind, t)
+            state[name] = real
+        self.inputs[t.vid] = made
+        return made
+
+    def path(self, source: Source) -> tuple:
+        """The path of an input from its parameter."""
+        steps: list[tuple[str, Any]] = []
+        s = source
+        while s.base is not None:
+            b = s.base
+            if s.op == "key" and b.op == "dict":
+                steps.append(("attr", s.arg))
+                s = b
+            elif s.op in ("index", "key", "attr"):
+                steps.append((s.op, s.arg))
+            elif s.op == "apply" and s.arg == "array_tensor":
+                steps.append(("view", s.arg))
+            else:
+                raise PliantError(f"{naming.title(self.f)} reads {source.name}: a program cannot name such an input. Pass it as an argument.")
+            s = s.base  # type: ignore[assignment]
+        steps.reverse()
+        return self.parameters.path(s.arg[1], steps)
+
+    def constants(self) -> list[TracedTensor]:
+        seen = {}
+        for op in self.found.trace.ops:
+            for t in liveness.op_inputs(op):
+                if t.constant is not None and t.vid not in self.inputs:
+                    seen[t.vid] = t
+        return list(seen.values())
+
+    def constant(self, t: TracedTensor, state: dict[str, torch.Tensor]) -> Input:
+        name = self.names.unique("constant")
+        state[name] = t.constant  # type: ignore[assignment]
+        made = self.inputs[t.vid] = Input(name, CONSTANT, t)
+        return made
+
+    def number_inputs(self) -> list[Input]:
+        """Ints and floats among the arguments that are symbols."""
+        out = []
+        for name, source in self.found.world.symbols.items():
+            if source.op in ("size", "stride", "offset"):
+                continue
+            root = source.root
+            if root.op != "local" or root.arg[1] not in PARAMETERS:
+                raise PliantError(
+                    f"{naming.title(self.f)} reads the changing number {source.name}, which is neither an argument nor a tensor: pass it in."
+                )
+            path = self.path(source)
+            symbol = self.found.trace.scope.symbols[name]
+            out.append(Input(self.names.unique(naming.path_name(path)), USER, symbol, path))
+        return out
+
+    # -- what must hold -------------------------------------------------------------------------------------------------
+    def relations(self) -> list[Relation]:
+        return [Relation(g.expr, where_text(g.site), g.why) for g in self.found.trace.scope.guards]
+
+    def asserts(self) -> list[Relation]:
+        return [Relation(a.expr, where_text(a.site), a.text) for a in self.found.trace.scope.asserts if a.expr.const is not True]
+
+
+class Nowhere:
+    """Owner of the method that the printed function calls where its graph raised: in a dry run none does."""
+
+    def leave(self, error: BaseException, handled: bool, code: Any) -> None:
+        raise error
+
+
+def where_text(site: Any) -> str:
+    """The user's line: the outermost one that is not a library's own."""
+    if site is None:
+        return ""
+    return f"{site.filename}:{site.lineno} in {site.function}"
+
+
+def token_of(o: Any) -> Any:
+    if type(o) is TracedTensor:
+        return torch.empty(0)
+    e = liveness.number(o)
+    if e is None:
+        return o
+    hint = e.hint
+    return FloatToken(hint if hint is not None else 0.0) if e.kind is float else Token(hint if hint is not None else 0)
+
+
+__all__ = ["ConstraintViolation", "Expr", "Output", "inspect", "where", "whole"]

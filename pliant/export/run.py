@@ -1,0 +1,141 @@
+"""Running a program in this process: its operations go through the backend "native", as a captured region's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pliant.codegen import aten, native
+from pliant.export.decompose import SDPA
+from pliant.export.program import MUTATION, Program
+from pliant.export.rewrite import Rewriter
+from pliant.export.signature import Caller
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.symbolic.scope import Assert
+
+
+class Runner:
+    """Calls of one program: checked, compiled on the first."""
+
+    def __init__(self, p: Program) -> None:
+        self.p = p
+        self.caller = Caller(p)
+        self.state = {i.name: p.state[i.name] for i in p.inputs if i.kind != "user"}
+        with torch.no_grad():
+            self.fn = self.compile()
+
+    def compile(self) -> Any:
+        p = self.p
+        spelled = Rewriter(p.trace)
+        for op in p.ops:
+            if op.target is SDPA:  # as this processor computes it
+                out = spelled.put(torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs))
+                spelled.replace(op.outs, [out])
+            else:
+                spelled.again(op)
+        slots = [i.value for i in p.inputs]
+        outputs = [spelled.now(o.value) for o in p.outputs]
+        asserts = [Assert(a.expr, None, a.why) for a in p.asserts]
+        return aten.build(
+            p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=native.lower
+        ).fn
+
+    def flat(self, values: dict[str, Any]) -> list[Any]:
+        """The outputs for inputs by name, in order."""
+        env = self.caller.check(values)
+        slots, back = [], []
+        for i in self.p.inputs:
+            v = self.state[i.name] if i.kind != "user" else values[i.name]
+            if i.is_tensor and i.kind == "user":
+                v = self.laid_out(i, v, env, back)
+            slots.append(v)
+        with torch.no_grad():
+            out = self.fn(*slots)
+            for given, copy in back:
+                given.copy_(copy)
+        return list(out)
+
+    def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
+        """The tensor with the strides that the program was captured with."""
+        want = strides_of(i.value, env)
+        offset = value_of(i.value.offset, env)
+        if (v.stride() == want or v.numel() == 0) and v.storage_offset() == offset and not v.is_conj() and not v.is_neg():
+            return v
+        if want == contiguous_strides(tuple(v.shape)) and v.is_contiguous() and not i.written:
+            if offset == v.storage_offset():
+                return v
+        copy = torch.empty_strided(tuple(v.shape), want, dtype=v.dtype, device=v.device).copy_(v)
+        if i.written and self.p.form == "aten":
+            back.append((v, copy))
+        return copy
+
+
+def value_of(x: Any, env: dict[str, Any]) -> Any:
+    e = liveness.number(x)
+    return x if e is None else e.evaluate(env)
+
+
+def strides_of(t: TracedTensor, env: dict[str, Any]) -> tuple[int, ...]:
+    return tuple([value_of(s, env) for s in t.strides])
+
+
+def call(p: Program, args: tuple, kwargs: dict) -> Any:
+    """The result of the exported function; what it writes is written."""
+    runner = runner_of(p)
+    given = runner.caller.bind(args, kwargs)
+    values = runner.caller.flat(given)
+    outs = runner.flat(values)
+    apply_mutations(p, runner, given, values, outs)
+    spec, leaves = p.result
+    found = []
+    for kind, x in leaves:
+        found.append(outs[x] if kind == "output" else x if kind == "constant" else runner.caller.walk(x, given))
+    return pytree.tree_unflatten(found, spec)
+
+
+def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs: list[Any]) -> None:
+    for o, value in zip(p.outputs, outs, strict=True):
+        if o.kind != MUTATION:
+            continue
+        if o.of in runner.state:
+            state = runner.state[o.of]
+            if state.shape == value.shape:
+                with torch.no_grad():
+                    state.copy_(value)
+            else:
+                runner.state[o.of] = p.state[o.of] = value
+        elif o.of in values and o.path and values[o.of] is runner.caller.walk(o.path, given) and in_place(p, o):
+            with torch.no_grad():
+                values[o.of].copy_(value)
+        else:
+            put(runner.caller.walk(o.path[:-1], given), o.path[-1], value)
+
+
+def in_place(p: Program, o: Any) -> bool:
+    """Whether the function wrote the tensor itself, rather than putting another in its place."""
+    return any(i.name == o.of and i.written for i in p.inputs)
+
+
+def put(holder: Any, step: tuple, value: Any) -> None:
+    op, arg = step
+    if op == "attr":
+        setattr(holder, arg, value)
+    else:
+        holder[arg] = value
+
+
+def run(p: Program, values: dict[str, Any]) -> dict[str, Any]:
+    """Outputs by name for inputs by name; nothing but the program's own state is written."""
+    outs = runner_of(p).flat(values)
+    return {o.name: v for o, v in zip(p.outputs, outs, strict=True)}
+
+
+def runner_of(p: Program) -> Runner:
+    found = p.cache.get("runner")
+    if found is None:
+        found = p.cache["runner"] = Runner(p)
+    return found

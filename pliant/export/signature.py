@@ -1,0 +1,305 @@
+"""The signature of a program: what a call must give, checked before anything runs, and how results are put together.
+
+A tensor is checked for class, dtype, device, dims and sizes; sizes tell the values of symbols, and relations between them are checked
+next. What is no tensor must be what the program relied on (`CHECKS`). Each failure is one sentence with the name, what was promised,
+what came, and the line of the program that needs it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pliant.errors import PliantError
+from pliant.export import naming
+from pliant.export.program import MUTATION, USER, Check, Input, Output, Program
+from pliant.graph.traced import TracedTensor
+from pliant.guards.guard import Guard
+from pliant.lower import liveness
+from pliant.symbolic import maths
+
+CONSTANTS = (type(None), bool, int, float, str)
+Leaf = tuple[str, Any]
+"""A leaf of the result: ("output", number of the output), ("constant", value), or ("argument", path)."""
+
+
+class SignatureError(PliantError, ValueError):
+    """A call of a program does not fit its signature. Nothing has run."""
+
+
+# -- results ------------------------------------------------------------------------------------------------------------------
+class Results:
+    """Reads outputs off the result of the dry run."""
+
+    def __init__(self, writer: Any, given: dict[int, Any]) -> None:
+        self.writer = writer
+        self.given = given
+        self.names = naming.Names(None)
+
+    def read(self, value: Any) -> tuple[list[Output], tuple[Any, list[Leaf]]]:
+        """The outputs of kind "user", and the tree of the result. Raises PliantError for an object that is no pytree."""
+        found, spec = pytree.tree_flatten_with_path(value)
+        outputs: list[Output] = []
+        leaves = [self.leaf(path, leaf, outputs) for path, leaf in found]
+        return outputs, (spec, leaves)
+
+    def leaf(self, path: Any, value: Any, outputs: list[Output]) -> Leaf:
+        traced = self.given.get(id(value))
+        if traced is not None:
+            name = ".".join(map(step_text, path)) or "output"
+            outputs.append(Output(self.names.unique(name), USER, traced))
+            return "output", len(outputs) - 1
+        if isinstance(value, CONSTANTS):
+            return "constant", value
+        source = self.writer.found.world.sources.get(id(value))
+        if source is not None and source.root.op == "local" and source.root.arg[1] in ("args", "kwargs"):
+            return "argument", self.writer.path(source)
+        raise PliantError(
+            f"the result of {naming.title(self.writer.f)} holds a {type(value).__name__}, which is no pytree: register it with "
+            "torch.utils._pytree.register_pytree_node, or return its tensors."
+        )
+
+
+def step_text(key: Any) -> str:
+    """One step of a pytree's path, as output names have it."""
+    for name in ("name", "key", "idx"):
+        if hasattr(key, name):
+            return str(getattr(key, name))
+    return str(key).strip(".[]'")
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------------------
+def type_name(t: type) -> str:
+    return f"{t.__module__}.{t.__qualname__}"
+
+
+def equal(value: Any, promised: Any) -> bool:
+    """The same type and value; floats to the bit."""
+    if type(value) is not type(promised):
+        return False
+    if isinstance(value, (tuple, list)):
+        return len(value) == len(promised) and all(map(equal, value, promised))
+    return value == promised or (value != value and promised != promised)
+
+
+CHECKS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "type": (lambda v, t: type_name(type(v)) == t, "a {}"),
+    "length": (lambda v, n: len(v) == n, "of length {}"),
+    "keys": (lambda v, keys: [*v] == [*keys], "a dict with the keys {}"),
+    "equal": (equal, "{!r}"),
+    "has": (lambda v, kf: (kf[0] in v) == kf[1], "with/without the key {}"),
+}
+"""What may be promised of an argument that is no tensor: the test, and the words."""
+
+
+def checks(guards: Iterable[Guard], path: Callable[[Any], tuple] | None = None) -> list[Check]:
+    """The promises about arguments among the guards of a capture."""
+    out: list[Check] = []
+    for g in guards:
+        root = g.source.root
+        if root.op != "local" or root.arg[1] not in ("args", "kwargs") or g.source.base is None or path is None:
+            continue
+        made = check_of(g)
+        if made is not None:
+            try:
+                out.append(Check(path(g.source), *made))
+            except PliantError:
+                continue  # about classes and the inside of containers: their elements are checked themselves
+    return out
+
+
+def check_of(g: Guard) -> tuple[str, Any] | None:
+    if g.kind == "TYPE_MATCH":
+        return "type", type_name(g.value)
+    if g.kind == "LENGTH":
+        return "length", g.value
+    if g.kind == "DICT_KEYS":
+        return ("keys", list(g.value)) if all(isinstance(k, (str, int)) for k in g.value) else None
+    if g.kind == "EQ_MATCH" and isinstance(g.value, (*CONSTANTS, tuple)):
+        return "equal", g.value
+    if g.kind == "ID_MATCH" and (g.value is None or isinstance(g.value, bool)):
+        return "equal", g.value
+    return None
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------------------
+READ: dict[str, Callable[[Any, Any], Any]] = {
+    "index": operator.getitem,
+    "key": operator.getitem,
+    "attr": getattr,
+    "view": lambda v, _: torch.from_numpy(v),
+}
+
+
+class Caller:
+    """Checks the calls of one program: from arguments to slots."""
+
+    def __init__(self, p: Program) -> None:
+        self.p = p
+        self.users = p.user_inputs
+        self.known = {i.name: i for i in p.inputs}
+        self.shown = shown_names(p)
+        self.relations: list[tuple[Any, Any]] = []
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What each size, stride and offset says: a number to be checked, a symbol to be bound, or an expression to be checked later."""
+        self.later: list[tuple[Any, Input, int]] = []
+        bound: set[str] = set()
+        self.binds: list[tuple[Input, list[tuple[str, int, str]]]] = []
+        for i in self.users:
+            rows: list[tuple[str, int, str]] = []
+            if i.is_tensor:
+                for d, size in enumerate(i.value.sizes):
+                    e = liveness.number(size)
+                    if e is not None and e.op == "sym" and e.name not in bound:
+                        bound.add(e.name)
+                        rows.append(("size", d, e.name))
+                for d, stride in enumerate(i.value.strides):
+                    e = liveness.number(stride)
+                    if e is not None and e.op == "sym" and e.name not in bound:
+                        bound.add(e.name)
+                        rows.append(("stride", d, e.name))
+                e = liveness.number(i.value.offset)
+                if e is not None and e.op == "sym" and e.name not in bound:
+                    bound.add(e.name)
+                    rows.append(("offset", 0, e.name))
+            self.binds.append((i, rows))
+        known = bound | {i.value.name for i in self.users if not i.is_tensor}
+        for r in self.p.relations:
+            if r.expr.const is None and all(s.name in known for s in r.expr.symbols()):
+                self.relations.append((r, code_of(r.expr)))
+
+    # -- from arguments to the flat form ------------------------------------------------------------------------------------------
+    def bind(self, args: tuple, kwargs: dict) -> dict[str, Any]:
+        """Arguments by parameter; what is left over goes to `*rest`."""
+        names = self.p.parameters
+        if len(args) > len(names) and not self.p.rest:
+            raise SignatureError(f"{self.p.name} takes {len(names)} arguments by position, but {len(args)} came.")
+        given = dict(zip(names, args))
+        if len(args) > len(names):
+            given[self.p.rest] = args[len(names) :]
+        for k, v in kwargs.items():
+            if k in given:
+                raise SignatureError(f"{self.p.name} got the argument {k} twice.")
+            given[k] = v
+        return given
+
+    def flat(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Inputs by name, found in the arguments."""
+        for c in self.p.checks:
+            value = self.walk(c.path, given)
+            test, words = CHECKS[c.kind]
+            try:
+                fits = test(value, c.value)
+            except (TypeError, ValueError, AttributeError):
+                fits = False
+            if not fits:
+                raise SignatureError(f"{naming.path_name(c.path)} must be {words.format(c.value)}, as in the exported call, but it is {short(value)}.")
+        return {i.name: self.walk(i.path, given) for i in self.users}
+
+    def walk(self, path: tuple, given: dict[str, Any]) -> Any:
+        first, *steps = path
+        if first not in given:
+            raise SignatureError(f"the argument {first} of {self.p.name} is missing.")
+        value = given[first]
+        for n, (op, arg) in enumerate(steps):
+            try:
+                value = READ[op](value, arg)
+            except (KeyError, IndexError, AttributeError, TypeError) as e:
+                raise SignatureError(
+                    f"{naming.path_name((first, *steps[:n + 1]))} is missing: {naming.path_name((first, *steps[:n]))} is {short(value)}."
+                ) from e
+        return value
+
+    # -- what must hold -------------------------------------------------------------------------------------------------------
+    def check(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of symbols. SignatureError where an input does not fit."""
+        env: dict[str, Any] = {}
+        for i, rows in self.binds:
+            if i.name not in values:
+                raise SignatureError(f"the input {i.name} of {self.p.name} is missing: it is {self.promise(i)}.")
+            value = values[i.name]
+            if not i.is_tensor:
+                env[i.value.name] = self.number(i, value)
+                continue
+            self.tensor(i, value)
+            for what, d, name in rows:
+                env[name] = value.shape[d] if what == "size" else value.stride()[d] if what == "stride" else value.storage_offset()
+        extra = values.keys() - self.known.keys()
+        if extra:
+            raise SignatureError(f"{self.p.name} has no input {', '.join(sorted(extra))}: its inputs are {', '.join(i.name for i in self.users)}.")
+        for i in self.users:
+            if i.is_tensor:
+                self.sizes(i, values[i.name], env)
+        for r, code in self.relations:
+            if not eval(code, {"math": maths}, env):  # our own text
+                raise SignatureError(self.broken(r, env))
+        return env
+
+    def tensor(self, i: Input, value: Any) -> None:
+        t = i.value
+        if not isinstance(value, torch.Tensor):
+            raise SignatureError(f"{i.name} must be {self.promise(i)}, but it is {short(value)}.")
+        if value.dtype is not t.dtype or value.device.type != t.device.type or value.dim() != len(t.sizes) or value.layout is not torch.strided:
+            raise SignatureError(f"{i.name} must be {self.promise(i)}, but a {describe(value)} came.")
+
+    def number(self, i: Input, value: Any) -> Any:
+        kind = i.value.kind
+        if isinstance(value, torch.Tensor) and value.dim() == 0:
+            value = value.item()
+        if type(value) is not kind or (kind is int and not -(2**63) <= value < 2**63):
+            raise SignatureError(f"{i.name} must be {self.promise(i)}, but it is {short(value)}.")
+        return value
+
+    def sizes(self, i: Input, value: torch.Tensor, env: dict[str, Any]) -> None:
+        for d, size in enumerate(i.value.sizes):
+            want = size if type(size) is int else liveness.number(size).evaluate(env)
+            if value.shape[d] != want:
+                shown = "" if type(size) is int else f" = {self.text(liveness.number(size))}"
+                raise SignatureError(f"size {d} of {i.name} must be {want}{shown}, but it is {value.shape[d]}.")
+
+    def broken(self, r: Any, env: dict[str, Any]) -> str:
+        values = ", ".join(f"{self.shown.get(s.name, s.name)} = {env[s.name]}" for s in r.expr.symbols())
+        where = f", because of {r.site}" if r.site else ""
+        return f"{self.p.name} needs {self.text(r.expr)}{where}, but {values}."
+
+    # -- words ----------------------------------------------------------------------------------------------------------------
+    def text(self, e: Any) -> str:
+        return e.python(self.shown)
+
+    def promise(self, i: Input) -> str:
+        if not i.is_tensor:
+            return f"a Python {i.value.kind.__name__}"
+        sizes = ", ".join(str(s) if type(s) is int else self.text(liveness.number(s)) for s in i.value.sizes)
+        on = "" if i.value.device.type == "cpu" else f" on {i.value.device.type}"
+        return f"a tensor {str(i.value.dtype).removeprefix('torch.')}[{sizes}]{on}"
+
+
+def code_of(e: Any) -> Any:
+    return compile(e.python(), "<relation>", "eval")
+
+
+def shown_names(p: Program) -> dict[str, str]:
+    """How messages call symbols: by the dim that the user declared, else by the input that it is or whose size it is."""
+    return dict(p.dims)
+
+
+def describe(t: torch.Tensor) -> str:
+    on = "" if t.device.type == "cpu" else f" on {t.device.type}"
+    layout = "" if t.layout is torch.strided else f" ({t.layout})"
+    return f"tensor {str(t.dtype).removeprefix('torch.')}[{', '.join(map(str, t.shape))}]{on}{layout}"
+
+
+def short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a {describe(value)}"
+    text = repr(value)
+    return f"a {type(value).__name__}" if len(text) > 60 else f"{text} (a {type(value).__name__})"
+
+
+__all__ = ["CHECKS", "Caller", "MUTATION", "Results", "SignatureError", "TracedTensor", "checks", "pytree"]

@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from pliant.codegen.cpu.backend import CPU
+from pliant.export.decompose import SDPA
 from pliant.export.program import Program
+from pliant.export.rewrite import Rewriter
 from pliant.lower import liveness, pipeline
 from pliant.lower import program as lower
 from pliant.lower.program import NativeStep
@@ -41,13 +44,21 @@ class Portable(CPU):
         return True
 
 
-def lowered(program: Program) -> lower.Program:
-    """The program at level "calls"."""
+def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
+    """The program at level "calls", and its outputs there."""
+    spelled = Rewriter(program.trace)
+    for op in program.ops:
+        if op.target is SDPA:  # as this processor computes it
+            q, k, v, *rest = spelled.now(op.args)
+            made = spelled.put(scaled_dot_product_attention, q, k, v, *rest, site=op.site, **spelled.now(op.kwargs))
+            spelled.replace(op.outs, [made])
+        else:
+            spelled.again(op)
     inputs = [i.value for i in program.inputs]
-    heads = [o.value for o in program.outputs]
+    heads = [spelled.now(o.value) for o in program.outputs]
     asserts = [a.expr for a in program.asserts]
-    p = lower.Program("program", program.scope, inputs, heads, list(program.ops), asserts=asserts, keep_effects=True, closed=False)
+    p = lower.Program("program", program.scope, inputs, heads, spelled.ops, asserts=asserts, keep_effects=True, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     if any([liveness.restrides(op) for op in p.steps]):
-        return pipeline.run(p, pipeline.REWRITE)
-    return pipeline.run(p.replaced(p.steps, target=Portable()), pipeline.COMPILE)
+        return pipeline.run(p, pipeline.REWRITE), heads
+    return pipeline.run(p.replaced(p.steps, target=Portable()), pipeline.COMPILE), heads

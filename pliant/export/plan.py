@@ -45,7 +45,7 @@ aten = torch.ops.aten
 ITEM = aten._local_scalar_dense.default
 ASSERT_SCALAR = aten._assert_scalar.default
 NO_WORK = frozenset(
-    getattr(aten, name).default for name in ("sym_constrain_range", "sym_constrain_range_for_size", "_assert_tensor_metadata") if hasattr(aten, name)
+    getattr(aten, name).default for name in ("sym_constrain_range", "sym_constrain_range_for_size", "_assert_tensor_metadata")
 )
 """What was said of sizes, and is among the program's relations and assertions by now."""
 KINDS = {int: "int", float: "float", bool: "bool"}
@@ -100,7 +100,7 @@ class Planner:
         """The row of a number."""
         e = liveness.number(value)
         if e is None:
-            e = self.scope.constant(value) if hasattr(self.scope, "constant") else self.scope.ctx.constant(value)
+            e = self.scope.ctx.lift(value)
         e = self.scope.simplify(e)
         for s in e.symbols():
             if s.name not in self.known:
@@ -144,12 +144,13 @@ class Planner:
 
     # the whole ----------------------------------------------------------------------------------------------------------
     def plan(self) -> tuple[dict[str, Any], Code]:
-        p = lowered(self.program)
+        with torch.no_grad():
+            p, heads = lowered(self.program)
         inputs = [self.input(i) for i in self.program.inputs]
         for i, row in zip(self.program.inputs, inputs, strict=True):
             if i.is_tensor:
                 self.layout(i, row)
-        relations = [[self.row(r.expr), f"{r.expr}", line_of(r.site), r.why, self.shown(r.expr)] for r in self.program.relations]
+        relations = [self.relation(r) for r in self.program.relations if r.expr.const is not True and self.is_known(r.expr)]
         begin = len(self.line.rows)
         self.due_asserts()
         for op in p.steps:
@@ -158,13 +159,13 @@ class Planner:
         if self.waiting:
             raise PliantError(f"an assertion speaks of numbers that nothing makes known: {self.waiting[0].expr}")
         outputs = []
-        for o in self.program.outputs:
+        for o, value in zip(self.program.outputs, heads, strict=True):
             row: dict[str, Any] = {"name": o.name, "kind": o.kind, **({"of": o.of} if o.of else {})}
-            if isinstance(o.value, TracedTensor):
-                row |= {"slot": self.slot(o.value), "dtype": self.dtype(o.value), "ndim": len(o.value.sizes)}
+            if isinstance(value, TracedTensor):
+                row |= {"slot": self.slot(value), "dtype": self.dtype(value), "ndim": len(value.sizes)}
                 self.last[self.owner[row["slot"]]] = -1
             else:
-                row |= {"row": self.row(o.value), "number": self.kind_of(o.value)}
+                row |= {"row": self.row(value), "number": self.kind_of(value)}
             outputs.append(row)
         steps = self.with_frees()
         plan = {
@@ -173,13 +174,17 @@ class Planner:
         }  # fmt: skip
         return plan, self.code
 
+    def relation(self, r: Any) -> list[Any]:
+        """What must hold of a call: row, text, line, the symbols that the message shows."""
+        return [self.row(r.expr), r.expr.python(self.program.dims), line_of(r.site), self.shown(r.expr)]
+
     def kind_of(self, value: Any) -> str:
         e = liveness.number(value)
         return KINDS[e.kind if e is not None else type(value)]
 
     def shown(self, e: Expr) -> list[Any]:
         """The symbols of a relation, for its message: name, row."""
-        return [[s.name, self.row(s)] for s in e.symbols()[:8]]
+        return [[self.program.dims.get(s.name, s.name), self.row(s)] for s in e.symbols()[:8]]
 
     def input(self, i: Input) -> dict[str, Any]:
         row: dict[str, Any] = {"name": i.name, "kind": i.kind}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pliant.export.program import Program
@@ -26,4 +26,11 @@ def export(
     return whole(f, tuple(args), dict(kwargs or {}), dynamic, form)
 
 
-__all__ = ["Program", "export"]
+def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
+    """The program that `Program.save` wrote to `path`; see `file.load`. An untrusted file can do nothing but fail."""
+    from pliant.export import file
+
+    return file.load(path, libraries=libraries)
+
+
+__all__ = ["Program", "export", "load"]

@@ -175,7 +175,8 @@ class Writer:
         p = Program(
             name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
             relations=self.relations(), asserts=self.asserts(), checks=signature.checks(found.guards, self.path), result=tree,
-            state=state, parameters=list(self.parameters.positional_or_keyword), rest=self.parameters.rest, dims=dims_, notes=self.notes,
+            state=state, parameters=list(self.parameters.positional_or_keyword), rest=self.parameters.rest,
+            defaults=self.parameters.defaults, dims=dims_, notes=self.notes,
         )  # fmt: skip
         world.release()
         from pliant.export import forms
@@ -199,7 +200,7 @@ class Writer:
         before = found.exit, found.effects
         found.exit, found.effects = Return(value), []
         try:
-            context = Context(resume.Cache(), None, build, None, None, False, False)  # type: ignore[arg-type]
+            context = Context(resume.Cache(), None, build, None, numbers_from_graph=True)  # type: ignore[arg-type]
             context.again = Nowhere().leave
             emitted = emit(found, self.code, context)
             relations = [g.expr for g in found.trace.scope.guards] + list(found.world.relations)
@@ -290,7 +291,8 @@ class Writer:
 
     # -- what must hold -------------------------------------------------------------------------------------------------
     def relations(self) -> list[Relation]:
-        return [Relation(g.expr, where_text(g.site), g.why) for g in self.found.trace.scope.guards]
+        """Those about strides alone are not the user's business: inputs are laid out as the operations want them."""
+        return [Relation(g.expr, where_text(g.site), g.why) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
 
     def asserts(self) -> list[Relation]:
         return [Relation(a.expr, where_text(a.site), a.text) for a in self.found.trace.scope.asserts if a.expr.const is not True]
@@ -303,11 +305,13 @@ class Nowhere:
         raise error
 
 
+def of_layout(s: Expr) -> bool:
+    return getattr(s.info.source, "op", None) in ("stride", "offset")
+
+
 def where_text(site: Any) -> str:
-    """The user's line: the outermost one that is not a library's own."""
-    if site is None:
-        return ""
-    return f"{site.filename}:{site.lineno} in {site.function}"
+    """The user's line."""
+    return "" if site is None else str(naming.user_site(site))
 
 
 def token_of(o: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -40,6 +41,7 @@ class Parameters:
         positional = [p for p in self.declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.positional = [p.name for p in positional]
         self.positional_or_keyword = [p.name for p in self.declared if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self.defaults = {p.name: p.default for p in self.declared if isinstance(p.default, (bool, int, float, str, type(None)))}
         self.rest = next((p.name for p in self.declared if p.kind is p.VAR_POSITIONAL), None)
 
     def path(self, holder: str, steps: list[tuple[str, Any]]) -> tuple:
@@ -111,6 +113,17 @@ def source_name(source: Source) -> str:
             words.append(str(word))
         s = s.base
     return ".".join(re.sub(r"\W", "_", w) for w in reversed(words)) or "tensor"
+
+
+TORCH = os.path.dirname(torch.__file__)
+
+
+def user_site(site: Any) -> Any:
+    """The innermost line that is not PyTorch's own; the innermost at all where there is none."""
+    s = site
+    while s is not None and s.filename.startswith(TORCH):
+        s = s.outer
+    return site if s is None else s
 
 
 def dims(scope: Any, inputs: Iterable[Any]) -> dict[str, str]:

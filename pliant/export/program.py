@@ -100,6 +100,7 @@ class Program:
     state: dict[str, torch.Tensor]
     parameters: list[str] = field(default_factory=list)
     rest: str | None = None  # the parameter `*rest`
+    defaults: dict[str, Any] = field(default_factory=dict)  # of parameters, where they are plain constants
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
@@ -128,6 +129,17 @@ class Program:
         from pliant.export import run
 
         return run.run(self, inputs)
+
+    def save(self, path: Any) -> None:
+        """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""
+        from pliant.export import file
+
+        file.save(self, path)
+
+    def __str__(self) -> str:
+        from pliant.export import text
+
+        return text.program_text(self)
 
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""

@@ -11,7 +11,7 @@ from pliant.codegen import aten, native
 from pliant.export.decompose import SDPA
 from pliant.export.program import MUTATION, Program
 from pliant.export.rewrite import Rewriter
-from pliant.export.signature import Caller
+from pliant.export.signature import Caller, SignatureError
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -94,6 +94,9 @@ def call(p: Program, args: tuple, kwargs: dict) -> Any:
     found = []
     for kind, x in leaves:
         found.append(outs[x] if kind == "output" else x if kind == "constant" else runner.caller.walk(x, given))
+    if not isinstance(spec, pytree.TreeSpec):
+        why = getattr(spec, "why", "its class has no name in files")
+        raise SignatureError(f"the result of {p.name} cannot be put together ({why}). Use program.run: it gives outputs by name.")
     return pytree.tree_unflatten(found, spec)
 
 

@@ -187,7 +187,7 @@ class Caller:
             if k in given:
                 raise SignatureError(f"{self.p.name} got the argument {k} twice.")
             given[k] = v
-        return given
+        return self.p.defaults | given
 
     def flat(self, given: dict[str, Any]) -> dict[str, Any]:
         """Inputs by name, found in the arguments."""

@@ -74,6 +74,7 @@ class Context:
     below: Callable[[Any, tuple], tuple] | None = None  # asked about the Python frames below a break (`jit.below`)
     all_symbols: bool = False  # the backend wants every size as an input of its own
     torch_level: bool = False  # it gets the calls that the program made, not the operations that they came to
+    numbers_from_graph: bool = False  # every symbolic number of the result is an output of the graph
 
 
 def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
@@ -114,6 +115,7 @@ class Emitter:
         self.code: CodeType = fn.__code__
         self.params = parameter_names(self.code)
         self.builder = Builder(rows, capture.world, capture.trace.scope, self.params, start is not None, self.generator)
+        self.builder.numbers_from_graph = context.numbers_from_graph
         self.tail: list[str] = []  # effects and exit, behind the values
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
         self.carried: set[int] = set()  # ids of what goes on with a frame

@@ -116,6 +116,7 @@ class Builder:
         self.constants: dict[int, str] = {}
         self.said: dict[str, str] = {}  # texts that the function spells out, and which object each is
         self.serial = itertools.count()
+        self.numbers_from_graph = False  # whether every symbolic number is an output of the graph (export)
 
     # -- names ---------------------------------------------------------------------------------------------------------
     def fresh(self, prefix: str = "v") -> str:
@@ -159,7 +160,7 @@ class Builder:
         if e.const is not None:
             return self.simple(e.const)
         symbols = {s.name for s in e.symbols()}
-        if not symbols <= self.world.symbols.keys():
+        if self.numbers_from_graph or not symbols <= self.world.symbols.keys():
             return self.output(value)
         text = e.python(lambda name: self.slot(getattr(name, "name", name)))
         if "math." in text:

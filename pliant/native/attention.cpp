@@ -144,10 +144,13 @@ static int32_t attention(const Attention &given, const Loops *loops) {
 
 static int32_t attention512(const Attention *a) { return attention(*a, &loops512); }
 static int32_t attention256(const Attention *a) { return attention(*a, &loops256); }
+static int32_t attention_plain(const Attention *a) { return attention(*a, &loops_plain); }
 
 Routine *attention_routine(int64_t bits) {
     const Loops *loops = loops_of(bits);
     return loops ? reinterpret_cast<Routine *>(loops == &loops512 ? &attention512 : &attention256) : nullptr;
 }
+
+Routine *plain_attention() { return reinterpret_cast<Routine *>(&attention_plain); }
 
 } // namespace pliant

@@ -164,6 +164,7 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
 
 static int32_t own_gemm512(const Product *p) { return own_gemm(*p, &loops512); }
 static int32_t own_gemm256(const Product *p) { return own_gemm(*p, &loops256); }
+static int32_t plain_gemm(const Product *p) { return own_gemm(*p, &loops_plain); }
 
 static int32_t gemm(const Product *given) {
     const Product &p = *given;
@@ -177,9 +178,11 @@ static int32_t gemm(const Product *given) {
     // Of a dim of size 1 the stride says nothing, but BLAS looks at it.
     const int lda = static_cast<int>(std::max(p.lda, p.flags & TransposedA ? p.m : p.k));
     const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TransposedB ? p.k : p.n));
-    if (p.batch() > 1) return batched(p, m, n, k, lda, ldb);
+    if (p.batch() > 1 && sgemm_batch) return batched(p, m, n, k, lda, ldb);
     const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
-    sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b, &ldb, p.a, &lda, &beta, p.c, &n);
+    for (int64_t q = 0, batch = p.batch(); q < batch; q++)
+        sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b_of(q), &ldb, p.a_of(q), &lda, &beta,
+              p.c + q * p.m * p.n, &n);
     return 0;
 }
 
@@ -187,7 +190,7 @@ Routine *gemm_routine(uint64_t single, uint64_t batch, int64_t bits) {
     if (single) sgemm = reinterpret_cast<Sgemm *>(single);
     if (batch) sgemm_batch = reinterpret_cast<Batch *>(batch);
     const Loops *loops = loops_of(bits);
-    return reinterpret_cast<Routine *>(loops == &loops512 ? &own_gemm512 : loops ? &own_gemm256 : &gemm);
+    return reinterpret_cast<Routine *>(loops == &loops512 ? &own_gemm512 : loops ? &own_gemm256 : sgemm ? &gemm : &plain_gemm);
 }
 
 } // namespace pliant

@@ -7,10 +7,13 @@ namespace pliant {
 // A routine gets one box of arguments, filled by the segment, and returns 0 or why it stopped.
 using Routine = int32_t(const void *);
 
-// Of matrix products: our own loops for vectors of so many bits, or, for 0, the BLAS whose sgemm_ and cblas_sgemm_batch are at these addresses.
+// Of matrix products: our own loops for vectors of so many bits, or, for 0, the BLAS whose sgemm_ and cblas_sgemm_batch are at these addresses
+// (0: as they were; with none at all, loops without vectors).
 Routine *gemm_routine(uint64_t single, uint64_t batch, int64_t bits);
 Routine *attention_routine(int64_t bits); // null where this machine has no such vectors
 Routine *convolution_routine();           // null where this machine has none
+Routine *plain_attention();               // these run everywhere
+int32_t plain_convolution(const void *);
 
 struct ArenaBytes {
     int64_t held, most, mine; // of all threads now, the most there ever were, of this thread

@@ -17,18 +17,19 @@ import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from pliant.errors import PliantError
 from pliant.export.program import Check, Program
 from pliant.export.signature import CHECKS, READ
 from pliant.export.text import SPACES, VERSION, FormatError, Reader, program_text
+from pliant.export.trees import KINDS, LEAVES, Tree, class_name, class_of
 from pliant.lower import liveness
+from pliant.lower.text import NAMED
 
 TEXT, SIGNATURE, WEIGHTS = "program.txt", "signature.json", "weights.safetensors"
 ALIGNMENT = 64
@@ -91,7 +92,6 @@ def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
 
 
 def signature_of(p: Program) -> dict[str, Any]:
-    spec, leaves = p.result
     return {
         "format": VERSION,
         "inputs": {i.name: path_data(i.path) for i in p.inputs if i.path},
@@ -102,64 +102,51 @@ def signature_of(p: Program) -> dict[str, Any]:
         "defaults": {k: value_data(v) for k, v in p.defaults.items()},
         "dims": p.dims,
         "notes": p.notes,
-        "result": {"spec": spec_data(spec), "leaves": [[kind, path_data(x) if kind == "argument" else value_data(x)] for kind, x in leaves]},
+        "result": result_data(p),
     }
 
 
-def spec_data(spec: Any) -> Any:
-    """The tree of the result; None for a class that pytree has no name for, or whose context is more than constants: results of the
-    loaded program come by name then."""
-    if isinstance(spec, (Unknown, type(None))):
-        return spec.data if isinstance(spec, Unknown) else None
+def result_data(p: Program) -> Any:
+    """None where a file cannot hold the tree: outputs of the loaded program come by name."""
     try:
-        return node_data(spec)
-    except (KeyError, PliantError):
+        return None if p.result is None else tree_data(p.result)
+    except (PliantError, KeyError):
         return None
 
 
-def node_data(spec: Any) -> Any:
-    if spec.is_leaf():
-        return "leaf"
-    name = pytree.SUPPORTED_SERIALIZED_TYPES[spec.type].serialized_type_name
-    if type(name) is not str or spec.type is collections.namedtuple:
-        raise KeyError(spec.type)
-    context = spec.context
-    if spec.type is collections.defaultdict:
+def tree_data(tree: Tree) -> Any:
+    """The tree of a result as JSON. PliantError for a constant or a context that a file cannot hold."""
+    if tree.kind == "argument":
+        return [tree.kind, path_data(tree.value)]
+    if tree.kind in LEAVES:
+        return [tree.kind, value_data(tree.value)]
+    cls, context = tree.value
+    if cls is collections.defaultdict:
         context = [FACTORIES[context[0]], context[1]]
-    return {"type": name, "context": value_data(context), "children": [node_data(c) for c in spec.children()]}
+    return [tree.kind, class_name(cls), None if context is cls else value_data(context), [tree_data(c) for c in tree.children]]
 
 
 FACTORIES: dict[Any, str] = {None: "None", int: "int", float: "float", list: "list", dict: "dict", set: "set", str: "str", tuple: "tuple"}
 
 
-class Unknown:
-    """The tree of a result with a class that nobody has registered in this process."""
-
-    def __init__(self, data: Any, why: str) -> None:
-        self.data = data
-        self.why = why
-
-
-def read_spec(data: Any) -> Any:
-    """A tree as pytree has it, `Unknown` for one with an unknown class, None for none. Nothing is imported."""
-    if data is None:
-        return None
-    try:
-        return read_node(data)
-    except LookupError as e:
-        return Unknown(data, str(e.args[0]))
-
-
-def read_node(data: Any) -> Any:
-    if data == "leaf":
-        return pytree.treespec_leaf()
-    t = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(data["type"])
-    if t is None:
-        raise LookupError(f"the class {data['type']} is no pytree in this process: import the library that has it")
-    context = read_value(data["context"])
-    if t is collections.defaultdict:
+def read_tree(data: Any, outputs: int) -> Tree:
+    """A tree; classes that this process does not have are `Missing`. Nothing is imported."""
+    kind, value, *more = data
+    if kind == "argument":
+        return Tree(kind, read_path(value))
+    if kind in LEAVES:
+        value = read_value(value)
+        if kind == "output" and not (type(value) is int and 0 <= value < outputs):
+            raise FormatError(f"the result of the program has the output {value!r}, which there is not")
+        return Tree(kind, value)
+    if kind not in KINDS:
+        raise FormatError(f"the signature has a node that this pliant does not know: {kind}")
+    cls, context = class_of(value, kind), read_value(more[0])
+    if cls is collections.defaultdict:
         context = [{v: k for k, v in FACTORIES.items()}[context[0]], context[1]]
-    return pytree.TreeSpec(t, context, [read_node(c) for c in data["children"]])
+    elif isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        context = cls
+    return Tree(kind, (cls, context), tuple([read_tree(c, outputs) for c in more[1]]))
 
 
 def path_data(path: Iterable[Any]) -> list[Any]:
@@ -173,6 +160,10 @@ def value_data(v: Any) -> Any:
         return {"tuple": [value_data(x) for x in v]}
     if isinstance(v, list):
         return [value_data(x) for x in v]
+    if type(v) in WRITTEN:
+        return {type(v).__name__: str(v)}
+    if isinstance(v, type):
+        return {"class": class_name(v)}
     if type(v) is float and not math.isfinite(v):
         return {"float": repr(v)}
     if type(v) is int and abs(v) >= 1 << 53:
@@ -283,12 +274,7 @@ def put_signature(p: Program, s: Any) -> None:
     p.defaults = {k: read_value(v) for k, v in s["defaults"].items()}
     p.dims = {str(k): str(v) for k, v in s["dims"].items()}
     p.notes = texts(s["notes"])
-    leaves = [(kind, read_path(x) if kind == "argument" else read_value(x)) for kind, x in s["result"]["leaves"]]
-    n = len(p.outputs)
-    for kind, x in leaves:
-        if kind not in ("output", "constant", "argument") or (kind == "output" and not (type(x) is int and 0 <= x < n)):
-            raise FormatError(f"the signature has a leaf that is none: {kind} {x!r}")
-    p.result = (read_spec(s["result"]["spec"]), leaves)
+    p.result = None if s["result"] is None else read_tree(s["result"], len(p.outputs))
 
 
 def known(kind: str) -> bool:
@@ -314,8 +300,15 @@ def read_value(v: Any) -> Any:
         ((kind, x),) = v.items()
         if kind == "tuple":
             return tuple([read_value(y) for y in x])
-        return {"float": float, "int": int}[kind](x)
+        return CONSTANTS[kind](x)
     return [read_value(x) for x in v] if isinstance(v, list) else v
+
+
+WRITTEN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+CONSTANTS: dict[str, Callable[[Any], Any]] = {
+    "float": float, "int": int, "device": torch.device, "class": lambda name: class_of(name, "object"),
+    **dict.fromkeys(("dtype", "layout", "memory_format"), lambda text: NAMED[text]),
+}  # fmt: skip
 
 
 def check_state(p: Program) -> None:

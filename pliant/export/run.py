@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from pliant.codegen import aten, native
 from pliant.export.decompose import SDPA
 from pliant.export.program import MUTATION, Program
 from pliant.export.rewrite import Rewriter
 from pliant.export.signature import Caller, SignatureError
+from pliant.export.trees import Tree, put_together
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -90,14 +90,19 @@ def call(p: Program, args: tuple, kwargs: dict) -> Any:
     values = runner.caller.flat(given)
     outs = runner.flat(values)
     apply_mutations(p, runner, given, values, outs)
-    spec, leaves = p.result
-    found = []
-    for kind, x in leaves:
-        found.append(outs[x] if kind == "output" else x if kind == "constant" else runner.caller.walk(x, given))
-    if not isinstance(spec, pytree.TreeSpec):
-        why = getattr(spec, "why", "its class has no name in files")
-        raise SignatureError(f"the result of {p.name} cannot be put together ({why}). Use program.run: it gives outputs by name.")
-    return pytree.tree_unflatten(found, spec)
+    if p.result is None:
+        raise SignatureError(f"the result of {p.name} could not be written down in its file. Use program.run: it gives outputs by name.")
+
+    def leaf(tree: Tree) -> Any:
+        return outs[tree.value] if tree.kind == "output" else runner.caller.walk(tree.value, given)
+
+    try:
+        return put_together(p.result, leaf)
+    except LookupError as e:
+        raise SignatureError(
+            f"the result of {p.name} is or holds a {e.args[0]}, which this process does not have: import it before the program is loaded,"
+            " or use program.run, which gives outputs by name."
+        ) from None
 
 
 def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs: list[Any]) -> None:

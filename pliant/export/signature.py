@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from pliant.errors import PliantError
-from pliant.export import naming
+from pliant.export import naming, trees
 from pliant.export.program import MUTATION, USER, Check, Input, Output, Program
-from pliant.graph.traced import TracedTensor
+from pliant.export.trees import Tree
 from pliant.guards.guard import Guard
 from pliant.lower import liveness
 from pliant.symbolic import maths
 
 CONSTANTS = (type(None), bool, int, float, str)
-Leaf = tuple[str, Any]
-"""A leaf of the result: ("output", number of the output), ("constant", value), or ("argument", path)."""
+IMMUTABLE = (*CONSTANTS, type, torch.dtype, torch.device)
 
 
 class SignatureError(PliantError, ValueError):
@@ -39,37 +37,25 @@ class Results:
         self.writer = writer
         self.given = given
         self.names = naming.Names(None)
+        self.outputs: list[Output] = []
 
-    def read(self, value: Any) -> tuple[list[Output], tuple[Any, list[Leaf]]]:
-        """The outputs of kind "user", and the tree of the result. Raises PliantError for an object that is no pytree."""
-        found, spec = pytree.tree_flatten_with_path(value)
-        outputs: list[Output] = []
-        leaves = [self.leaf(path, leaf, outputs) for path, leaf in found]
-        return outputs, (spec, leaves)
+    def read(self, value: Any) -> tuple[list[Output], Tree]:
+        """The outputs of kind "user", and the tree of the result. Raises PliantError for an object that cannot be taken apart."""
+        return self.outputs, trees.taken_apart(value, self.leaf)
 
-    def leaf(self, path: Any, value: Any, outputs: list[Output]) -> Leaf:
+    def leaf(self, path: tuple[Any, ...], value: Any) -> Tree | None:
+        """A leaf, if `value` is one."""
         traced = self.given.get(id(value))
         if traced is not None:
-            name = ".".join(map(step_text, path)) or "output"
-            outputs.append(Output(self.names.unique(name), USER, traced))
-            return "output", len(outputs) - 1
-        if isinstance(value, CONSTANTS):
-            return "constant", value
+            name = ".".join(map(str, path)) or "output"
+            self.outputs.append(Output(self.names.unique(name), USER, traced))
+            return Tree("output", len(self.outputs) - 1)
         source = self.writer.found.world.sources.get(id(value))
-        if source is not None and source.root.op == "local" and source.root.arg[1] in ("args", "kwargs"):
-            return "argument", self.writer.path(source)
-        raise PliantError(
-            f"the result of {naming.title(self.writer.f)} holds a {type(value).__name__}, which is no pytree: register it with "
-            "torch.utils._pytree.register_pytree_node, or return its tensors."
-        )
-
-
-def step_text(key: Any) -> str:
-    """One step of a pytree's path, as output names have it."""
-    for name in ("name", "key", "idx"):
-        if hasattr(key, name):
-            return str(getattr(key, name))
-    return str(key).strip(".[]'")
+        if source is not None and source.root.op == "local" and source.root.arg[1] in ("args", "kwargs") and not isinstance(value, IMMUTABLE):
+            return Tree("argument", self.writer.path(source))
+        if isinstance(value, torch.Tensor):
+            raise PliantError(f"the result of {naming.title(self.writer.f)} holds a tensor that the program does not compute: {'.'.join(map(str, path))}")
+        return None
 
 
 # -- checks ---------------------------------------------------------------------------------------------------------------------
@@ -302,4 +288,4 @@ def short(value: Any) -> str:
     return f"a {type(value).__name__}" if len(text) > 60 else f"{text} (a {type(value).__name__})"
 
 
-__all__ = ["CHECKS", "Caller", "MUTATION", "Results", "SignatureError", "TracedTensor", "checks", "pytree"]
+__all__ = ["CHECKS", "MUTATION", "READ", "Caller", "Results", "SignatureError", "checks"]

@@ -81,17 +81,17 @@ def renumbered(lines: list[str]) -> str:
     out = []
     for line in lines:
         body, mark, words = line.partition(MARK)
-        out.append(re.sub(r"(?<![\w.])%\d+\b(?!;)", number, body) + mark + words)
+        out.append(re.sub(r"(?<![\w.])%\d+\b", number, body) + mark + words)
     return "\n".join(out) + "\n"
 
 
 def quoted(name: str) -> str:
     """A name without spaces."""
-    return re.sub(r"[^\w.\[\]'\-/:]", lambda m: f"%{ord(m.group()):x};", name)
+    return re.sub(r"[^\w.\[\]'\-/:]", lambda m: f"${ord(m.group()):x};", name)
 
 
 def unquoted(name: str) -> str:
-    return re.sub(r"%([0-9a-f]{1,6});", lambda m: chr(int(m.group(1), 16)), name)
+    return re.sub(r"\$([0-9a-f]{1,6});", lambda m: chr(int(m.group(1), 16)), name)
 
 
 def marked(words: str) -> str:

@@ -1,0 +1,252 @@
+"""`python -m benchmarks.export_zoo [family ...]`: which of other people's models export, and what their programs answer.
+
+Each model of `benchmarks.zoo` is exported from its first call; the program, and each format that is asked for, answers all calls (batch 1
+and other sizes among them) and is compared with eager. `--formats program,file,torch,onnx,stablehlo`; `--theirs`: torch.export and torch.onnx
+on the same call beside it. A family runs in a process of its own, started again after a model that does not come back.
+
+python -m benchmarks.export_zoo encoders --only Bert --formats program,onnx --json results.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pliant
+from benchmarks import zoo
+from benchmarks.crawl import Mismatch, same_tensor
+from pliant.export import signature
+
+LIMIT_S = 180.0
+RELATIVE = 1e-4
+
+
+def leaves(p: Any, value: Any) -> list[Any]:
+    """The tensors and numbers of an answer of eager, in the order of the program's outputs."""
+    found: list[Any] = []
+
+    def walk(tree: Any, v: Any) -> None:
+        if tree.kind == "output":
+            found.append((tree.value, v))
+        elif tree.children:
+            for kind, (apart, _) in signature.trees.KINDS.items():
+                if kind == tree.kind:
+                    parts = apart(v)
+                    if parts is None or len(parts[1]) != len(tree.children):
+                        raise Mismatch(f"another structure: {type(v).__name__}")
+                    for c, x in zip(tree.children, parts[1], strict=True):
+                        walk(c, x)
+
+    walk(p.result, value)
+    return [v for _, v in sorted(found, key=lambda x: x[0])]
+
+
+def inputs_of(p: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The flat inputs of a call."""
+    caller = signature.Caller(p)
+    return caller.flat(caller.bind(args, kwargs))
+
+
+def compare(got: list[Any], want: list[Any]) -> float:
+    worst = 0.0
+    if len(got) != len(want):
+        raise Mismatch(f"{len(got)} outputs, eager has {len(want)}")
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        if isinstance(w, torch.Tensor):
+            g = torch.as_tensor(g)
+            if g.shape != w.shape or g.dtype != w.dtype:
+                raise Mismatch(f"output {i}: {g.dtype} {tuple(g.shape)}, eager has {w.dtype} {tuple(w.shape)}")
+            try:
+                worst = max(worst, same_tensor(g.contiguous(), w.detach().contiguous(), f"output {i}"))
+            except Mismatch as e:
+                off = float((g.double() - w.double()).abs().max() / w.double().abs().max().clamp_min(1e-6)) if w.is_floating_point() else 1.0
+                if not off <= RELATIVE:
+                    raise Mismatch(f"{e} ({off:.1e})") from e
+                worst = max(worst, off)
+        elif g != w:
+            raise Mismatch(f"output {i}: {g!r}, eager has {w!r}")
+    return worst
+
+
+def users(p: Any, outs: dict[str, Any]) -> list[Any]:
+    return [outs[o.name] for o in p.user_outputs]
+
+
+# -- formats: program -> a function from flat inputs to flat outputs --------------------------------------------------------------
+def as_program(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
+    return lambda values: users(p, p.run(values))
+
+
+def as_file(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
+    path = work / "m.pliant"
+    p.save(path)
+    q = pliant.load(path)
+    if str(q) != str(p):
+        raise Mismatch("the loaded program is another one")
+    return lambda values: users(q, q.run(values))
+
+
+def as_torch(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
+    module = p.to_torch_export().module()
+    names = [i.name for i in p.user_inputs]
+
+    def run(values: dict[str, Any]) -> list[Any]:
+        out = module(*[values[n] for n in names])
+        return list(out.values()) if isinstance(out, dict) else list(out) if isinstance(out, (tuple, list)) else [out]
+
+    return run
+
+
+def as_onnx(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
+    import onnxruntime
+
+    path = work / "m.onnx"
+    p.to_onnx(path)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options)
+    names = {i.name for i in session.get_inputs()}
+
+    def run(values: dict[str, Any]) -> list[Any]:
+        given = {k: v.detach().numpy() if isinstance(v, torch.Tensor) else __import__("numpy").array(v) for k, v in values.items() if k in names}
+        return [torch.as_tensor(x) for x in session.run([o.name for o in p.user_outputs], given)]
+
+    return run
+
+
+def as_stablehlo(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
+    module = p.to_stablehlo()
+    return lambda values: users(p, module.run(values))
+
+
+FORMATS: dict[str, Callable[[Any, Path], Callable[[dict[str, Any]], list[Any]]]] = {
+    "program": as_program, "file": as_file, "torch": as_torch, "onnx": as_onnx, "stablehlo": as_stablehlo,
+}  # fmt: skip
+
+
+def examine(row: Any, formats: list[str], work: Path) -> dict[str, Any]:
+    """What became of one model: `export` ("right" or why not), and for each format the same."""
+    out: dict[str, Any] = {"name": row.name}
+    try:
+        model = row.make()
+        calls = row.calls(model)
+        if row.generate is not None:
+            return out | {"export": "skipped"}
+        with torch.no_grad():
+            want = [copy.deepcopy(model)(*copy.deepcopy(a), **copy.deepcopy(k)) for a, k in calls]
+    except Exception as e:
+        return out | {"export": "no eager", "note": f"{type(e).__name__}: {e}"}
+    began = time.perf_counter()
+    try:
+        p = pliant.export(model, *copy.deepcopy(calls[0]))
+    except Exception as e:
+        return out | {"export": "error", "note": f"{type(e).__name__}: {e}", "trace": traceback.format_exc()}
+    out |= {"export": "right", "seconds": time.perf_counter() - began, "ops": len(p.ops), "relations": [f"{r.expr} {r.site}" for r in p.relations]}
+    for name in formats:
+        began = time.perf_counter()
+        try:
+            run = FORMATS[name](p, work)
+            worst = 0.0
+            for (args, kwargs), w in zip(calls, want, strict=True):
+                args, kwargs = copy.deepcopy((args, kwargs))
+                given = inputs_of(p, args, kwargs)
+                if name in ("program", "file"):
+                    given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+                worst = max(worst, compare(run(given), leaves(p, w)))
+            out[name] = {"status": "right", "off": worst, "seconds": time.perf_counter() - began}
+        except Exception as e:
+            kind = "wrong" if isinstance(e, Mismatch) else "error"
+            out[name] = {"status": kind, "note": f"{type(e).__name__}: {e}"[:600], "trace": traceback.format_exc()[-3000:]}
+    return out
+
+
+def inside(family: str, names: list[str], formats: list[str], work: Path) -> None:
+    """In a worker: the models of that name, a line of JSON each."""
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    rows = {m.name: m for m in zoo.load(family)}
+    for name in names:
+        print("RESULT " + json.dumps(examine(rows[name], formats, work)), flush=True)
+
+
+def family(name: str, only: list[str], formats: list[str], work: Path) -> list[dict[str, Any]]:
+    names = [m.name for m in zoo.load(name) if not only or any(o in m.name for o in only)]
+    found: list[dict[str, Any]] = []
+    while names:
+        command = [sys.executable, "-m", "benchmarks.export_zoo", "--inside", name, "--names", json.dumps(names), "--formats", ",".join(formats)]
+        worker = subprocess.Popen([*command, "--work", str(work)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert worker.stdout is not None
+        import threading
+
+        timer = threading.Timer(LIMIT_S, worker.kill)
+        timer.start()
+        for line in worker.stdout:
+            if line.startswith("RESULT "):
+                row = json.loads(line[7:])
+                found.append(row)
+                report(row, formats)
+                names.remove(row["name"])
+                timer.cancel()
+                timer = threading.Timer(LIMIT_S, worker.kill)
+                timer.start()
+        timer.cancel()
+        worker.wait()
+        if names:
+            row = {"name": names.pop(0), "export": "error", "note": f"the process ended with {worker.returncode}, or took {LIMIT_S:.0f} s"}
+            found.append(row)
+            report(row, formats)
+    return found
+
+
+def report(row: dict[str, Any], formats: list[str]) -> None:
+    words = [f"{row['name']:34} export {row['export']:9}"]
+    words += [f"{f} {row[f]['status']}" for f in formats if f in row]
+    notes = [row.get("note", "")] + [row[f].get("note", "") for f in formats if f in row]
+    print("  ".join(words), *[n.splitlines()[0][:300] for n in notes if n], sep="\n      ", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--formats", default="program,file")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", type=Path, default=None)
+    parser.add_argument("--inside")
+    parser.add_argument("--names")
+    args = parser.parse_args()
+    formats = [f for f in args.formats.split(",") if f]
+    if args.inside:
+        inside(args.inside, json.loads(args.names), formats, args.work)
+        return
+    import tempfile
+
+    results: dict[str, list[dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory() as work:
+        for name in args.families or zoo.FAMILIES:
+            try:
+                results[name] = family(name, [o for o in args.only.split(",") if o], formats, Path(work))
+            except ImportError as e:
+                print(f"{name}: {e}")
+            if args.json:
+                args.json.write_text(json.dumps(results, indent=1))
+    rows = [r for rs in results.values() for r in rs if r["export"] not in ("no eager", "skipped")]
+    print(f"{len(rows)} models; exported {sum(r['export'] == 'right' for r in rows)}", end="")
+    for f in formats:
+        print(f"; {f} {sum(r.get(f, {}).get('status') == 'right' for r in rows)}", end="")
+    print()
+
+
+if __name__ == "__main__":
+    main()

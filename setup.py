@@ -40,12 +40,16 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
+def files(*patterns: str) -> list[str]:
+    return sorted(path for room in (NATIVE, RUNTIME) for pattern in patterns for path in glob.glob(os.path.join(room, pattern)))
+
+
 setup(
     ext_modules=[
         Extension(
             "pliant.native._core",
-            sources=sorted(glob.glob(os.path.join(NATIVE, "*.cpp")) + glob.glob(os.path.join(NATIVE, "*.c")) + glob.glob(os.path.join(RUNTIME, "*.cpp"))),
-            depends=sorted(glob.glob(os.path.join(NATIVE, "*.h")) + glob.glob(os.path.join(RUNTIME, "*.h"))),
+            sources=files("*.cpp", "*.c"),
+            depends=files("*.h"),
             extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *WARNINGS],  # -g0: debug information would be most of a wheel
             libraries=["dl", "pthread"],
             language="c++",

@@ -213,7 +213,7 @@ class Planner:
         row["sizes"] = self.rows(t.sizes)
         row["strides"] = self.rows(t.strides)
         if i.kind == USER:
-            row["promised"] = [str(liveness.number(s)) if liveness.number(s) is not None else str(s) for s in t.sizes]
+            row["promised"] = [str(s) if type(s) is int else liveness.number(s).python(self.program.dims) for s in t.sizes]
 
     def due_asserts(self) -> None:
         """The assertions whose symbols are known by now."""

@@ -90,11 +90,16 @@ def call(p: Program, args: tuple, kwargs: dict) -> Any:
     values = runner.caller.flat(given)
     outs = runner.flat(values)
     apply_mutations(p, runner, given, values, outs)
+    return result(p, runner.caller, given, outs)
+
+
+def result(p: Program, caller: Caller, given: dict, outs: list[Any]) -> Any:
+    """What the exported function returns, put together from the outputs."""
     if p.result is None:
         raise SignatureError(f"the result of {p.name} could not be written down in its file. Use program.run: it gives outputs by name.")
 
     def leaf(tree: Tree) -> Any:
-        return outs[tree.value] if tree.kind == "output" else runner.caller.walk(tree.value, given)
+        return outs[tree.value] if tree.kind == "output" else caller.walk(tree.value, given)
 
     try:
         return put_together(p.result, leaf)

@@ -9,12 +9,17 @@ using namespace pliant::runtime;
 
 namespace {
 
+struct OtherProcessor : Error {};
+
 thread_local std::string last;
 
 template <class F> int guarded(const F &f) {
     try {
         f();
         return 0;
+    } catch (const OtherProcessor &e) {
+        last = e.text;
+        return PLIANT_OTHER_PROCESSOR;
     } catch (const Error &e) {
         last = e.text;
     } catch (const std::bad_alloc &) {
@@ -34,16 +39,18 @@ std::string choose(const Json &codes, const char *asked, const std::string &path
     const int here = level_here();
     std::string there;
     for (const std::string &name : codes.names) there += (there.empty() ? "" : ", ") + name;
+    const auto other = [](const std::string &text) { throw OtherProcessor{{text}}; };
     if (asked) {
         const int level = level_of(asked);
         if (level < 0) fail("there is no kind of processor called ", asked, ": ", path, " has machine code for ", there);
-        if (level > here) fail("this processor does not run machine code for ", asked);
+        if (level > here) other(std::string("this processor does not run machine code for ") + asked);
         if (!codes.find(asked)) fail(path, " has no machine code for ", asked, ", but for ", there);
         return asked;
     }
     for (const char *name : kLevels)
         if (here && level_of(name) <= here && codes.find(name)) return name;
-    fail(path, " has machine code for ", there, ", and this processor runs none of it: load the program with pliant itself, which compiles it here");
+    other(path + " has machine code for " + there + ", and this processor runs none of it: pliant.load without machine_code=True compiles it here");
+    return {};
 }
 
 const Input *user(const pliant_program *p, int i) {

@@ -38,6 +38,9 @@ enum {
     PLIANT_BOOL = 11, PLIANT_BF16 = 15
 };
 
+/* What pliant_load returns where the file has no machine code that this processor runs. */
+#define PLIANT_OTHER_PROCESSOR 2
+
 /* A tensor in the memory of the processor. `strides` are in elements. Numbers are tensors of no dims: i64, f64 or bool.
  * `owner` is the runtime's: 0 in inputs; an output without an owner lies in the memory of an input, or of the program's weights. */
 typedef struct pliant_tensor {

@@ -26,7 +26,7 @@ EACH_JUMP = 8
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`code` as it lies in memory; behind it is the table: the address of `imports[i]` goes to `table + 8 * i`. `exports`: where functions are."""
+    """`code` as it lies in memory; the table is behind it: the address of `imports[i]` goes to `table + 8 * i`. `exports`: functions."""
 
     code: bytes
     table: int

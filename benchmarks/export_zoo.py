@@ -135,7 +135,7 @@ FORMATS: dict[str, Callable[[Any, Path], Callable[[dict[str, Any]], list[Any]]]]
 }  # fmt: skip
 
 
-def examine(row: Any, formats: list[str], work: Path) -> dict[str, Any]:
+def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[str, Any]:
     """What became of one model: `export` ("right" or why not), and for each format the same."""
     out: dict[str, Any] = {"name": row.name}
     try:
@@ -149,7 +149,7 @@ def examine(row: Any, formats: list[str], work: Path) -> dict[str, Any]:
         return out | {"export": "no eager", "note": f"{type(e).__name__}: {e}"}
     began = time.perf_counter()
     try:
-        p = pliant.export(model, *copy.deepcopy(calls[0]))
+        p = pliant.export(model, *copy.deepcopy(calls[example]))
     except Exception as e:
         return out | {"export": "error", "note": f"{type(e).__name__}: {e}", "trace": traceback.format_exc()}
     out |= {"export": "right", "seconds": time.perf_counter() - began, "ops": len(p.ops), "relations": [f"{r.expr} {r.site}" for r in p.relations]}
@@ -171,21 +171,22 @@ def examine(row: Any, formats: list[str], work: Path) -> dict[str, Any]:
     return out
 
 
-def inside(family: str, names: list[str], formats: list[str], work: Path) -> None:
+def inside(family: str, names: list[str], formats: list[str], work: Path, example: int) -> None:
     """In a worker: the models of that name, a line of JSON each."""
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     rows = {m.name: m for m in zoo.load(family)}
     for name in names:
-        print("RESULT " + json.dumps(examine(rows[name], formats, work)), flush=True)
+        print("RESULT " + json.dumps(examine(rows[name], formats, work, example)), flush=True)
 
 
-def family(name: str, only: list[str], formats: list[str], work: Path) -> list[dict[str, Any]]:
+def family(name: str, only: list[str], formats: list[str], work: Path, example: int) -> list[dict[str, Any]]:
     names = [m.name for m in zoo.load(name) if not only or any(o in m.name for o in only)]
     found: list[dict[str, Any]] = []
     while names:
-        command = [sys.executable, "-m", "benchmarks.export_zoo", "--inside", name, "--names", json.dumps(names), "--formats", ",".join(formats)]
-        worker = subprocess.Popen([*command, "--work", str(work)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [sys.executable, "-m", "benchmarks.export_zoo", "--inside", name, "--names", json.dumps(names)]
+        command += ["--formats", ",".join(formats)]
+        worker = subprocess.Popen([*command, "--work", str(work), "--example", str(example)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert worker.stdout is not None
         import threading
 
@@ -223,12 +224,13 @@ def main() -> None:
     parser.add_argument("--formats", default="program,file")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, default=None)
+    parser.add_argument("--example", type=int, default=0, help="which of the model's calls is exported")
     parser.add_argument("--inside")
     parser.add_argument("--names")
     args = parser.parse_args()
     formats = [f for f in args.formats.split(",") if f]
     if args.inside:
-        inside(args.inside, json.loads(args.names), formats, args.work)
+        inside(args.inside, json.loads(args.names), formats, args.work, args.example)
         return
     import tempfile
 
@@ -236,7 +238,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.families or zoo.FAMILIES:
             try:
-                results[name] = family(name, [o for o in args.only.split(",") if o], formats, Path(work))
+                results[name] = family(name, [o for o in args.only.split(",") if o], formats, Path(work), args.example)
             except ImportError as e:
                 print(f"{name}: {e}")
             if args.json:

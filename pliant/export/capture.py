@@ -19,7 +19,7 @@ from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
-from pliant.export import effects, naming, signature
+from pliant.export import effects, naming, openings, signature
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
@@ -34,7 +34,9 @@ from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.region import where
 from pliant.lower import liveness
+from pliant.symbolic.dims import check
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import SymGuard
 
 PARAMETERS = ("args", "kwargs")
 
@@ -67,11 +69,28 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     f = getattr(f, "_pliant_original", f)
     parameters = naming.Parameters(f, args, kwargs)
     config = Config(dynamic=declarations(f, parameters, dynamic), fullgraph=True, strict=True, backend="aten")
+
+    def again(args: tuple, kwargs: dict) -> Program:
+        return captured(f, parameters, args, kwargs, config, form)
+
+    p = again(args, kwargs)
+    if dynamic is False:
+        return p
+    p, args, kwargs = openings.widened(p, args, kwargs, again)
+    p = openings.joined(p, args, kwargs, again)
+    check(p.scope, [SymGuard(r.expr, r.site, r.why, r.expr) for r in p.relations])
+    return p
+
+
+def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str) -> Program:
+    """One capture; where it wants gradients inside, another with gradients on."""
     try:
         with quiet(gradients=form == "training"):
             return one(f, parameters, args, kwargs, config, form)
-    except (RuntimeError, GraphBreakError):  # it wants gradients inside, perhaps
-        with quiet(gradients=torch.is_grad_enabled()):
+    except (RuntimeError, GraphBreakError):
+        if form == "training" or not torch.is_grad_enabled():
+            raise
+        with quiet(gradients=True):
             return one(f, parameters, args, kwargs, config, form)
 
 
@@ -158,6 +177,7 @@ class Writer:
         self.names = naming.Names(f)
         self.inputs: dict[int, Input] = {}  # by vid
         self.notes: list[str] = []
+        self.examples: dict[str, int] = {}
 
     def program(self) -> Program:
         found, world = self.found, self.found.world
@@ -175,8 +195,8 @@ class Writer:
         p = Program(
             name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
             relations=self.relations(), asserts=self.asserts(), checks=signature.checks(found.guards, self.path), result=tree,
-            state=state, parameters=list(self.parameters.positional_or_keyword), rest=self.parameters.rest,
-            defaults=self.parameters.defaults, dims=dims_, notes=self.notes,
+            state=state, parameters=self.parameters.positional, keywords=self.parameters.keywords, rest=self.parameters.rest,
+            defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
         )  # fmt: skip
         world.release()
         from pliant.export import forms
@@ -233,6 +253,7 @@ class Writer:
         if source.root.op == "local" and source.root.arg[1] in PARAMETERS:
             path = self.path(source)
             made = Input(self.names.unique(naming.path_name(path)), USER, t, path)
+            self.examples[made.name] = id(real)
         else:
             kind, name = self.names.of_state(real, source)
             made = Input(name, kind, t)
@@ -292,10 +313,10 @@ class Writer:
     # -- what must hold -------------------------------------------------------------------------------------------------
     def relations(self) -> list[Relation]:
         """Those about strides alone are not the user's business: inputs are laid out as the operations want them."""
-        return [Relation(g.expr, where_text(g.site), g.why) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
+        return [Relation(g.user_form, where_text(g.site), g.why) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
 
     def asserts(self) -> list[Relation]:
-        return [Relation(a.expr, where_text(a.site), a.text) for a in self.found.trace.scope.asserts if a.expr.const is not True]
+        return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]
 
 
 class Nowhere:

@@ -103,6 +103,7 @@ def signature_of(p: Program) -> dict[str, Any]:
         "outputs": {o.name: path_data(o.path) for o in p.outputs if o.path},
         "checks": [[path_data(c.path), c.kind, value_data(c.value)] for c in p.checks],
         "parameters": p.parameters,
+        "keywords": p.keywords,
         "rest": p.rest,
         "defaults": {k: value_data(v) for k, v in p.defaults.items()},
         "dims": p.dims,
@@ -186,6 +187,11 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     """
     path = Path(path)
     try:
+        with open(path, "rb") as f:  # whether it can be read at all
+            f.read(1)
+    except IsADirectoryError:
+        raise FormatError(f"{path.name} is a folder") from None
+    try:
         with zipfile.ZipFile(path) as z:
             names = set(z.namelist())
             missing = [n for n in (TEXT, SIGNATURE, WEIGHTS) if n not in names]
@@ -198,7 +204,7 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     except (NotImplementedError, zipfile.LargeZipFile, EOFError, struct.error) as e:
         raise FormatError(f"{path.name} is damaged: {e}") from e
     except Exception as e:
-        if isinstance(e, (PliantError, OSError)) and not isinstance(e, (EOFError,)):
+        if isinstance(e, PliantError):
             raise
         raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {e}") from e
     p = Reader(SPACES | frozenset(libraries)).program(text)
@@ -275,7 +281,7 @@ def put_signature(p: Program, s: Any) -> None:
     for o in p.outputs:
         o.path = read_path(s["outputs"][o.name]) if o.name in s["outputs"] else ()
     p.checks = [Check(read_path(path), kind, read_value(v)) for path, kind, v in s["checks"] if known(kind)]
-    p.parameters, p.rest = texts(s["parameters"]), s["rest"]
+    p.parameters, p.keywords, p.rest = texts(s["parameters"]), texts(s["keywords"]), s["rest"]
     p.defaults = {k: read_value(v) for k, v in s["defaults"].items()}
     p.dims = {str(k): str(v) for k, v in s["dims"].items()}
     p.notes = texts(s["notes"])

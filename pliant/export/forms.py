@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from pliant.errors import PliantError
 from pliant.export.decompose import decompose
 from pliant.export.functionalize import Functionalizer
 from pliant.export.program import MUTATION, USER, Output, Program
+from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
+ATEN = torch.ops.aten
+
 
 def aten(p: Program, writer: Any) -> Program:
-    """As it was recorded, without what nobody reads."""
+    """As it was recorded."""
+    p.ops = settled(p.ops)
     mark_written(p)
     return p
+
+
+SETTLED = {ATEN.lift_fresh_copy.default: ATEN.clone.default, ATEN.lift_fresh.default: ATEN.alias.default}
+"""Operators that mean something during a capture only, and what they come to."""
+
+
+def settled(ops: list[Op]) -> list[Op]:
+    return [dataclasses.replace(op, target=SETTLED[op.target]) if op.target in SETTLED else op for op in ops]
 
 
 def mark_written(p: Program) -> None:
@@ -29,7 +44,7 @@ def core(p: Program, writer: Any) -> Program:
     """Functional operations of the core set."""
     tensors = [i.value for i in p.inputs if i.is_tensor]
     f = Functionalizer(p.trace, tensors)
-    ops = f.run(p.ops)
+    ops = f.run(settled(p.ops))
     outputs = [f.now(o.value) for o in p.outputs]
     written = f.written()
     known = {o.of for o in p.outputs if o.kind == MUTATION}
@@ -42,6 +57,7 @@ def core(p: Program, writer: Any) -> Program:
     d = decompose(p.trace, ops, [*outputs, *[v for _, v in mutations]])
     for o, value in zip(p.outputs, outputs, strict=True):
         o.value = d.now(value)
+    p.relations, p.asserts = writer.relations(), writer.asserts()  # recording operations anew may have asked more of sizes
     p.outputs += [Output(f"{i.name}.out", MUTATION, d.now(v), of=i.name, path=i.path if i.kind == USER else ()) for i, v in mutations]
     wanted = [o.value for o in p.outputs] + [a.expr for a in p.asserts]
     p.ops = liveness.live_ops(d.ops, wanted, tensors)

@@ -22,12 +22,13 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
-from pliant.export import naming
+from pliant.export import naming, rederive
 from pliant.export.program import Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
 from pliant.lower import liveness
 from pliant.lower import text as lowered
+from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
 
 VERSION = 1
@@ -64,7 +65,7 @@ def program_text(p: Program) -> str:
     for op in p.ops:
         lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
-    lines += [f"assert {r.expr.python()}" + marked(r.why) for r in p.asserts]
+    lines += [f"assert {r.expr.python()}" + marked(r.site or r.why) for r in p.asserts]
     for o in p.outputs:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
@@ -131,8 +132,16 @@ def needed_symbols(p: Program) -> list[Expr]:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------
+UNREADABLE = (
+    ValueError, KeyError, SyntaxError, AttributeError, RuntimeError, TypeError, IndexError, OverflowError, RecursionError, ArithmeticError,
+    PliantError, MemoryError, AssertionError,
+)  # fmt: skip
+
+
 class Reader(lowered.Reader):
     """Reads one program. `spaces`: namespaces of operators that the file may name."""
+
+    dim = OPEN  # as in the capture: what is recorded anew must be right for all sizes
 
     def __init__(self, spaces: frozenset[str] = SPACES) -> None:
         super().__init__()
@@ -151,19 +160,25 @@ class Reader(lowered.Reader):
             raise FormatError(f"this is no program: it begins with {head[:60]!r}")
         if int(found[1]) != VERSION:
             raise FormatError(f"this program has format {found[1]}; this pliant reads format {VERSION}")
-        with torch._C._DisableTorchDispatch(), self.trace.paused():
+        with self.trace.paused():
             for number, line in enumerate(lines, 2):
                 try:
                     self.entry(line)
                 except FormatError:
                     raise
-                except (ValueError, KeyError, SyntaxError, AttributeError, RuntimeError, TypeError, IndexError, OverflowError, RecursionError,
-                        ArithmeticError, PliantError, MemoryError) as e:  # fmt: skip
+                except UNREADABLE as e:
                     raise FormatError(f"line {number} of the program cannot be read ({type(e).__name__}: {e}): {line[:120]!r}") from e
-        return Program(
+        p = Program(
             name=found[2], form=found[3], trace=self.trace, inputs=self.inputs, outputs=self.outputs, ops=self.ops, relations=self.relations,
             asserts=self.asserts, checks=[], result=None, state={},
         )  # fmt: skip
+        numbers = [int(found[1]) for name in self.names if (found := re.fullmatch(r"u(\d{1,9})", name))]
+        self.trace.next_unbacked = max(numbers, default=-1) + 1
+        try:
+            rederive.check(p)
+        except UNREADABLE as e:
+            raise FormatError(f"the program contradicts itself ({type(e).__name__}: {e})") from e
+        return p
 
     def entry(self, line: str) -> None:
         body, _, words = line.partition(MARK)
@@ -179,7 +194,7 @@ class Reader(lowered.Reader):
         elif word == "require":
             self.relations.append(Relation(self.truth(rest), words))
         elif word == "assert":
-            self.asserts.append(Relation(self.truth(rest), "", words))
+            self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
         elif word:
             op = self.operation(body)
             op.site = site_of(words)

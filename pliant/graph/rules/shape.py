@@ -13,6 +13,7 @@ from pliant.graph.originals import get_default_dtype
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
 
 SymInt = torch.SymInt
 
@@ -181,6 +182,11 @@ def common_size(trace: Any, p: Any, q: Any) -> Any:
     first, second = may_be_one(trace, a), may_be_one(trace, b)
     if not (first or second):
         return p if require_equal(trace, p, q) else None
+    if is_open(a) and is_open(b):  # an export: what is alike in the example is meant to be, what is 1 there is meant to be stretched
+        for size, other, to in ((p, 1, q), (q, 1, p)) if key_hint(a) != key_hint(b) else ():
+            if key_hint(key(size)) == 1:
+                return to if require_equal(trace, size, other) else None
+        return p if require_equal(trace, p, q) else None
     # Only the run knows which of the two is stretched, if any.
     fits = ops.eq(a, b)
     if first:
@@ -190,6 +196,15 @@ def common_size(trace: Any, p: Any, q: Any) -> Any:
     if not holds(trace, fits):
         return None
     return sym(trace, ops.where(ops.eq(a, 1), b, a)) if first and second else q if first else p
+
+
+def is_open(size: Any) -> bool:
+    """Whether a size is a number, or made of sizes that an export leaves open."""
+    return isinstance(size, int) or (size.hint is not None and all([s.info.dim is OPEN for s in size.symbols()]))
+
+
+def key_hint(size: Any) -> Any:
+    return size if isinstance(size, int) else size.hint
 
 
 def may_be_one(trace: Any, size: Any) -> bool:

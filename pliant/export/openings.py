@@ -1,0 +1,258 @@
+"""Examples of size 1 (and 0): another capture with another number, where the first pinned them.
+
+PyTorch takes a short cut for sizes of 1, and a capture that sees one cannot tell a check from a short cut. So a dim that an export has
+pinned to the 1 or 0 of its example is given another size and captured again: where that works, what is general is what is meant. Where
+the program raises, 1 was needed (a mask that is broadcast), and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pliant import events
+from pliant.export.program import USER, Program, Relation
+from pliant.graph.symnode import expr_of
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.parser import parse
+
+OTHER = 3
+"""The size that is tried instead."""
+SINGLY = 6
+"""With more pinned dims than that, they are tried all at once only."""
+
+
+def pinned(p: Program) -> Iterator[tuple[Any, int]]:
+    """(input, dim) of each dim of the user's tensors that is 0 or 1 in the example and, by what the program needs, not much else."""
+    for i, d, e in sizes(p):
+        if e.hint in (0, 1) and (p.scope.simplify(e).const in (0, 1) or (e.op == "sym" and broken(p, {e.name: OTHER}))):
+            yield i, d
+
+
+def sizes(p: Program) -> Iterator[tuple[Any, int, Any]]:
+    """(input, dim, expression) of each symbolic size of the user's tensors."""
+    for i in p.inputs:
+        if i.kind == USER and i.is_tensor:
+            for d, size in enumerate(i.value.sizes):
+                e = liveness.number(size)
+                if e is not None:
+                    yield i, d, e
+
+
+def broken(p: Program, other: dict[str, int]) -> list[Relation]:
+    """The relations that do not hold for the example with these symbols changed."""
+    out = []
+    for r in p.relations:
+        symbols = r.expr.symbols()
+        if any(s.name in other for s in symbols) and all(s.hint is not None for s in symbols):
+            if not r.expr.evaluate({s.name: other.get(s.name, s.hint) for s in symbols}):
+                out.append(r)
+    return out
+
+
+Found = tuple[Program, tuple, dict]
+"""A program and the arguments that it was captured with."""
+
+
+def widened(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Found:
+    """`p`, or a program that pins fewer dims to 0 and 1. `again` captures with other arguments."""
+    places = places_of(p, args, kwargs)
+    if not places:
+        return p, args, kwargs
+    found = attempt(p, places, args, kwargs, again)
+    if found is not None:
+        return found
+    best: Found = p, args, kwargs
+    opened: list[tuple[int, int]] = []
+    if 1 < len(places) <= SINGLY:
+        for place in places:
+            q = attempt(best[0], [*opened, place], args, kwargs, again)
+            if q is not None:
+                best, opened = q, [*opened, place]
+    return best
+
+
+def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Found | None:
+    try:
+        other = resized(places, args, kwargs)
+        q = joined(again(*other), *other, again)
+    except Exception as e:  # the program's own errors: the size was needed
+        events.emit("warning", id="PL0000", text=f"sizes of 1 stay: {type(e).__name__}: {e}")
+        return None
+    fewer = len(list(pinned(q))) < len(list(pinned(p)))
+    return (q, *other) if fewer and q.result == p.result and serves(q, p) else None
+
+
+def serves(q: Program, p: Program) -> bool:
+    """Whether `q` takes the example that `p` was captured with."""
+    theirs = {(i.name, d): e.hint for i, d, e in sizes(p)}
+    example = {e.name: theirs[i.name, d] for i, d, e in sizes(q) if e.op == "sym" and (i.name, d) in theirs}
+    return not broken(q, example)
+
+
+def places_of(p: Program, args: tuple, kwargs: dict) -> list[tuple[int, int]]:
+    """(number of the leaf among the arguments, dim) of what is pinned and lies in containers that pytree knows."""
+    return in_arguments(p, [(i, d) for i, d in pinned(p)], args, kwargs)
+
+
+def in_arguments(p: Program, dims: list[tuple[Any, int]], args: tuple, kwargs: dict) -> list[tuple[int, int]]:
+    by_identity = {id(x): n for n, x in enumerate(pytree.tree_leaves((args, kwargs)))}
+    found = [(by_identity.get(p.examples.get(i.name, 0)), d) for i, d in dims]
+    return [(n, d) for n, d in found if n is not None]
+
+
+def resized(places: list[tuple[int, int]], args: tuple, kwargs: dict, to: int = OTHER) -> tuple[tuple, dict]:
+    """The arguments with these dims of size `to`: the first row repeated, or zeros of an empty tensor. One tensor stays one tensor."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    new: dict[int, torch.Tensor] = {}
+    for n, d in places:
+        t = new.get(id(leaves[n]), leaves[n])
+        with torch.no_grad():
+            if t.shape[d]:
+                t2 = t.narrow(d, 0, 1).repeat_interleave(to, d)
+            else:
+                t2 = t.new_zeros([to if k == d else s for k, s in enumerate(t.shape)])
+        new[id(leaves[n])] = t2
+    return pytree.tree_unflatten([new.get(id(x), x) for x in leaves], spec)  # type: ignore[return-value]
+
+
+# -- a size of 1 that a branch excludes ------------------------------------------------------------------------------------------
+def joined(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Program:
+    """`p`, serving size 1 too where the program branches on it and both sides come to the same operations.
+
+    `if x.shape[1] > 1 and mask is None` asks of a size what does not matter in this call. The other side is captured; where it is the same
+    program, what `p` needs becomes: what either of the two needs.
+    """
+    for group in tied(p):
+        change = {s.name: 1 for s in group}
+        if not broken(p, change):
+            continue
+        dims = [(i, d) for i, d, e in sizes(p) if e.name in change]
+        places = in_arguments(p, dims, args, kwargs)
+        if len(places) < len(dims):
+            continue
+        try:
+            q = again(*resized(places, args, kwargs, to=1))
+        except Exception as e:
+            events.emit("warning", id="PL0000", text=f"size 1 is not served: {type(e).__name__}: {e}")
+            continue
+        merged = either(p, q)
+        if merged is not None:
+            p.relations = merged
+    return p
+
+
+def tied(p: Program) -> list[list[Any]]:
+    """The symbols of sizes beyond 1, in groups that the program needs to be equal."""
+    group: dict[str, list[Any]] = {e.name: [e] for _, _, e in sizes(p) if e.op == "sym" and e.hint is not None and e.hint > 1}
+    for r in p.relations:
+        e = r.expr
+        if e.op == "eq" and len(e.symbols()) == 2 and all(s.name in group for s in e.symbols()):
+            a, b = e.symbols()
+            if a.hint == b.hint and group[a.name] is not group[b.name]:
+                both = group[a.name] + group[b.name]
+                for s in both:
+                    group[s.name] = both
+    unique = {id(g): g for g in group.values()}
+    return list(unique.values())
+
+
+def either(p: Program, q: Program) -> list[Relation] | None:
+    """The relations of `p` so that it serves what `q` serves, too; None where the two are not the same program."""
+    if not Same(p, q).holds():
+        return None
+    theirs = [translated(r.expr, q) for r in p.relations]
+    common = [q.scope.known_true(e) for e in theirs]
+    own = [r for r, c in zip(p.relations, common, strict=True) if not c]
+    if not own:
+        return p.relations
+    mine = {str(r.expr) for r in p.relations}
+    back = [translated(r.expr, p) for r in q.relations if str(r.expr) not in mine]
+    one, other = p.scope.ctx.true, p.scope.ctx.true
+    for r in own:
+        one = ops.and_(one, r.expr)
+    for e in back:
+        other = ops.and_(other, e)
+    either_ = ops.or_(one, other)
+    kept = [r for r, c in zip(p.relations, common, strict=True) if c]
+    return [*kept, Relation(either_, own[0].site, "either side of a branch")]
+
+
+def translated(e: Any, p: Program) -> Any:
+    """An expression over symbols of the same names in another program. ValueError for a name that it lacks."""
+    return e if not isinstance(e, Expr) else parse(e.python(), p.scope.symbols)
+
+
+SHAPED = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.expand.default))
+"""Operators whose sizes are those of their result, which may be written -1."""
+
+
+class Same:
+    """Whether two programs have the same operations, given what the second needs of sizes."""
+
+    def __init__(self, p: Program, q: Program) -> None:
+        self.p = p
+        self.q = q
+        self.tensors: dict[int, int] = {}
+
+    def holds(self) -> bool:
+        p, q = self.p, self.q
+        if len(p.ops) != len(q.ops) or len(p.outputs) != len(q.outputs) or p.result != q.result or p.checks != q.checks:
+            return False
+        if [(i.name, i.kind) for i in p.inputs] != [(i.name, i.kind) for i in q.inputs] or len(p.asserts) != len(q.asserts):
+            return False
+        try:
+            inputs = all(self.made(a.value, b.value) for a, b in zip(p.inputs, q.inputs))
+            steps = inputs and all(map(self.step, p.ops, q.ops))
+            asserts = steps and all(self.number(a.expr, b.expr) for a, b in zip(p.asserts, q.asserts))
+            return asserts and all(self.same(a.value, b.value) and a.name == b.name for a, b in zip(p.outputs, q.outputs))
+        except (ValueError, KeyError):
+            return False
+
+    def step(self, a: Any, b: Any) -> bool:
+        if a.target is not b.target or len(a.outs) != len(b.outs) or len(a.binds) != len(b.binds):
+            return False
+        told = 1 if a.target in SHAPED else None
+        if not (self.same(a.args[:told], b.args[:told]) and self.same(a.kwargs, b.kwargs)):
+            return False
+        return all(map(self.made, a.outs, b.outs)) and all(
+            (x.out, x.dim) == (y.out, y.dim) and self.same(x.symbol, y.symbol) for x, y in zip(a.binds, b.binds)
+        )
+
+    def made(self, a: Any, b: Any) -> bool:
+        if type(a) is not TracedTensor or type(b) is not TracedTensor:
+            return self.same(a, b)
+        if a.vid in self.tensors:
+            return self.tensors[a.vid] == b.vid
+        self.tensors[a.vid] = b.vid
+        if a.dtype is not b.dtype or len(a.sizes) != len(b.sizes) or not self.number(a.offset, b.offset):
+            return False
+        return all(map(self.number, a.sizes, b.sizes)) and all(map(self.stride, a.strides, b.strides, b.sizes))
+
+    def stride(self, a: Any, b: Any, size: Any) -> bool:
+        """Strides of a dim of size 1 do not matter."""
+        return self.number(a, b) or self.q.scope.known_true(ops.eq(expr_of(size, self.q.scope), 1))
+
+    def number(self, a: Any, b: Any) -> bool:
+        x, y = liveness.number(a), liveness.number(b)
+        if x is None and y is None:
+            return type(a) is type(b) and a == b
+        there = translated(x if x is not None else a, self.q)
+        return self.q.scope.known_true(ops.eq(there, y if y is not None else b))
+
+    def same(self, a: Any, b: Any) -> bool:
+        if type(a) is TracedTensor:
+            return type(b) is TracedTensor and self.tensors.get(a.vid) == b.vid
+        if isinstance(a, (list, tuple)):
+            return isinstance(b, (list, tuple)) and len(a) == len(b) and all(map(self.same, a, b))
+        if isinstance(a, dict):
+            return isinstance(b, dict) and a.keys() == b.keys() and all(self.same(v, b[k]) for k, v in a.items())
+        if liveness.number(a) is not None or liveness.number(b) is not None:
+            return self.number(a, b)
+        return type(a) is type(b) and (a == b or a != a)

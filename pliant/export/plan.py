@@ -289,13 +289,14 @@ class Planner:
 
     def aten(self, op: Any) -> None:
         """A call of libtorch."""
-        schema = op.target._schema
+        target = with_tensors(op.target)
+        schema = target._schema
         reads = [self.slot(t) for t in liveness.op_inputs(op)]
         arguments = []
         for i, a in enumerate(schema.arguments):
             value = op.args[i] if i < len(op.args) else (op.kwargs or {}).get(a.name, a.default_value if a.has_default_value() else None)
             arguments.append(self.argument(value, a.real_type, op))
-        alias = op_info(op.target).returns
+        alias = op_info(target).returns
         results: list[Any] = []
         makes: list[int] = []
         for k, o in enumerate(op.outs):
@@ -338,6 +339,8 @@ class Planner:
         if text.startswith("List[") and isinstance(value, (list, tuple)):
             element = type_.getElementType()
             return ["list", [self.argument(v, element, op) for v in value]]
+        if text == "Tensor" and not isinstance(value, TracedTensor):
+            return ["number", self.row(value), self.number_dtype(value, op)]
         make = ARGUMENTS.get(text)
         if make is None:
             raise PliantError(
@@ -345,6 +348,16 @@ class Planner:
                 f" ({line_of(op.site)})"
             )
         return make(self, value)
+
+    def number_dtype(self, value: Any, op: Any) -> str:
+        """The dtype of a number where an operator takes a tensor: a tensor of no dims takes part in promotion, which numbers do not."""
+        e = liveness.number(value)
+        sample = (e.kind if e is not None else type(value))(1)
+        operand = next((t for t in liveness.op_inputs(op)), None)
+        dtype = torch.result_type(torch.empty(1, dtype=operand.dtype), sample) if operand is not None else torch.tensor(sample).dtype
+        if dtype not in SHORT or dtype in (torch.float16, torch.bfloat16):
+            raise PliantError(f"{op.target} cannot be called without Python: its number would be rounded to {dtype} ({line_of(op.site)})")
+        return SHORT[dtype]
 
     def with_frees(self) -> list[list[Any]]:
         """The steps, and where memory may go."""
@@ -359,6 +372,19 @@ class Planner:
             if k in frees:
                 out.append(["free", s[1], frees[k]])
         return out
+
+
+def with_tensors(target: Any) -> Any:
+    """The overload that takes tensors of no dims for numbers, where there is one: libtorch's stable interface knows no numbers that may be
+    of any type."""
+    names = {"Scalar": "Tensor", "Tensor_Scalar": "Tensor_Tensor"}
+    schema = target._schema
+    packet = target.overloadpacket
+    other = getattr(packet, names.get(schema.overload_name, ""), None)
+    if other is None or len(other._schema.arguments) != len(schema.arguments):
+        return target
+    kinds = [(str(a.real_type), str(b.real_type)) for a, b in zip(schema.arguments, other._schema.arguments, strict=True)]
+    return other if all(a == b or (a, b) == ("number", "Tensor") for a, b in kinds) else target
 
 
 def listed(schema: Any) -> bool:

@@ -87,6 +87,7 @@ struct Reader {
             a.kind = Argument::List;
             for (const Json &x : v[1].list()) a.items.push_back(argument(x, need, depth + 1));
         } else if (kind == "tensor") a.kind = Argument::Tensor, a.index = slot(v[1]);
+        else if (kind == "number") a.kind = Argument::Number, a.index = row(v[1], need), a.dtype = dtype_of(v[2].string());
         else if (kind == "row") a.kind = Argument::Row, a.index = row(v[1], need);
         else if (kind == "float") a.kind = Argument::Float, a.index = row(v[1], need);
         else if (kind == "dtype") a.kind = Argument::Dtype, a.index = dtype_of(v[1].string());

@@ -162,8 +162,9 @@ void use_threads(int n);
 
 // -- torch.cpp: operators of libtorch
 struct Argument {
-    enum Kind { None, Some, List, Tensor, Row, Float, Dtype, Device, Layout, Format, Text } kind = None;
+    enum Kind { None, Some, List, Tensor, Number, Row, Float, Dtype, Device, Layout, Format, Text } kind = None;
     int32_t index = 0; // of a slot, a row, a dtype, a format
+    int32_t dtype = -1; // of a number that goes as a tensor
     std::string text;
     std::vector<Argument> items;
 };

@@ -33,6 +33,8 @@ struct Torch {
     int32_t (*text_new)(const char *, size_t, Handle *);
     int32_t (*value_new)(Value **);
     const char *(*what)();
+    int32_t (*scalar_f32)(float, Handle *), (*scalar_f64)(double, Handle *), (*scalar_i64)(int64_t, Handle *), (*scalar_i32)(int32_t, Handle *);
+    int32_t (*scalar_i16)(int16_t, Handle *), (*scalar_i8)(int8_t, Handle *), (*scalar_u8)(uint8_t, Handle *), (*scalar_bool)(bool, Handle *);
     int32_t (*cpu)(), (*strided)(), (*contiguous)(), (*channels_last)(), (*preserve)();
 };
 
@@ -68,6 +70,14 @@ int32_t number_of(const Torch &t, const char *library) {
     find(found->list_get, "torch_list_get_item");
     find(found->list_delete, "torch_delete_list");
     find(found->text_new, "torch_new_string_handle");
+    find(found->scalar_f32, "aoti_torch_scalar_to_tensor_float32");
+    find(found->scalar_f64, "aoti_torch_scalar_to_tensor_float64");
+    find(found->scalar_i64, "aoti_torch_scalar_to_tensor_int64");
+    find(found->scalar_i32, "aoti_torch_scalar_to_tensor_int32");
+    find(found->scalar_i16, "aoti_torch_scalar_to_tensor_int16");
+    find(found->scalar_i8, "aoti_torch_scalar_to_tensor_int8");
+    find(found->scalar_u8, "aoti_torch_scalar_to_tensor_uint8");
+    find(found->scalar_bool, "aoti_torch_scalar_to_tensor_bool");
     find(found->cpu, "aoti_torch_device_type_cpu");
     find(found->strided, "aoti_torch_layout_strided");
     find(found->contiguous, "aoti_torch_memory_format_contiguous_format");
@@ -144,6 +154,7 @@ struct Caller {
             check(t.from_memory(x.data, x.ndim, x.sizes, x.strides, 0, x.dtype, t.cpu(), 0, &h));
             return handle(h);
         }
+        case Argument::Number: return scalar(a);
         case Argument::Row: return rows[a.index].is_float ? bits(number(a.index).f) : static_cast<Value>(number(a.index).i);
         case Argument::Float: return bits(rows[a.index].is_float ? number(a.index).f : static_cast<double>(number(a.index).i));
         case Argument::Dtype: return static_cast<uint32_t>(a.index);
@@ -157,6 +168,25 @@ struct Caller {
         }
         }
         return 0;
+    }
+
+    // A number as a tensor of no dims, with memory of its own.
+    Value scalar(const Argument &a) const {
+        const bool real = rows[a.index].is_float;
+        const Number n = number(a.index);
+        Handle h = nullptr;
+        switch (a.dtype) {
+        case PLIANT_F32: check(t.scalar_f32(static_cast<float>(real ? n.f : static_cast<double>(n.i)), &h)); break;
+        case PLIANT_F64: check(t.scalar_f64(real ? n.f : static_cast<double>(n.i), &h)); break;
+        case PLIANT_I64: check(t.scalar_i64(n.i, &h)); break;
+        case PLIANT_I32: check(t.scalar_i32(static_cast<int32_t>(n.i), &h)); break;
+        case PLIANT_I16: check(t.scalar_i16(static_cast<int16_t>(n.i), &h)); break;
+        case PLIANT_I8: check(t.scalar_i8(static_cast<int8_t>(n.i), &h)); break;
+        case PLIANT_U8: check(t.scalar_u8(static_cast<uint8_t>(n.i), &h)); break;
+        case PLIANT_BOOL: check(t.scalar_bool(n.i != 0, &h)); break;
+        default: fail(call.name, ": a number of such a dtype cannot be handed over");
+        }
+        return handle(h);
     }
 
     // The storage of an operand that this memory is part of, or none.

@@ -11,7 +11,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.export.decompose import decompose
 from pliant.export.functionalize import Functionalizer
-from pliant.export.program import MUTATION, USER, Output, Program
+from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -75,12 +75,32 @@ def dropped(p: Program) -> Program:
     return p
 
 
-def torch_level(p: Program, writer: Any) -> Program:
-    raise PliantError('form="torch" is not there yet')
-
-
 def training(p: Program, writer: Any) -> Program:
-    raise PliantError('form="training" is not there yet')
+    """The form "core" of the function, whose first result is the loss, and of the gradients of parameters and inputs that require them."""
+    loss = next((o for o in p.outputs if o.kind == USER), None)
+    t = loss.value if loss is not None else None
+    if type(t) is not TracedTensor or t.sizes or not t.requires_grad:
+        raise PliantError(f'form="training": the first result of {p.name} must be the loss, one number that depends on a parameter')
+    targets = [i for i in p.inputs if i.is_tensor and i.value.requires_grad]
+    n = len(p.trace.ops)
+    tangents, gradients = p.trace.backward([t], [i.value for i in targets])
+    one = Op(ATEN.full.default, ([], 1.0), {"dtype": t.dtype, "device": t.device}, [tangents[0]], None, None, -1)
+    p.ops = [*p.ops, one, *p.trace.ops[n:]]
+    p.outputs += [Output(f"{i.name}.grad", GRADIENT, g, of=i.name) for i, g in zip(targets, gradients, strict=True) if g is not None]
+    p = core(p, writer)
+    p.outputs.sort(key=lambda o: o.kind == GRADIENT)  # behind mutations
+    p.form = "training"
+    return p
+
+
+def torch_level(p: Program, writer: Any) -> Program:
+    """The form "aten", and beside it the calls of the torch API as a module with the function's parameters."""
+    from pliant.export import torch_form
+
+    torch_form.put(p, writer)
+    p = aten(p, writer)
+    p.form = "torch"
+    return p
 
 
 FORMS: dict[str, Callable[[Program, Any], Program]] = {"torch": torch_level, "aten": aten, "core": core, "training": training}

@@ -8,7 +8,7 @@ import torch
 
 from pliant.codegen import aten, native
 from pliant.export.decompose import SDPA
-from pliant.export.program import MUTATION, Program
+from pliant.export.program import GRADIENT, MUTATION, Program
 from pliant.export.rewrite import Rewriter
 from pliant.export.signature import Caller, SignatureError
 from pliant.export.text import site_of
@@ -24,7 +24,7 @@ class Runner:
 
     def __init__(self, p: Program) -> None:
         self.p = p
-        self.caller = Caller(p)
+        self.caller = caller_of(p)
         self.state = {i.name: p.state[i.name] for i in p.inputs if i.kind != "user"}
         with torch.no_grad():
             self.fn = self.compile()
@@ -85,7 +85,7 @@ def strides_of(t: TracedTensor, env: dict[str, Any]) -> tuple[int, ...]:
 
 
 def call(p: Program, args: tuple, kwargs: dict) -> Any:
-    """The result of the exported function; what it writes is written."""
+    """The result of the exported function (form "training": and a dict of gradients by name); what it writes is written."""
     runner = runner_of(p)
     given = runner.caller.bind(args, kwargs)
     values = runner.caller.flat(given)
@@ -102,8 +102,10 @@ def result(p: Program, caller: Caller, given: dict, outs: list[Any]) -> Any:
     def leaf(tree: Tree) -> Any:
         return outs[tree.value] if tree.kind == "output" else caller.walk(tree.value, given)
 
+    gradients = {o.of: v for o, v in zip(p.outputs, outs, strict=True) if o.kind == GRADIENT}
     try:
-        return put_together(p.result, leaf)
+        result = put_together(p.result, leaf)
+        return (result, gradients) if p.form == "training" else result
     except LookupError as e:
         raise SignatureError(
             f"the result of {p.name} is or holds a {e.args[0]}, which this process does not have: import it before the program is loaded,"
@@ -152,4 +154,12 @@ def runner_of(p: Program) -> Runner:
     found = p.cache.get("runner")
     if found is None:
         found = p.cache["runner"] = Runner(p)
+    return found
+
+
+def caller_of(p: Program) -> Caller:
+    """What checks the calls of `p`."""
+    found = p.cache.get("caller")
+    if found is None:
+        found = p.cache["caller"] = Caller(p)
     return found

@@ -16,6 +16,7 @@ Values, operations and symbols are written as in `lower/text.py`.
 
 from __future__ import annotations
 
+import keyword
 import re
 from typing import Any
 
@@ -36,6 +37,7 @@ HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
 KINDS = frozenset(("user", "parameter", "buffer", "constant", "mutation", "gradient"))
 INPUT = re.compile(r"input (\w+)( written)? (\S+) (.+)")
 OUTPUT = re.compile(r"output (\w+) (\S+)(?: of (\S+))? (\S.*)")
+NAME = re.compile(r"[a-z]\d{1,9}|[A-Za-z]\w*_size(_\d+)?")
 MARK = "  # "
 SITE = re.compile(r"(.*):(\d{1,9}) in (.*)")
 
@@ -156,7 +158,7 @@ class Reader(lowered.Reader):
         """The program without its signature and weights. FormatError names a line that is wrong."""
         head, *lines = text.splitlines() or [""]
         found = HEAD.fullmatch(head)
-        if found is None:
+        if found is None or not found[2].isidentifier() or keyword.iskeyword(found[2]):
             raise FormatError(f"this is no program: it begins with {head[:60]!r}")
         if int(found[1]) != VERSION:
             raise FormatError(f"this program has format {found[1]}; this pliant reads format {VERSION}")
@@ -184,8 +186,9 @@ class Reader(lowered.Reader):
         body, _, words = line.partition(MARK)
         word, _, rest = body.partition(" ")
         if word == "symbol":
-            if (name := rest.split(" ", 1)[0]) in self.names:
-                raise ValueError(f"the symbol {name} is declared twice")
+            name = rest.split(" ", 1)[0]
+            if name in self.names or not NAME.fullmatch(name):
+                raise ValueError(f"{name} is declared twice, or is no name that a symbol can have")
             self.symbol(body)
         elif word == "input":
             self.read_input(body)

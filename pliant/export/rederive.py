@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.export.program import Program, Relation
-from pliant.export.rewrite import Rewriter, flat
+from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor

@@ -213,6 +213,8 @@ def members(path: Any) -> Iterator[tuple[str, Any]]:
     with zipfile.ZipFile(path) as z:
         if PLAN not in z.namelist():
             raise PliantError(f"{Path(path).name} has no machine code: it was saved, but not compiled (program.compile)")
+        if file.SIGNATURE not in z.namelist():
+            raise file.FormatError(f"{Path(path).name} is damaged: it lacks {file.SIGNATURE}")
         for name in (file.SIGNATURE, PLAN):
             yield name, json.loads(file.read_text(z, name))
 
@@ -222,8 +224,10 @@ def load(path: Any, libraries: Any, level: str | None = None) -> Any:
     path = Path(path)
     try:
         parts = dict(members(path))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as e:
-        raise file.FormatError(f"{path.name} is no saved program, or is damaged: {e}") from e
+    except (PliantError, OSError):
+        raise
+    except Exception as e:  # of zipfile, zlib and json: there are many
+        raise file.FormatError(f"{path.name} is no saved program, or is damaged: {type(e).__name__}: {e}") from e
     try:
         return Compiled(path, *parts.values(), level)
     except CannotRun as e:

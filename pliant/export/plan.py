@@ -96,12 +96,13 @@ class Planner:
         self.waiting = list(program.asserts)
 
     # numbers ----------------------------------------------------------------------------------------------------------
-    def row(self, value: Any) -> int:
-        """The row of a number."""
+    def row(self, value: Any, promised: bool = False) -> int:
+        """The row of a number. `promised`: it is a promise that is to be checked, so nothing may be taken for known."""
         e = liveness.number(value)
         if e is None:
             e = self.scope.ctx.lift(value)
-        e = self.scope.simplify(e)
+        if not promised:
+            e = self.scope.simplify(e)
         for s in e.symbols():
             if s.name not in self.known:
                 raise PliantError(f"the program needs {s.name} before anything makes it known")
@@ -176,7 +177,7 @@ class Planner:
 
     def relation(self, r: Any) -> list[Any]:
         """What must hold of a call: row, text, line, the symbols that the message shows."""
-        return [self.row(r.expr), r.expr.python(self.program.dims), line_of(r.site), self.shown(r.expr)]
+        return [self.row(r.expr, promised=True), r.expr.python(self.program.dims), line_of(r.site), self.shown(r.expr)]
 
     def kind_of(self, value: Any) -> str:
         e = liveness.number(value)
@@ -184,7 +185,7 @@ class Planner:
 
     def shown(self, e: Expr) -> list[Any]:
         """The symbols of a relation, for its message: name, row."""
-        return [[self.program.dims.get(s.name, s.name), self.row(s)] for s in e.symbols()[:8]]
+        return [[self.program.dims.get(s.name, s.name), self.row(s, promised=True)] for s in e.symbols()[:8]]
 
     def input(self, i: Input) -> dict[str, Any]:
         row: dict[str, Any] = {"name": i.name, "kind": i.kind}
@@ -196,6 +197,8 @@ class Planner:
         if slot is None:
             slot = self.new_slot(t, -1)
         row |= {"slot": slot, "dtype": self.dtype(t)}
+        if i.kind != USER:
+            self.settle(i)
         symbols: list[Any] = []
         for what, values in (("size", t.sizes), ("stride", t.strides)):
             for dim, v in enumerate(values):
@@ -206,6 +209,15 @@ class Planner:
         if e is not None and e.op == "sym" and e.name not in self.known:
             symbols.append(["offset", 0, self.learn(e)])
         return row | {"symbols": symbols}
+
+    def settle(self, i: Input) -> None:
+        """Symbols that are sizes of weights: numbers, for the weights are in the file."""
+        t, real = i.value, self.program.state[i.name]
+        for traced, value in zip((*t.sizes, *t.strides, t.offset), (*real.shape, *real.contiguous().stride(), 0), strict=True):
+            e = liveness.number(traced)
+            if e is not None and e.op == "sym" and e.name not in self.known:
+                self.known.add(e.name)
+                self.line.done[e] = self.line.add(self.scope.ctx.lift(value))
 
     def layout(self, i: Input, row: dict[str, Any]) -> None:
         """What an input must look like, when all symbols are known."""
@@ -219,9 +231,9 @@ class Planner:
         """The assertions whose symbols are known by now."""
         for a in [a for a in self.waiting if self.is_known(a.expr)]:
             self.waiting.remove(a)
-            if self.scope.simplify(a.expr).const is not True:
-                row, shown = self.row(a.expr), self.shown(a.expr)
-                text = a.why or f"runtime assertion failed: {a.expr}"
+            if a.expr.const is not True:
+                row, shown = self.row(a.expr, promised=True), self.shown(a.expr)
+                text = a.why or f"runtime assertion failed: {a.expr.python(self.program.dims)}"
                 self.step("assert", row, text, line_of(a.site), shown)
 
     # operations ---------------------------------------------------------------------------------------------------------
@@ -246,7 +258,7 @@ class Planner:
             symbol = liveness.number(op.outs[0])
             self.step("item", self.learn(symbol), source)
         elif target is ASSERT_SCALAR:
-            row = self.row(op.args[0])
+            row = self.row(op.args[0], promised=True)
             self.step("assert", row, str(op.args[1]), line_of(op.site), [])
         elif target in NO_WORK:
             return

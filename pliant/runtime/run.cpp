@@ -298,9 +298,7 @@ void load_state(pliant_program &p) {
     const Json header = parse_json(file.substr(8, length));
     const std::string_view data = file.substr(8 + length);
     std::vector<Number> constants(p.plan.rows.size());
-    for (size_t i = 0; i < constants.size(); i++) constants[i].bad = true;
-    for (size_t i = 0; i < constants.size(); i++)
-        if (is_constant(p.plan.rows[i])) constants[i] = p.plan.rows[i].value;
+    for (size_t i = 0; i < constants.size(); i++) constants[i] = evaluate(p.plan.rows[i], constants.data()); // symbols are bad
     for (const Input &in : p.plan.inputs) {
         if (in.kind == "user") continue;
         const Json *row = header.find(in.name);

@@ -222,10 +222,19 @@ class Planner:
     def layout(self, i: Input, row: dict[str, Any]) -> None:
         """What an input must look like, when all symbols are known."""
         t = i.value
-        row["sizes"] = self.rows(t.sizes)
-        row["strides"] = self.rows(t.strides)
+        settled = [self.settled_size(v) for v in t.sizes]
+        row["sizes"] = [self.row(v, promised=True) for v in settled]
+        row["strides"] = [self.row(v, promised=True) for v in t.strides]
         if i.kind == USER:
-            row["promised"] = [str(s) if type(s) is int else liveness.number(s).python(self.program.dims) for s in t.sizes]
+            row["promised"] = [str(s) if type(s) is int else s.python(self.program.dims) for s in settled]
+
+    def settled_size(self, value: Any) -> Any:
+        """A size as a number, if the program's promises leave one only, else as it stands."""
+        e = liveness.number(value)
+        if e is None:
+            return value
+        simple = self.scope.simplify(e)
+        return e if simple.const is None else simple.const
 
     def due_asserts(self) -> None:
         """The assertions whose symbols are known by now."""

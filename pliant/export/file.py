@@ -109,6 +109,7 @@ def signature_of(p: Program) -> dict[str, Any]:
         "dims": p.dims,
         "notes": p.notes,
         "result": result_data(p),
+        "variants": [signature_of(q) for q in p.variants],
     }
 
 
@@ -207,15 +208,18 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
         if isinstance(e, PliantError):
             raise
         raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {e}") from e
-    p = Reader(SPACES | frozenset(libraries)).program(text)
-    p.state = state
+    p = Reader.whole(text, SPACES | frozenset(libraries))
     try:
-        put_signature(p, json.loads(signature))
+        data = json.loads(signature)
+        for q, part in zip((p, *p.variants), [data, *data["variants"]], strict=True):
+            q.state = state
+            put_signature(q, part)
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         raise FormatError(f"the signature of {path.name} cannot be read: {type(e).__name__}: {e}") from e
-    check_state(p)
+    for q in (p, *p.variants):
+        check_state(q)
     return p
 
 

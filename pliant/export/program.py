@@ -105,6 +105,7 @@ class Program:
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
+    variants: list[Program] = field(default_factory=list, repr=False)  # the same function on other sides of its branches
     examples: dict[str, int] = field(default_factory=dict, repr=False)  # ids of the user's tensors of the exported call
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 

@@ -8,6 +8,7 @@
     %2: f32 [s0, 4] strides [4, 1] = aten.add.Tensor(%0, 1)  # model.py:12 in M.forward
     require s0 <= 512  # model.py:14 in M.forward
     assert u0 >= 0  # why
+    branch u1 > 0  # model.py:15 in M.forward
     output user logits %2
     output mutation cache.k.out of cache.k %7
 
@@ -31,6 +32,7 @@ from pliant.lower import liveness
 from pliant.lower import text as lowered
 from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import BRANCH
 
 VERSION = 1
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
@@ -52,7 +54,11 @@ class FormatError(PliantError, ValueError):
 
 # -- writing ----------------------------------------------------------------------------------------------------------------
 def program_text(p: Program) -> str:
-    """The program, a line each."""
+    """The program, a line each; its variants one after the other."""
+    return "".join(map(one_text, (p, *p.variants)))
+
+
+def one_text(p: Program) -> str:
     owners: dict[int, int] = {}
     known: set[int] = set()
     lines = [f"pliant program {VERSION}: {p.name}, form {p.form}"]
@@ -67,7 +73,9 @@ def program_text(p: Program) -> str:
     for op in p.ops:
         lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
-    lines += [f"assert {r.expr.python()}" + marked(r.site or r.why) for r in p.asserts]
+    for r in p.asserts:
+        word, words = ("branch", r.site) if r.why == BRANCH else ("assert", r.site or r.why)
+        lines.append(f"{word} {r.expr.python()}{marked(words)}")
     for o in p.outputs:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
@@ -154,6 +162,15 @@ class Reader(lowered.Reader):
         self.relations: list[Relation] = []
         self.asserts: list[Relation] = []
 
+    @classmethod
+    def whole(cls, text: str, spaces: frozenset[str] = SPACES) -> Program:
+        """The program and its variants, without signatures and weights."""
+        parts = re.split(r"(?m)^(?=pliant program )", text)
+        p, *p.variants = [cls(spaces).program(part) for part in parts[1:] or parts]
+        if parts[0] and parts[1:]:
+            raise FormatError(f"this is no program: it begins with {parts[0][:60]!r}")
+        return p
+
     def program(self, text: str) -> Program:
         """The program without its signature and weights. FormatError names a line that is wrong."""
         head, *lines = text.splitlines() or [""]
@@ -196,6 +213,8 @@ class Reader(lowered.Reader):
             self.read_output(body)
         elif word == "require":
             self.relations.append(Relation(self.truth(rest), words))
+        elif word == "branch":
+            self.asserts.append(Relation(self.truth(rest), words, BRANCH))
         elif word == "assert":
             self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
         elif word:

@@ -142,13 +142,14 @@ class Compiled:
     def __init__(self, path: Any, signature: Any, plan: Any, level: str | None) -> None:
         self.loaded = Loaded(str(path), level)
         self.level = library().pliant_level(self.loaded.handle).decode()
-        inputs = [Input(i["name"], i["kind"], None) for i in plan["inputs"]]  # type: ignore[arg-type]
-        outputs = [Output(o["name"], o["kind"], None, o.get("of", "")) for o in plan["outputs"]]
+        first = plan["variants"][0]
+        inputs = [Input(i["name"], i["kind"], None) for i in first["inputs"]]  # type: ignore[arg-type]
+        outputs = [Output(o["name"], o["kind"], None, o.get("of", "")) for o in first["outputs"]]
         self.signature = Program(plan["name"], "core", None, inputs, outputs, [], [], [], [], None, {})
         file.put_signature(self.signature, signature)
         self.caller = Arguments(self.signature)
-        self.numbers = {i["name"]: i["number"] for i in plan["inputs"] if "number" in i}
-        self.results = [o.get("number") for o in plan["outputs"]]
+        self.numbers = {i["name"]: i["number"] for i in first["inputs"] if "number" in i}
+        self.results = [o.get("number") for o in first["outputs"]]
         state = {i.name for i in inputs if i.kind != "user"}
         self.keeps = [o.kind == MUTATION and o.of in state for o in outputs]
 

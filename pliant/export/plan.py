@@ -10,7 +10,7 @@ A program at level "calls" (`lower/program.py`) becomes a list of small steps ov
     view        [slot, base slot, dtype, sizes, strides, offset] other sizes over the same memory, `offset` elements further
     item        [row, slot]                                      a number out of a tensor with one element
     size        [row, slot, dim]                                 a size that an operation has decided
-    assert      [row, text, rows that the text shows]
+    assert      [row, text, line, rows that the text shows]       without a text: another variant of the program takes this call
     aten        [operator, overload, arguments, results]         an operator of libtorch, through its C functions
     fit         [slot, sizes, strides]                           what an operator returned is held to what the program was told
     free        [slots]                                          nobody reads these any more
@@ -39,6 +39,7 @@ from pliant.lower.text import SHORT
 from pliant.lower.views import IDENTITIES, view_base
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.machine import StraightLine
+from pliant.symbolic.scope import BRANCH
 
 FORMAT = 1
 aten = torch.ops.aten
@@ -70,8 +71,13 @@ class Code:
 
 
 def plan_of(program: Program) -> tuple[dict[str, Any], Code]:
-    """The plan, and the functions that it calls. PliantError where something has no place in a plan."""
-    return Planner(program).plan()
+    """The plans of a program and its variants, and the functions that they call. PliantError where something has no place in a plan."""
+    code = Code()
+    plans = [Planner(p, code).plan() for p in (program, *program.variants)]
+    outputs = {len(plan["outputs"]) for plan in plans}
+    if len(outputs) > 1:
+        raise PliantError(f"{program.name} gives more on one side of a branch than on another: it cannot be compiled ahead of time")
+    return {"format": FORMAT, "name": program.name, "variants": plans}, code
 
 
 def line_of(site: Any) -> str:
@@ -83,8 +89,9 @@ def line_of(site: Any) -> str:
 class Planner:
     """Makes one plan."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, code: Code) -> None:
         self.program = program
+        self.code = code
         self.scope = program.scope
         self.line = StraightLine()
         self.known: set[str] = set()  # symbols whose rows are filled by now
@@ -92,7 +99,6 @@ class Planner:
         self.owner: dict[int, int] = {}  # slot -> the slot whose memory it sees; -1: that of an input
         self.last: dict[int, int] = {}  # owner -> the last step that touches its memory
         self.steps: list[list[Any]] = []
-        self.code = Code()
         self.waiting = list(program.asserts)
 
     # numbers ----------------------------------------------------------------------------------------------------------
@@ -144,7 +150,8 @@ class Planner:
         self.steps.append([kind, len(self.line.rows), *fields])
 
     # the whole ----------------------------------------------------------------------------------------------------------
-    def plan(self) -> tuple[dict[str, Any], Code]:
+    def plan(self) -> dict[str, Any]:
+        """The steps, and what is checked before."""
         with torch.no_grad():
             p, heads = lowered(self.program)
         inputs = [self.input(i) for i in self.program.inputs]
@@ -169,11 +176,10 @@ class Planner:
                 row |= {"row": self.row(value), "number": self.kind_of(value)}
             outputs.append(row)
         steps = self.with_frees()
-        plan = {
-            "format": FORMAT, "name": self.program.name, "slots": len(self.slots), "inputs": inputs, "outputs": outputs,
-            "begin": begin, "relations": relations, "steps": steps, "rows": [row_data(r) for r in self.line.rows],
+        return {
+            "slots": len(self.slots), "inputs": inputs, "outputs": outputs, "begin": begin, "relations": relations, "steps": steps,
+            "rows": [row_data(r) for r in self.line.rows],
         }  # fmt: skip
-        return plan, self.code
 
     def relation(self, r: Any) -> list[Any]:
         """What must hold of a call: row, text, line, the symbols that the message shows."""
@@ -242,7 +248,7 @@ class Planner:
             self.waiting.remove(a)
             if a.expr.const is not True:
                 row, shown = self.row(a.expr, promised=True), self.shown(a.expr)
-                text = a.why or f"runtime assertion failed: {a.expr.python(self.program.dims)}"
+                text = "" if a.why == BRANCH else a.why or f"runtime assertion failed: {a.expr.python(self.program.dims)}"
                 self.step("assert", row, text, line_of(a.site), shown)
 
     # operations ---------------------------------------------------------------------------------------------------------

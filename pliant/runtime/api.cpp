@@ -32,6 +32,7 @@ template <class F> int guarded(const F &f) {
     return 1;
 }
 
+constexpr int64_t kFormat = 1;
 constexpr const char *kLevels[] = {"x86-64-v4", "x86-64-v3", "x86-64"};
 
 // The machine code of the file that this processor runs best.
@@ -54,10 +55,10 @@ std::string choose(const Json &codes, const char *asked, const std::string &path
 }
 
 const Input *user(const pliant_program *p, int i) {
-    return i >= 0 && static_cast<size_t>(i) < p->plan.users.size() ? &p->plan.inputs[static_cast<size_t>(p->plan.users[static_cast<size_t>(i)])] : nullptr;
+    return i >= 0 && static_cast<size_t>(i) < p->plan().users.size() ? &p->plan().inputs[static_cast<size_t>(p->plan().users[static_cast<size_t>(i)])] : nullptr;
 }
 const Output *output(const pliant_program *p, int i) {
-    return i >= 0 && static_cast<size_t>(i) < p->plan.outputs.size() ? &p->plan.outputs[static_cast<size_t>(i)] : nullptr;
+    return i >= 0 && static_cast<size_t>(i) < p->plan().outputs.size() ? &p->plan().outputs[static_cast<size_t>(i)] : nullptr;
 }
 
 // As dlpack.h has them.
@@ -100,13 +101,21 @@ int pliant_load(const char *path, const pliant_options *options, pliant_program 
         const int level = level_of(p->level);
         const Json &code = codes[p->level];
         p->code = std::make_unique<Code>(code, p->archive->member("code/" + p->level, true), level == 4 ? 512 : level == 3 ? 256 : 0);
-        p->plan = read_plan(plan, *p->code);
-        if (!p->plan.operators.empty() && !(p->torch = find_torch(o.torch_library))) {
-            std::string names;
-            for (const std::string &n : p->plan.operators) names += (names.empty() ? "" : ", ") + n;
-            fail(path, " calls operators of libtorch (", names, "), which is not to be had: ", torch_missing(),
-                 ". Set PLIANT_TORCH to the path of libtorch_cpu.so");
+        if (plan["format"].integer() != kFormat)
+            fail(path, " has plans of format ", str(plan["format"].integer()), "; this runtime reads format ", str(kFormat));
+        p->name = plan["name"].string();
+        std::string operators;
+        for (const Json &v : plan["variants"].list()) {
+            p->variants.push_back(std::make_unique<Variant>());
+            p->variants.back()->plan = read_plan(v, *p->code);
+            const Plan &made = p->variants.back()->plan;
+            if (made.users.size() != p->plan().users.size() || made.outputs.size() != p->plan().outputs.size()) fail("the plan is damaged: variants that are of different programs");
+            for (const std::string &n : made.operators) operators += (operators.empty() ? "" : ", ") + n;
         }
+        if (p->variants.empty()) fail("the plan is damaged: it is empty");
+        if (!operators.empty() && !(p->torch = find_torch(o.torch_library)))
+            fail(path, " calls operators of libtorch (", operators, "), which is not to be had: ", torch_missing(),
+                 ". Set PLIANT_TORCH to the path of libtorch_cpu.so");
         load_state(*p);
         *program = p.release();
     });
@@ -132,7 +141,7 @@ void pliant_release(pliant_tensor *outputs, int n) {
 
 const char *pliant_error(void) { return last.c_str(); }
 
-int pliant_inputs(const pliant_program *p) { return static_cast<int>(p->plan.users.size()); }
+int pliant_inputs(const pliant_program *p) { return static_cast<int>(p->plan().users.size()); }
 const char *pliant_input_name(const pliant_program *p, int i) {
     const Input *in = user(p, i);
     return in ? in->name.c_str() : nullptr;
@@ -148,10 +157,10 @@ int pliant_input_ndim(const pliant_program *p, int i) {
 int64_t pliant_input_size(const pliant_program *p, int i, int dim) {
     const Input *in = user(p, i);
     if (!in || dim < 0 || static_cast<size_t>(dim) >= in->sizes.size()) return -1;
-    const Row &row = p->plan.rows[static_cast<size_t>(in->sizes[static_cast<size_t>(dim)])];
+    const Row &row = p->plan().rows[static_cast<size_t>(in->sizes[static_cast<size_t>(dim)])];
     return is_constant(row) ? row.value.i : -1;
 }
-int pliant_outputs(const pliant_program *p) { return static_cast<int>(p->plan.outputs.size()); }
+int pliant_outputs(const pliant_program *p) { return static_cast<int>(p->plan().outputs.size()); }
 const char *pliant_output_name(const pliant_program *p, int i) {
     const Output *o = output(p, i);
     return o ? o->name.c_str() : nullptr;
@@ -168,23 +177,25 @@ const char *pliant_level(const pliant_program *p) { return p->level.c_str(); }
 
 int pliant_set_state(pliant_program *p, const char *name, const pliant_tensor *value) {
     return guarded([&] {
-        for (const Input &in : p->plan.inputs) {
-            if (in.kind == "user" || in.name != name) continue;
-            Tensor &t = p->state[static_cast<size_t>(in.slot)];
-            bool same = value->dtype == t.dtype && value->ndim == t.ndim && value->data;
-            for (int d = 0; same && d < t.ndim; d++) same = value->sizes[d] == t.sizes[d];
-            if (!same) fail(name, " has other sizes, or another dtype");
-            if (!t.owner.get()) { // it lies in the file
-                Hold memory(new_storage(bytes_of(t.ndim, t.sizes, t.strides, t.dtype)));
-                t.data = memory.get()->data;
-                t.owner = std::move(memory);
+        bool found = false;
+        for (const auto &v : p->variants)
+            for (const Input &in : v->plan.inputs) {
+                if (in.kind == "user" || in.name != name) continue;
+                Tensor &t = v->state[static_cast<size_t>(in.slot)];
+                bool same = value->dtype == t.dtype && value->ndim == t.ndim && value->data;
+                for (int d = 0; same && d < t.ndim; d++) same = value->sizes[d] == t.sizes[d];
+                if (!same) fail(name, " has other sizes, or another dtype");
+                if (!t.owner.get()) { // it lies in the file
+                    Hold memory(new_storage(bytes_of(t.ndim, t.sizes, t.strides, t.dtype)));
+                    t.data = memory.get()->data;
+                    t.owner = std::move(memory);
+                }
+                copy_strided(t.data, t.strides, static_cast<const char *>(value->data), value->strides, t.sizes, t.ndim, item_size(t.dtype));
+                const std::lock_guard<std::mutex> guard(v->lock);
+                v->idle.clear(); // these frames know the old one
+                found = true;
             }
-            copy_strided(t.data, t.strides, static_cast<const char *>(value->data), value->strides, t.sizes, t.ndim, item_size(t.dtype));
-            const std::lock_guard<std::mutex> guard(p->lock);
-            p->idle.clear(); // their frames know the old one
-            return;
-        }
-        fail("the program has no parameter or buffer called ", name);
+        if (!found) fail("the program has no parameter or buffer called ", name);
     });
 }
 

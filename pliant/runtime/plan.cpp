@@ -5,7 +5,7 @@
 namespace pliant::runtime {
 namespace {
 
-constexpr int64_t kMostSlots = 1 << 20, kFormat = 1;
+constexpr int64_t kMostSlots = 1 << 20;
 
 struct Reader {
     const Json &data;
@@ -200,9 +200,6 @@ struct Reader {
     }
 
     Plan read() {
-        const Json &format = data["format"];
-        if (format.integer() != kFormat) fail("the plan has format ", str(format.integer()), "; this runtime reads format ", str(kFormat));
-        p.name = data["name"].string();
         p.slots = static_cast<int32_t>(data["slots"].below(kMostSlots));
         for (const Json &r : data["rows"].list()) {
             std::string name;

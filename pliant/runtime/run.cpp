@@ -18,13 +18,22 @@ std::string shape_of(const pliant_tensor &t) {
 
 std::string at_line(const std::string &where) { return where.empty() ? "" : " (" + where + ")"; }
 
+// This variant is not for this call, and nothing has been done that anybody could see: another one may be.
+struct Misfit : Error {};
+template <class... T> [[noreturn]] void misfit(const T &...parts) {
+    std::string text;
+    ((text += parts), ...);
+    throw Misfit{{std::move(text)}};
+}
+
 struct Run {
-    const pliant_program &p;
+    const pliant_program &program;
+    const Variant &p;
     Frame &f;
 
     const Number &number(int32_t row) const {
         const Number &n = f.values[row];
-        if (n.bad) fail(p.plan.name, ": a size cannot be computed: a division by zero, or an overflow");
+        if (n.bad) fail(program.name, ": a size cannot be computed: a division by zero, or an overflow");
         return n;
     }
     int64_t integer(int32_t row) const { return number(row).i; }
@@ -46,22 +55,22 @@ struct Run {
         for (size_t d = 0; d < in.promised.size(); d++) s += (d ? ", " : "") + in.promised[d];
         return "a tensor " + s + "]";
     }
-    [[noreturn]] static void misfit(const Input &in, const pliant_tensor &t) {
-        fail(in.name, " must be ", promise(in), ", but a tensor ", dtype_name(t.dtype), shape_of(t), " came.");
+    [[noreturn]] static void wrong(const Input &in, const pliant_tensor &t) {
+        misfit(in.name, " must be ", promise(in), ", but a tensor ", dtype_name(t.dtype), shape_of(t), " came.");
     }
 
     void given(const Input &in, const pliant_tensor &t) {
         if (t.ndim < 0 || t.ndim > kDims || !item_size(t.dtype)) fail(in.name, ": the descriptor has ", str(t.ndim), " dims and dtype ", str(t.dtype), ", which is nothing.");
         if (in.number) {
             const int want = in.number == 'i' ? PLIANT_I64 : in.number == 'f' ? PLIANT_F64 : PLIANT_BOOL;
-            if (t.ndim || t.dtype != want || !t.data) misfit(in, t);
+            if (t.ndim || t.dtype != want || !t.data) wrong(in, t);
             Number &n = f.values[in.row];
             n = Number();
             if (want == PLIANT_BOOL) n.i = *static_cast<const uint8_t *>(t.data) != 0;
             else std::memcpy(&n.i, t.data, 8);
             return;
         }
-        if (t.dtype != in.dtype || t.ndim != static_cast<int>(in.sizes.size())) misfit(in, t);
+        if (t.dtype != in.dtype || t.ndim != static_cast<int>(in.sizes.size())) wrong(in, t);
         Tensor &to = f.slots[in.slot];
         to.data = static_cast<char *>(t.data);
         to.dtype = t.dtype;
@@ -84,7 +93,7 @@ struct Run {
         for (int d = 0; d < t.ndim; d++) {
             if (f.values[in.sizes[d]].bad || t.sizes[d] != f.values[in.sizes[d]].i) {
                 const std::string want = str(f.values[in.sizes[d]].i);
-                fail("size ", str(d), " of ", in.name, " must be ", want, want == in.promised[d] ? "" : " = " + in.promised[d], ", but it is ", str(t.sizes[d]), ".");
+                misfit("size ", str(d), " of ", in.name, " must be ", want, want == in.promised[d] ? "" : " = " + in.promised[d], ", but it is ", str(t.sizes[d]), ".");
             }
             strides[d] = integer(in.strides[d]);
         }
@@ -176,12 +185,13 @@ struct Run {
         case Step::Assert: {
             const Number &n = f.values[s.relation.row];
             if (n.bad || !n.i) {
+                if (s.relation.text.empty()) misfit("no captured side of the branches of ", program.name, " takes this call", at_line(s.relation.where));
                 const std::string values = values_of(s.relation.shown);
                 fail(s.relation.text, values.empty() ? "" : " (" + values + ")", at_line(s.relation.where));
             }
             return;
         }
-        case Step::Aten: call_torch(*p.torch, *s.call, f.slots.data(), f.values.data(), p.plan.rows.data()); return;
+        case Step::Aten: call_torch(*program.torch, *s.call, f.slots.data(), f.values.data(), p.plan.rows.data()); return;
         case Step::Fit: {
             Tensor &t = f.slots[s.slot];
             int64_t strides[kDims];
@@ -232,7 +242,7 @@ struct Run {
             if (plan.inputs[i].slot >= 0) fits(plan.inputs[i]);
         for (const Relation &r : plan.relations)
             if (f.values[r.row].bad || !f.values[r.row].i)
-                fail(plan.name, " needs ", r.text, r.where.empty() ? "" : ", because of " + r.where, ", but ", values_of(r.shown), ".");
+                misfit(program.name, " needs ", r.text, r.where.empty() ? "" : ", because of " + r.where, ", but ", values_of(r.shown), ".");
         int32_t done = plan.begin;
         for (const Step &s : plan.steps) {
             if (s.need > done) compute(done, s.need), done = s.need;
@@ -252,9 +262,9 @@ struct Run {
 
 // The frame of one call, put back when it is over: without what only this call knew.
 struct Borrowed {
-    const pliant_program &p;
+    const Variant &p;
     std::unique_ptr<Frame> frame;
-    explicit Borrowed(const pliant_program &program) : p(program) {
+    explicit Borrowed(const Variant &variant) : p(variant) {
         {
             const std::lock_guard<std::mutex> guard(p.lock);
             if (!p.idle.empty()) {
@@ -289,14 +299,8 @@ constexpr Saved kSaved[] = {{"F64", PLIANT_F64}, {"F32", PLIANT_F32}, {"F16", PL
 } // namespace
 
 // Parameters, buffers and constants: mapped, where they lie in the file as the machine code reads them.
-void load_state(pliant_program &p) {
+static void load_state(Variant &p, const Json &header, std::string_view data) {
     p.state.resize(static_cast<size_t>(p.plan.slots));
-    const std::string_view file = p.archive->member("weights.safetensors", false);
-    uint64_t length = 0;
-    if (file.size() >= 8) std::memcpy(&length, file.data(), 8);
-    if (file.size() < 8 || length > file.size() - 8) fail("the weights are damaged: their header does not fit");
-    const Json header = parse_json(file.substr(8, length));
-    const std::string_view data = file.substr(8 + length);
     std::vector<Number> constants(p.plan.rows.size());
     for (size_t i = 0; i < constants.size(); i++) constants[i] = evaluate(p.plan.rows[i], constants.data()); // symbols are bad
     for (const Input &in : p.plan.inputs) {
@@ -335,14 +339,32 @@ void load_state(pliant_program &p) {
     }
 }
 
+void load_state(pliant_program &p) {
+    const std::string_view file = p.archive->member("weights.safetensors", false);
+    uint64_t length = 0;
+    if (file.size() >= 8) std::memcpy(&length, file.data(), 8);
+    if (file.size() < 8 || length > file.size() - 8) fail("the weights are damaged: their header does not fit");
+    const Json header = parse_json(file.substr(8, length));
+    for (const auto &v : p.variants) load_state(*v, header, file.substr(8 + length));
+}
+
 void run(const pliant_program &p, const pliant_tensor *inputs, int n_inputs, pliant_tensor *outputs, int n_outputs) {
     const auto want = [](const char *what, size_t n, int came) {
         if (came < 0 || static_cast<size_t>(came) != n) fail("the program has ", str(static_cast<int64_t>(n)), " ", what, ", but ", str(came), " came.");
     };
-    want("inputs", p.plan.users.size(), n_inputs);
-    want("outputs", p.plan.outputs.size(), n_outputs);
-    Borrowed b(p);
-    Run{p, *b.frame}.all(inputs, outputs);
+    want("inputs", p.plan().users.size(), n_inputs);
+    want("outputs", p.plan().outputs.size(), n_outputs);
+    std::string refused;
+    for (const auto &v : p.variants) {
+        try {
+            Borrowed b(*v);
+            Run{p, *v, *b.frame}.all(inputs, outputs);
+            return;
+        } catch (const Misfit &e) {
+            if (refused.empty()) refused = e.text;
+        }
+    }
+    throw Error{std::move(refused)};
 }
 
 } // namespace pliant::runtime

@@ -222,7 +222,6 @@ struct Step {
     std::unique_ptr<Call> call;
 };
 struct Plan {
-    std::string name;
     int32_t slots = 0, begin = 0;
     std::vector<Row> rows;
     std::vector<std::string> symbols; // names, for messages
@@ -241,9 +240,12 @@ struct Frame { // what one call works in
     std::vector<Number> values;
     std::vector<int64_t> box;
 };
-struct State {
-    std::string name;
-    runtime::Tensor tensor;
+// One of the plans of a program: what it takes on one side of its branches.
+struct Variant {
+    Plan plan;
+    std::vector<Tensor> state; // by slot, those that are state
+    mutable std::mutex lock;
+    mutable std::vector<std::unique_ptr<Frame>> idle;
 };
 
 } // namespace pliant::runtime
@@ -251,12 +253,10 @@ struct State {
 struct pliant_program {
     std::unique_ptr<pliant::runtime::Archive> archive;
     std::unique_ptr<pliant::runtime::Code> code;
-    pliant::runtime::Plan plan;
-    std::string level;
+    std::vector<std::unique_ptr<pliant::runtime::Variant>> variants;
+    std::string name, level;
     const pliant::runtime::Torch *torch = nullptr;
-    std::vector<pliant::runtime::Tensor> state; // by slot, those that are state
-    mutable std::mutex lock;
-    mutable std::vector<std::unique_ptr<pliant::runtime::Frame>> idle;
+    const pliant::runtime::Plan &plan() const { return variants[0]->plan; }
 };
 
 namespace pliant::runtime {

@@ -311,7 +311,7 @@ def test_scalar_operations_are_pythons(lib, tmp_path):
     checked = raised = 0
     for row, e in zip(at, wanted, strict=True):
         plan = {
-            "format": 1, "name": "numbers", "slots": 0, "begin": 0, "relations": [], "steps": [], "rows": rows,
+            "slots": 0, "begin": 0, "relations": [], "steps": [], "rows": rows,
             "inputs": [{"name": n, "kind": "user", "row": where[n], "number": "float" if n == "f" else "int"} for n in known],
             "outputs": [{"name": "out", "kind": "user", "row": row, "number": kinds[e.kind]}],
         }  # fmt: skip
@@ -373,7 +373,8 @@ def loaded(lib, plan, tmp_path) -> ctypes.c_void_p:
     from pliant.export.plan import Code
 
     made = aot.image_of(Code(), aot.BASELINE)
-    plan["code"] = {aot.BASELINE: {"imports": list(made.imports), "exports": made.exports}}
+    code = {aot.BASELINE: {"imports": list(made.imports), "exports": made.exports}}
+    plan = {"format": 1, "name": "numbers", "code": code, "variants": [plan]}
     with zipfile.ZipFile(tmp_path / "n.pliant", "w") as z:
         z.writestr("plan.json", json.dumps(plan))
         z.writestr(f"code/{aot.BASELINE}", made.code)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant import events
+from pliant.codegen import target
 from pliant.errors import PliantError
 from pliant.export import file, run
 from pliant.export.program import MUTATION, Input, Output, Program
@@ -46,7 +47,7 @@ class Tensor(ctypes.Structure):
 class Options(ctypes.Structure):
     """`pliant_options`."""
 
-    _fields_ = [("size", ctypes.c_size_t), ("level", ctypes.c_char_p), ("torch_library", ctypes.c_char_p), ("blas_library", ctypes.c_char_p)]
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_char_p) for name in ("level", "torch_library", "blas_library"))]
 
 
 class CannotRun(PliantError):
@@ -63,11 +64,7 @@ def library() -> Any:
     lib.pliant_free.argtypes = lib.pliant_level.argtypes = [ctypes.c_void_p]
     lib.pliant_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     lib.pliant_set_state.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
-    from pliant.codegen.cpu.runtime import addresses
-
-    pool = addresses()
-    _core.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
+    _core.set_pool(*target.named("ahead").pool())  # type: ignore[attr-defined]
     return lib
 
 
@@ -174,8 +171,8 @@ class Compiled:
         missing = [i.name for i in self.caller.users if i.name not in inputs]
         extra = inputs.keys() - {i.name for i in self.caller.users}
         if missing or extra:
-            wrong = f"the input {missing[0]} of {self.name} is missing" if missing else f"{self.name} has no input {', '.join(sorted(extra))}"
-            raise SignatureError(f"{wrong}: its inputs are {', '.join(i.name for i in self.caller.users)}.")
+            wrong = f"the input {missing[0]} is missing" if missing else f"there is no input {', '.join(sorted(extra))}"
+            raise SignatureError(f"{self.name}: {wrong}; its inputs are {', '.join(i.name for i in self.caller.users)}.")
         return {o.name: v for o, v in zip(self.signature.outputs, self.flat(inputs), strict=True)}
 
     def flat(self, values: dict[str, Any]) -> list[Any]:
@@ -195,7 +192,8 @@ class Compiled:
             if type(value) is not PYTHON[kind] or (kind == "int" and not -(2**63) <= value < 2**63):
                 raise SignatureError(f"{name} must be a Python {kind}, but it is a {type(value).__name__}.")
             return torch.tensor(value, dtype=KINDS[kind])
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type != "cpu" or value.dim() > MOST_DIMS:
+        known = isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu"
+        if not known or value.dim() > MOST_DIMS:
             raise SignatureError(f"{name} must be a tensor on the CPU, but it is a {type(value).__name__}.")
         return value.resolve_conj().resolve_neg()
 

@@ -8,40 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pliant.codegen.cpu.backend import CPU
+from pliant.codegen import target
 from pliant.export.decompose import SDPA
 from pliant.export.program import Program
 from pliant.export.rewrite import Rewriter
 from pliant.lower import liveness, pipeline
 from pliant.lower import program as lower
-from pliant.lower.program import NativeStep
-
-
-class Portable(CPU):
-    """A processor of which only the kind is known. Code for each level of it is made later (`codegen/cpu/image.py`)."""
-
-    name = "cpu, ahead of time"
-
-    def worth_a_kernel(self, op: Any) -> bool:
-        return True
-
-    def worth_a_call(self, step: NativeStep) -> bool:
-        return True
-
-    def has_segments(self) -> bool:
-        return True
-
-    def product_dtypes(self) -> frozenset[torch.dtype]:
-        return frozenset((torch.float32,))
-
-    def has_attention(self) -> bool:
-        return True
-
-    def has_convolutions(self) -> bool:
-        return True
 
 
 def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
@@ -61,4 +35,4 @@ def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
     p = pipeline.run(p, pipeline.SIMPLIFY)
     if any([liveness.restrides(op) for op in p.steps]):
         return pipeline.run(p, pipeline.REWRITE), heads
-    return pipeline.run(p.replaced(p.steps, target=Portable()), pipeline.COMPILE), heads
+    return pipeline.run(p.replaced(p.steps, target=target.named("ahead")), pipeline.COMPILE), heads

@@ -168,13 +168,13 @@ class Planner:
             raise PliantError(f"an assertion speaks of numbers that nothing makes known: {self.waiting[0].expr}")
         outputs = []
         for o, value in zip(self.program.outputs, heads, strict=True):
-            row: dict[str, Any] = {"name": o.name, "kind": o.kind, **({"of": o.of} if o.of else {})}
+            out: dict[str, Any] = {"name": o.name, "kind": o.kind, **({"of": o.of} if o.of else {})}
             if isinstance(value, TracedTensor):
-                row |= {"slot": self.slot(value), "dtype": self.dtype(value), "ndim": len(value.sizes)}
-                self.last[self.owner[row["slot"]]] = -1
+                out |= {"slot": self.slot(value), "dtype": self.dtype(value), "ndim": len(value.sizes)}
+                self.last[self.owner[out["slot"]]] = -1
             else:
-                row |= {"row": self.row(value), "number": self.kind_of(value)}
-            outputs.append(row)
+                out |= {"row": self.row(value), "number": self.kind_of(value)}
+            outputs.append(out)
         steps = self.with_frees()
         return {
             "slots": len(self.slots), "inputs": inputs, "outputs": outputs, "begin": begin, "relations": relations, "steps": steps,
@@ -195,10 +195,10 @@ class Planner:
 
     def input(self, i: Input) -> dict[str, Any]:
         row: dict[str, Any] = {"name": i.name, "kind": i.kind}
+        t: Any = i.value
         if not i.is_tensor:
-            e = i.value
+            e = t
             return row | {"row": self.learn(e), "number": KINDS[e.kind]}
-        t = i.value
         slot = self.slots.get(t.vid)
         if slot is None:
             slot = self.new_slot(t, -1)
@@ -218,7 +218,8 @@ class Planner:
 
     def settle(self, i: Input) -> None:
         """Symbols that are sizes of weights: numbers, for the weights are in the file."""
-        t, real = i.value, self.program.state[i.name]
+        t: Any = i.value
+        real = self.program.state[i.name]
         for traced, value in zip((*t.sizes, *t.strides, t.offset), (*real.shape, *real.contiguous().stride(), 0), strict=True):
             e = liveness.number(traced)
             if e is not None and e.op == "sym" and e.name not in self.known:
@@ -227,7 +228,7 @@ class Planner:
 
     def layout(self, i: Input, row: dict[str, Any]) -> None:
         """What an input must look like, when all symbols are known."""
-        t = i.value
+        t: Any = i.value
         settled = [self.settled_size(v) for v in t.sizes]
         row["sizes"] = [self.row(v, promised=True) for v in settled]
         row["strides"] = [self.row(v, promised=True) for v in t.strides]

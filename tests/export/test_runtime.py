@@ -22,6 +22,7 @@ from pliant.symbolic.expr import TABLE
 from pliant.symbolic.machine import StraightLine
 from pliant.symbolic.scope import Scope
 
+BASELINE = aot.levels()[-1]
 HOME = pathlib.Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None or shutil.which("make") is None, reason="needs make and g++"),
@@ -70,7 +71,8 @@ def model():
 @pytest.fixture(scope="module")
 def path(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("runtime") / "m.pliant"
-    pliant.export(model, (torch.randn(4, 6),), dynamic={"x": {0: pliant.Dim("rows", min=1, max=5000)}}).compile(path, levels=tuple(aot.LEVELS))
+    rows = {0: pliant.Dim("rows", min=1, max=5000)}
+    pliant.export(model, (torch.randn(4, 6),), dynamic={"x": rows}).compile(path, levels=aot.levels())
     return path
 
 
@@ -258,7 +260,8 @@ def test_threads_and_ten_thousand_shapes(built, path, tmp_path):
 def test_the_header_is_c(tmp_path):
     (tmp_path / "a.c").write_text('#include "pliant.h"\nint main(void) { return pliant_error() == 0; }\n')
     include = f"-I{HOME / 'pliant' / 'runtime'}"
-    subprocess.run(["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", include, "-c", str(tmp_path / "a.c"), "-o", str(tmp_path / "a.o")], check=True)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", include]
+    subprocess.run(["gcc", *flags, "-c", str(tmp_path / "a.c"), "-o", str(tmp_path / "a.o")], check=True)
 
 
 def test_an_operator_of_libtorch_without_libtorch_is_named(lib, tmp_path):
@@ -316,7 +319,8 @@ def test_scalar_operations_are_pythons(lib, tmp_path):
             "outputs": [{"name": "out", "kind": "user", "row": row, "number": kinds[e.kind]}],
         }  # fmt: skip
         handle = loaded(lib, plan, tmp_path)
-        for values in ({"a": 7, "b": 3, "f": 0.5}, {"a": -7, "b": 2, "f": -2.5}, {"a": 0, "b": 0, "f": 0.0}, {"a": 2**40, "b": -1, "f": 1e300}):
+        for a_, b_, f_ in ((7, 3, 0.5), (-7, 2, -2.5), (0, 0, 0.0), (2**40, -1, 1e300)):
+            values = {"a": a_, "b": b_, "f": f_}
             given = (Tensor * 3)()
             keep = []
             for i, n in enumerate(known):
@@ -372,12 +376,12 @@ def loaded(lib, plan, tmp_path) -> ctypes.c_void_p:
 
     from pliant.export.plan import Code
 
-    made = aot.image_of(Code(), aot.BASELINE)
-    code = {aot.BASELINE: {"imports": list(made.imports), "exports": made.exports}}
+    made = aot.image_of(Code(), BASELINE)
+    code = {BASELINE: {"imports": list(made.imports), "exports": made.exports}}
     plan = {"format": 1, "name": "numbers", "code": code, "variants": [plan]}
     with zipfile.ZipFile(tmp_path / "n.pliant", "w") as z:
         z.writestr("plan.json", json.dumps(plan))
-        z.writestr(f"code/{aot.BASELINE}", made.code)
+        z.writestr(f"code/{BASELINE}", made.code)
         z.writestr("weights.safetensors", (2).to_bytes(8, "little") + b"{}")
     handle = ctypes.c_void_p()
     assert lib.pliant_load(os.fsencode(tmp_path / "n.pliant"), None, ctypes.byref(handle)) == 0, lib.pliant_error()

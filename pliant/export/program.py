@@ -183,6 +183,15 @@ class Program:
 
         return text.program_text(self)
 
+    def compile(self, path: Any, *, levels: tuple[str, ...] | None = None) -> None:
+        """Save the program with machine code beside it, which `pliant.load(path, machine_code=True)` and the C interface run at once.
+
+        `levels`: kinds of processors, of "x86-64-v4", "x86-64-v3", "x86-64"; None: this processor's kind and the last, which all run.
+        """
+        from pliant.export import aot
+
+        aot.compile(self, path, levels)
+
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""
         for i in self.inputs:

@@ -51,9 +51,17 @@ def broken(p: Program, other: dict[str, int]) -> list[Relation]:
     for r in p.relations:
         symbols = r.expr.symbols()
         if any(s.name in other for s in symbols) and all(s.hint is not None for s in symbols):
-            if not r.expr.evaluate({s.name: other.get(s.name, s.hint) for s in symbols}):
+            if not holds(r.expr, {s.name: other.get(s.name, s.hint) for s in symbols}):
                 out.append(r)
     return out
+
+
+def holds(e: Expr, values: dict[str, Any]) -> bool:
+    """Whether a relation holds for these sizes; what divides by zero does not."""
+    try:
+        return bool(e.evaluate(values))
+    except ArithmeticError:
+        return False
 
 
 Found = tuple[Program, tuple, dict]

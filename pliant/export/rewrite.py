@@ -16,6 +16,11 @@ from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 
 
+VIEWS = {torch.ops.aten.view.default: torch.reshape, torch.ops.aten._unsafe_view.default: torch.reshape}
+"""How an operator on a replaced operand is spelled, which may be laid out so that it cannot be viewed. (In a program without writes a copy
+is as good as a view.)"""
+
+
 class Rewriter:
     """Collects the new operations in `ops`. `values`: traced tensors (by vid) that stand for others now."""
 
@@ -70,7 +75,7 @@ class Rewriter:
         if op.binds or not op.outs:
             self.ops.append(dataclasses.replace(op, args=args, kwargs=kwargs))
             return op.outs
-        out = self.put(op.target, *args, site=op.site, **kwargs)
+        out = self.put(VIEWS.get(op.target, op.target), *args, site=op.site, **kwargs)
         outs = [out] if op.out_spec is None else flat(out)
         self.replace(op.outs, outs)
         return outs

@@ -34,7 +34,9 @@ from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.region import where
 from pliant.lower import liveness
+from pliant.symbolic.dims import check
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import SymGuard
 
 PARAMETERS = ("args", "kwargs")
 
@@ -75,7 +77,9 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     if dynamic is False:
         return p
     p, args, kwargs = openings.widened(p, args, kwargs, again)
-    return openings.joined(p, args, kwargs, again)
+    p = openings.joined(p, args, kwargs, again)
+    check(p.scope, [SymGuard(r.expr, r.site, r.why, r.expr) for r in p.relations])
+    return p
 
 
 def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str) -> Program:
@@ -191,7 +195,7 @@ class Writer:
         p = Program(
             name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
             relations=self.relations(), asserts=self.asserts(), checks=signature.checks(found.guards, self.path), result=tree,
-            state=state, parameters=list(self.parameters.positional_or_keyword), rest=self.parameters.rest,
+            state=state, parameters=self.parameters.positional, keywords=self.parameters.keywords, rest=self.parameters.rest,
             defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
         )  # fmt: skip
         world.release()
@@ -312,7 +316,7 @@ class Writer:
         return [Relation(g.user_form, where_text(g.site), g.why) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
 
     def asserts(self) -> list[Relation]:
-        return [Relation(a.expr, where_text(a.site), a.text) for a in self.found.trace.scope.asserts if a.expr.const is not True]
+        return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]
 
 
 class Nowhere:

@@ -87,8 +87,14 @@ def owner_of(world: Any, target: Any) -> Source | None:
 
 def read_before(found: Any, source: Source, name: Any) -> bool:
     """Whether the program relies on what was there."""
+    holders = {source, source.dict()}
     at = {source.key(name), source.dict().key(name), source.attr(name)}
-    return any(g.source in at and g.kind in ("EQ_MATCH", "ID_MATCH", "TENSOR_MATCH", "INT", "FLOAT") for g in found.guards)
+    for g in found.guards:
+        if g.source in at and g.kind in ("EQ_MATCH", "ID_MATCH", "TENSOR_MATCH", "INT", "FLOAT"):
+            return True
+        if g.kind == "DICT_LACKS" and g.source in holders and name in g.value:  # its class has one, or the program asked whether it is there
+            return True
+    return False
 
 
 LOGGERS: tuple[Callable, ...] = (warnings.warn, warnings.warn_explicit)

@@ -98,6 +98,7 @@ def signature_of(p: Program) -> dict[str, Any]:
         "outputs": {o.name: path_data(o.path) for o in p.outputs if o.path},
         "checks": [[path_data(c.path), c.kind, value_data(c.value)] for c in p.checks],
         "parameters": p.parameters,
+        "keywords": p.keywords,
         "rest": p.rest,
         "defaults": {k: value_data(v) for k, v in p.defaults.items()},
         "dims": p.dims,
@@ -270,7 +271,7 @@ def put_signature(p: Program, s: Any) -> None:
     for o in p.outputs:
         o.path = read_path(s["outputs"][o.name]) if o.name in s["outputs"] else ()
     p.checks = [Check(read_path(path), kind, read_value(v)) for path, kind, v in s["checks"] if known(kind)]
-    p.parameters, p.rest = texts(s["parameters"]), s["rest"]
+    p.parameters, p.keywords, p.rest = texts(s["parameters"]), texts(s["keywords"]), s["rest"]
     p.defaults = {k: read_value(v) for k, v in s["defaults"].items()}
     p.dims = {str(k): str(v) for k, v in s["dims"].items()}
     p.notes = texts(s["notes"])

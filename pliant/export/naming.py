@@ -40,7 +40,8 @@ class Parameters:
         self.names = [p.name for p in self.declared]
         positional = [p for p in self.declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         self.positional = [p.name for p in positional]
-        self.positional_or_keyword = [p.name for p in self.declared if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self.keywords = [p.name for p in self.declared if p.kind is p.KEYWORD_ONLY]
+        self.keywords += [k for k in kwargs if k not in self.names]  # of `**kwargs`
         self.defaults = {p.name: p.default for p in self.declared if isinstance(p.default, (bool, int, float, str, type(None)))}
         self.rest = next((p.name for p in self.declared if p.kind is p.VAR_POSITIONAL), None)
 

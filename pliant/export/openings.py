@@ -89,12 +89,19 @@ def widened(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict]
 def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Found | None:
     try:
         other = resized(places, args, kwargs)
-        q = again(*other)
+        q = joined(again(*other), *other, again)
     except Exception as e:  # the program's own errors: the size was needed
         events.emit("warning", id="PL0000", text=f"sizes of 1 stay: {type(e).__name__}: {e}")
         return None
     fewer = len(list(pinned(q))) < len(list(pinned(p)))
-    return (q, *other) if fewer and q.result == p.result else None
+    return (q, *other) if fewer and q.result == p.result and serves(q, p) else None
+
+
+def serves(q: Program, p: Program) -> bool:
+    """Whether `q` takes the example that `p` was captured with."""
+    theirs = {(i.name, d): e.hint for i, d, e in sizes(p)}
+    example = {e.name: theirs[i.name, d] for i, d, e in sizes(q) if e.op == "sym" and (i.name, d) in theirs}
+    return not broken(q, example)
 
 
 def places_of(p: Program, args: tuple, kwargs: dict) -> list[tuple[int, int]]:

@@ -98,7 +98,8 @@ class Program:
     checks: list[Check]
     result: Any
     state: dict[str, torch.Tensor]
-    parameters: list[str] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)  # those that may be given by position
+    keywords: list[str] = field(default_factory=list)  # those that may not
     rest: str | None = None  # the parameter `*rest`
     defaults: dict[str, Any] = field(default_factory=dict)  # of parameters, where they are plain constants
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it

@@ -11,6 +11,7 @@ from pliant.export.decompose import SDPA
 from pliant.export.program import MUTATION, Program
 from pliant.export.rewrite import Rewriter
 from pliant.export.signature import Caller, SignatureError
+from pliant.export.text import site_of
 from pliant.export.trees import Tree, put_together
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.traced import TracedTensor
@@ -39,7 +40,7 @@ class Runner:
                 spelled.again(op)
         slots = [i.value for i in p.inputs]
         outputs = [spelled.now(o.value) for o in p.outputs]
-        asserts = [Assert(a.expr, None, a.why) for a in p.asserts]
+        asserts = [Assert(a.expr, site_of(a.site), a.why) for a in p.asserts]
         return aten.build(
             p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=native.lower
         ).fn

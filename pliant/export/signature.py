@@ -156,7 +156,7 @@ class Caller:
                     rows.append(("offset", 0, e.name))
             self.binds.append((i, rows))
         known = bound | {i.value.name for i in self.users if not i.is_tensor}
-        for r in self.p.relations:
+        for r in (*self.p.relations, *self.p.asserts):
             if r.expr.const is None and all(s.name in known for s in r.expr.symbols()):
                 self.relations.append((r, code_of(r.expr)))
 
@@ -172,6 +172,9 @@ class Caller:
         for k, v in kwargs.items():
             if k in given:
                 raise SignatureError(f"{self.p.name} got the argument {k} twice.")
+            if k not in names and k not in self.p.keywords:
+                known = ", ".join([*names, *self.p.keywords])
+                raise SignatureError(f"{self.p.name} has no argument {k}, or had none in the exported call. Its arguments are: {known}.")
             given[k] = v
         return self.p.defaults | given
 
@@ -251,7 +254,7 @@ class Caller:
 
     def broken(self, r: Any, env: dict[str, Any]) -> str:
         values = ", ".join(f"{self.shown.get(s.name, s.name)} = {env[s.name]}" for s in r.expr.symbols())
-        where = f", because of {r.site}" if r.site else ""
+        where = f", because of {r.site}" if r.site else f" ({r.why})" if r.why not in ("", "declared", "decide") else ""
         return f"{self.p.name} needs {self.text(r.expr)}{where}, but {values}."
 
     # -- words ----------------------------------------------------------------------------------------------------------------

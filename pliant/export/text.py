@@ -64,7 +64,7 @@ def program_text(p: Program) -> str:
     for op in p.ops:
         lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
-    lines += [f"assert {r.expr.python()}" + marked(r.why) for r in p.asserts]
+    lines += [f"assert {r.expr.python()}" + marked(r.site or r.why) for r in p.asserts]
     for o in p.outputs:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
@@ -179,7 +179,7 @@ class Reader(lowered.Reader):
         elif word == "require":
             self.relations.append(Relation(self.truth(rest), words))
         elif word == "assert":
-            self.asserts.append(Relation(self.truth(rest), "", words))
+            self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
         elif word:
             op = self.operation(body)
             op.site = site_of(words)

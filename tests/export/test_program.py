@@ -1,0 +1,335 @@
+"""Exported programs: one capture, every size; signatures, mutations, trees, errors. Each program is also saved, loaded and run again."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import pliant
+from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
+from pliant.export.signature import SignatureError
+
+
+def agree(got: Any, want: Any) -> None:
+    a, spec = pytree.tree_flatten(got)
+    b, wanted = pytree.tree_flatten(want)
+    assert spec == wanted
+    for x, y in zip(a, b, strict=True):
+        assert type(x) is type(y) or isinstance(x, torch.Tensor)
+        if isinstance(x, torch.Tensor):
+            assert x.dtype == y.dtype and x.shape == y.shape
+            torch.testing.assert_close(x, y.detach(), rtol=1e-4, atol=1e-5, equal_nan=True)
+        elif isinstance(x, (bool, int, float, str, type(None))):
+            assert x == y or x != x
+
+
+def loaded(p: pliant.Program, tmp_path: Any) -> pliant.Program:
+    path = tmp_path / "program.pliant"
+    p.save(path)
+    q = pliant.load(path)
+    assert str(q) == str(p)
+    return q
+
+
+# -- functions, the exported call, and calls that the program must answer -----------------------------------------------------------------
+def gelu_mlp(x: Any, w: Any) -> Any:
+    return torch.nn.functional.gelu(x @ w).sum(-1)
+
+
+def floor_view(x: Any) -> Any:
+    return x.view(x.shape[0] // 4, 4, -1).mean(1)
+
+
+def branch_on_size(x: Any) -> Any:
+    return x * 2 if x.shape[0] > 3 else x - 1
+
+
+def computed_expand(x: Any, y: Any) -> Any:
+    return x.expand(y.shape[0] * 2 + 1, x.shape[1])
+
+
+def in_place(x: Any) -> Any:
+    y = x.clone()
+    y[1:, 0] = 5.0
+    y.t()[1].mul_(2)
+    z = y.view(-1)
+    z.add_(1)
+    return y, z[::2]
+
+
+def writes_input(x: Any, out: Any) -> Any:
+    out.add_(x)
+    return out * 2
+
+
+def numbers(x: Any, n: int, s: float) -> Any:
+    return x[:n] * s, n * 3, x.shape[0] + 1, s * 2
+
+
+def nested(d: dict, pair: tuple) -> Any:
+    return {"a": d["x"] + pair[0], "b": [pair[1][0] * 2, None, "text", 1.5]}
+
+
+def picked(x: Any, mask: Any) -> Any:
+    return x[mask].sum(0), x.nonzero(), torch.unique(x.round())
+
+
+def ragged(values: Any, lengths: Any) -> Any:
+    return [v.sum() for v in values.split(lengths)]
+
+
+def keyword(x: Any, *rest: Any, scale: int = 2, **kw: Any) -> Any:
+    return x * scale + sum(r.sum() for r in rest) + kw["bias"]
+
+
+def same_size(x: Any, y: Any) -> Any:
+    return x + y
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclass
+class Plain:
+    total: Any
+    name: str
+
+
+def objects(x: Any) -> Any:
+    return Pair(x + 1, Plain(x.sum(), "sum")), collections.OrderedDict(z=x * 2)
+
+
+r = torch.randn
+CASES: dict[str, tuple[Any, tuple, dict, list[tuple[tuple, dict]]]] = {
+    "mlp": (gelu_mlp, (r(3, 4), r(4, 5)), {}, [((r(n, 4), r(4, m)), {}) for n, m in ((1, 1), (0, 3), (7, 2))]),
+    "size one": (gelu_mlp, (r(1, 4), r(4, 5)), {}, [((r(n, 4), r(4, 5)), {}) for n in (2, 7, 0)]),
+    "floor view": (floor_view, (r(8, 3),), {}, [((r(n, 3),), {}) for n in (4, 12, 40)]),
+    "branch": (branch_on_size, (r(5, 2),), {}, [((r(n, 2),), {}) for n in (4, 9)]),
+    "expand": (computed_expand, (r(1, 4), r(3)), {}, [((r(1, m), r(n)), {}) for n, m in ((1, 2), (5, 1))]),
+    "in place": (in_place, (r(4, 5),), {}, [((r(n, m),), {}) for n, m in ((2, 2), (7, 9), (3, 2))]),
+    "written input": (writes_input, (r(3, 4), r(3, 4)), {}, [((r(n, 2), r(n, 2)), {}) for n in (1, 6)]),
+    "numbers": (numbers, (r(5, 2), 3, 0.5), {}, [((r(7, 2), n, s), {}) for n, s in ((1, 2.0), (0, -1.0), (6, 0.25))]),
+    "nested": (nested, ({"x": r(3)}, (r(3), [r(2)])), {}, [(({"x": r(n)}, (r(n), [r(n + 2)])), {}) for n in (1, 5)]),
+    "data": (picked, (r(5, 3), torch.tensor([True, False, True, False, True])), {}, [((r(3, 2), torch.tensor([False] * 3)), {})]),
+    "keyword": (keyword, (r(3), r(2)), {"scale": 3, "bias": r(1)}, [((r(4), r(9)), {"scale": 5, "bias": r(1)})]),
+    "same size": (same_size, (r(3), r(3)), {}, [((r(n), r(n)), {}) for n in (1, 8)]),
+    "objects": (objects, (r(3),), {}, [((r(n),), {}) for n in (1, 6)]),
+}
+
+
+@pytest.mark.parametrize("form", ["aten", "core"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_size(name: str, form: str, tmp_path: Any) -> None:
+    f, args, kwargs, calls = CASES[name]
+    p = pliant.export(f, args, kwargs, form=form)
+    for q in (p, loaded(p, tmp_path)):
+        for given, named in [(args, kwargs), *calls]:
+            mine, theirs = copy.deepcopy((given, named)), copy.deepcopy((given, named))
+            agree(q(*mine[0], **mine[1]), f(*theirs[0], **theirs[1]))
+            agree(mine, theirs)  # and what it wrote
+
+
+def test_core_is_functional() -> None:
+    p = pliant.export(in_place, (r(4, 5),))
+    assert not [op for op in p.ops if op.target._schema.is_mutable]
+    assert any(op.target._schema.is_mutable for op in pliant.export(in_place, (r(4, 5),), form="aten").ops)
+
+
+# -- modules ------------------------------------------------------------------------------------------------------------------
+class Counted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.tied = nn.Linear(4, 4)
+        self.tied.weight = self.fc.weight
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return self.norm(self.tied(self.fc(x)))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_module_state(training: bool, tmp_path: Any) -> None:
+    m = Counted().train(training)
+    p = pliant.export(m, (r(3, 4),))
+    assert [i.name for i in p.inputs if i.kind == "parameter"].count("fc.weight") == 1
+    assert "tied.weight" not in p.state
+    q = loaded(p, tmp_path)
+    theirs = copy.deepcopy(m)
+    for n in (2, 5, 3):
+        x = r(n, 4)
+        agree(q(x), theirs(x))
+    assert int(q.state["calls"]) == 3 == int(theirs.calls)
+    torch.testing.assert_close(q.state["norm.running_mean"] if training else theirs.norm.running_mean, theirs.norm.running_mean)
+    assert int(m.calls) == 0, "loading shares nothing with the module"
+
+
+class Jagged:
+    """An object that nobody has registered: its tensors are inputs by name."""
+
+    def __init__(self, values: Any, lengths: Any, keys: tuple) -> None:
+        self._values = values
+        self._lengths = lengths
+        self._keys = keys
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(50, 8, mode="sum", include_last_offset=True)
+
+    def forward(self, id_list_features: Jagged) -> Any:
+        offsets = torch.nn.functional.pad(id_list_features._lengths.cumsum(0), (1, 0))
+        return self.table(id_list_features._values, offsets).view(len(id_list_features._keys), -1, 8)
+
+
+def jagged(n: int) -> Jagged:
+    lengths = torch.randint(0, 4, (2 * n,))
+    return Jagged(torch.randint(0, 50, (int(lengths.sum()),)), lengths, ("a", "b"))
+
+
+def test_object_inputs_by_name(tmp_path: Any) -> None:
+    m = Pooled()
+    p = pliant.export(m, (jagged(3),))
+    assert {i.name for i in p.user_inputs} == {"id_list_features._values", "id_list_features._lengths"}
+    q = loaded(p, tmp_path)
+    for n in (1, 5):
+        x = jagged(n)
+        agree(q(x), m(x))
+        flat = q.run({"id_list_features._values": x._values, "id_list_features._lengths": x._lengths})
+        agree(flat["output"], m(x))
+    with pytest.raises(SignatureError, match="_keys"):
+        q(Jagged(x._values, x._lengths, ("a", "b", "c")))
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.layers = [r(2, 3), r(2, 3)]
+
+
+def with_cache(x: Any, cache: Cache) -> Any:
+    out = x
+    for i, kept in enumerate(cache.layers):
+        cache.layers[i] = torch.cat([kept, x], 1)
+        out = out + cache.layers[i].sum(1, keepdim=True)
+    return out, cache
+
+
+def test_objects_that_are_written(tmp_path: Any) -> None:
+    p = pliant.export(with_cache, (r(2, 1), Cache()))
+    assert {o.name for o in p.outputs if o.kind == "mutation"} == {"cache.layers.0.out", "cache.layers.1.out"}
+    for q in (p, loaded(p, tmp_path)):
+        mine = Cache()
+        theirs = copy.deepcopy(mine)
+        for _ in range(3):
+            x = r(2, 1)
+            got, kept = q(x, mine)
+            want, _ = with_cache(x, theirs)
+            agree(got, want)
+            assert kept is mine
+            agree(mine.layers, theirs.layers)
+
+
+# -- what is refused, and the words for it ------------------------------------------------------------------------------------------
+def test_wrong_calls_are_one_sentence() -> None:
+    p = pliant.export(numbers, (r(5, 2), 3, 0.5), dynamic={"x": {0: pliant.Dim("rows", max=64)}})
+    p2 = pliant.export(floor_view, (r(8, 3),))
+    for call, words in (
+        (lambda: p(r(5), 3, 0.5), r"x must be a tensor float32\[rows, .*\], but a tensor float32\[5\] came"),
+        (lambda: p(r(5, 2).double(), 3, 0.5), "float64"),
+        (lambda: p(r(5, 2), "3", 0.5), "n must be a Python int"),
+        (lambda: p(r(5, 2), 3), "s of numbers is missing"),
+        (lambda: p(r(65, 2), 3, 0.5), "rows"),
+        (lambda: p(r(5, 2), 3, 0.5, q=1), "q"),
+        (lambda: p.run({"x": r(5, 2)}), "n of numbers is missing"),
+        (lambda: p2(r(7, 3)), r"floor_view needs .*test_program.py:\d+ in floor_view, but x.size\(0\) = 7"),
+    ):
+        with pytest.raises(SignatureError, match=words):
+            call()
+
+
+def prints(x: Any) -> Any:
+    y = x + 1
+    pliant.graph_break()
+    z = y * 2
+    pliant.graph_break()
+    return z
+
+
+def test_all_breaks_are_listed() -> None:
+    with pytest.raises(GraphBreakError, match="2 graph breaks") as e:
+        pliant.export(prints, (r(3),))
+    assert str(e.value).count("where:") == 2
+
+
+class Stateful(nn.Module):
+    step = 0
+
+    def forward(self, x: Any) -> Any:
+        self.step = self.step + 1
+        return x * self.step
+
+
+STORE: list[Any] = []
+
+
+def stores(x: Any) -> Any:
+    STORE.append(x)
+    return x
+
+
+def test_effects_that_a_program_cannot_have() -> None:
+    with pytest.raises(PliantError, match="step"):
+        pliant.export(Stateful(), (r(3),))
+    with pytest.raises(PliantError, match="STORE|list"):
+        pliant.export(stores, (r(3),))
+
+
+def test_declared_dims_hold() -> None:
+    with pytest.raises(ConstraintViolation):
+        pliant.export(lambda x: x.view(4, -1) if x.shape[0] == 8 else x.view(3, 1), (r(8),), dynamic={"x": {0: pliant.Dim("n")}})
+    with pytest.raises(ValueError, match="declares 'y'"):
+        pliant.export(floor_view, (r(8, 3),), dynamic={"y": {0: True}})
+    with pytest.raises(PliantError, match="form"):
+        pliant.export(floor_view, (r(8, 3),), form="mlir")
+
+
+def test_the_users_own_errors_come_through() -> None:
+    with pytest.raises(RuntimeError, match="size|shape"):
+        pliant.export(lambda x: x.view(5, 7), (r(3),))
+
+
+class Force(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(r(3))
+
+    def forward(self, x: Any) -> Any:
+        return torch.autograd.grad(((self.w * x) ** 3).sum(), self.w)[0]
+
+
+def test_gradients_inside() -> None:
+    m = Force()
+    p = pliant.export(m, (r(4, 3),))
+    for n in (1, 6):
+        x = r(n, 3)
+        agree(p(x), m(x))
+
+
+def test_strides_of_a_call_do_not_matter() -> None:
+    p = pliant.export(floor_view, (r(8, 3),))
+    x = r(3, 12).t()
+    agree(p(x), floor_view(x.contiguous()))
+    y = r(30, 3)[6:30:2]
+    agree(p(y), floor_view(y.contiguous()))

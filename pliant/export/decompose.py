@@ -56,9 +56,14 @@ class Decomposer(Rewriter):
         if fn is None or op.binds or depth > MOST:
             self.again(op)
             return
+        scope = self.trace.scope
+        before = scope.snapshot()
         try:
             out, made = self.record(fn, *self.now(op.args), site=op.site, **self.now(op.kwargs))
-        except Exception:  # a decomposition that needs more of sizes than is known: the operator stays
+        except Exception:
+            made = None
+        if made is None or scope.snapshot()[1:3] != before[1:3]:  # it needs more of sizes than is known: the operator stays
+            scope.rollback(before)
             self.again(op)
             return
         outs = [out] if op.out_spec is None else flat(out)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph import layout, symnode
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 
@@ -49,12 +50,14 @@ class Rewriter:
         """What `fn` gives for traced arguments, and the operations that it came to; they are not yet among `ops`."""
         trace = self.trace
         kept, trace.ops = trace.ops, []
+        hook, symnode.site_hook = symnode.site_hook, lambda: site
         try:
-            with torch.no_grad(), trace.recording():
+            with torch.no_grad(), layout.framework(swept=True), trace.recording():
                 out = fn(*args, **kwargs)
             made = trace.ops
         finally:
             trace.ops = kept
+            symnode.site_hook = hook
         for op in made:
             if op.site is None:
                 op.site = site

@@ -25,7 +25,7 @@ KEPT = frozenset((
     aten.addcmul, aten.addcdiv, aten.lerp, aten.masked_fill, aten.stack, aten.isin, aten.logsumexp, aten.reflection_pad1d,
     aten.reflection_pad2d, aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d, aten.reflection_pad3d, aten.index_add,
     aten.index_copy, aten.dot, aten.mv, aten.trace, aten.frac, aten.heaviside, aten.xlogy, aten.logaddexp, aten.aminmax, aten.eye,
-    aten.upsample_nearest2d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
+    aten.upsample_nearest2d, aten.upsample_linear1d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
 ))  # fmt: skip
 """By name: not taken apart."""
 

@@ -40,6 +40,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    scans,
     templates,
     tracebacks,
 )

@@ -26,36 +26,9 @@ import torch
 import pliant
 from benchmarks import zoo
 from benchmarks.crawl import Mismatch, same_tensor
-from pliant.export import signature
 
 LIMIT_S = 180.0
 RELATIVE = 1e-4
-
-
-def leaves(p: Any, value: Any) -> list[Any]:
-    """The tensors and numbers of an answer of eager, in the order of the program's outputs."""
-    found: list[Any] = []
-
-    def walk(tree: Any, v: Any) -> None:
-        if tree.kind == "output":
-            found.append((tree.value, v))
-        elif tree.children:
-            for kind, (apart, _) in signature.trees.KINDS.items():
-                if kind == tree.kind:
-                    parts = apart(v)
-                    if parts is None or len(parts[1]) != len(tree.children):
-                        raise Mismatch(f"another structure: {type(v).__name__}")
-                    for c, x in zip(tree.children, parts[1], strict=True):
-                        walk(c, x)
-
-    walk(p.result, value)
-    return [v for _, v in sorted(found, key=lambda x: x[0])]
-
-
-def inputs_of(p: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """The flat inputs of a call."""
-    caller = signature.Caller(p)
-    return caller.flat(caller.bind(args, kwargs))
 
 
 def compare(got: list[Any], want: list[Any]) -> float:
@@ -160,10 +133,10 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
             worst = 0.0
             for (args, kwargs), w in zip(calls, want, strict=True):
                 args, kwargs = copy.deepcopy((args, kwargs))
-                given = inputs_of(p, args, kwargs)
+                given = p.inputs_of(*args, **kwargs)
                 if name in ("program", "file"):
                     given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()}
-                worst = max(worst, compare(run(given), leaves(p, w)))
+                worst = max(worst, compare(run(given), p.outputs_of(w)))
             out[name] = {"status": "right", "off": worst, "seconds": time.perf_counter() - began}
         except Exception as e:
             kind = "wrong" if isinstance(e, Mismatch) else "error"

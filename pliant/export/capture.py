@@ -19,7 +19,7 @@ from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
-from pliant.export import effects, naming, openings, signature
+from pliant.export import effects, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
@@ -49,8 +49,12 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: variants.Path) -> None:
         super().__init__(Sites())
+        self.path = path
+
+    def oracle(self) -> Any:
+        return self.path.answers()
 
     def is_dynamic(self, source: Source) -> bool:
         of = source.base if source.op in ("size", "stride", "offset") and source.base is not None else source
@@ -70,28 +74,24 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     parameters = naming.Parameters(f, args, kwargs)
     config = Config(dynamic=declarations(f, parameters, dynamic), fullgraph=True, strict=True, backend="aten")
 
-    def again(args: tuple, kwargs: dict) -> Program:
-        return captured(f, parameters, args, kwargs, config, form)
+    def again(args: tuple, kwargs: dict, path: variants.Path) -> Program:
+        return captured(f, parameters, args, kwargs, config, form, path)
 
-    p = again(args, kwargs)
-    if dynamic is False:
-        return p
-    p, args, kwargs = openings.widened(p, args, kwargs, again)
-    p = openings.joined(p, args, kwargs, again)
-    check(p.scope, [SymGuard(r.expr, r.site, r.why, r.expr) for r in p.relations])
+    p = variants.explored(args, kwargs, again, dynamic is not False)
+    check(p.scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p)])
     return p
 
 
-def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str) -> Program:
+def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
     """One capture; where it wants gradients inside, another with gradients on."""
     try:
         with quiet(gradients=form == "training"):
-            return one(f, parameters, args, kwargs, config, form)
+            return one(f, parameters, args, kwargs, config, form, path)
     except (RuntimeError, GraphBreakError):
         if form == "training" or not torch.is_grad_enabled():
             raise
         with quiet(gradients=True):
-            return one(f, parameters, args, kwargs, config, form)
+            return one(f, parameters, args, kwargs, config, form, path)
 
 
 @contextlib.contextmanager
@@ -106,13 +106,14 @@ def quiet(gradients: bool) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str) -> Program:
+def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
     """One capture."""
     code = types.FunctionType(call.__code__.replace(), call.__globals__, "call")  # entries and events of its own
     frame = [f, args, kwargs]
-    with session(history=Open(), config=config, refused=frozenset()):
+    history = Open(path)
+    with session(history=history, config=config, refused=frozenset()):
         try:
-            found = capture(code, frame, history=Open(), config=config)
+            found = capture(code, frame, history=history, config=config)
             dims.check(found.trace.scope)
             if isinstance(found.exit, BreakExit):
                 raise breaks(f, args, kwargs, found.exit)
@@ -315,7 +316,7 @@ class Writer:
     # -- what must hold -------------------------------------------------------------------------------------------------
     def relations(self) -> list[Relation]:
         """Those about strides alone are not the user's business: inputs are laid out as the operations want them."""
-        return [Relation(g.user_form, where_text(g.site), g.why) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
+        return [Relation(g.user_form, where_text(g.site), variants.why(g)) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
 
     def asserts(self) -> list[Relation]:
         return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]

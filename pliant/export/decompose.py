@@ -14,8 +14,10 @@ from torch._decomp import core_aten_decompositions
 
 from pliant.export.rewrite import Rewriter, flat
 from pliant.graph.record import Op
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 
@@ -43,8 +45,8 @@ def table() -> dict[Any, Any]:
 class Decomposer(Rewriter):
     """One use: `run(ops)`, then `value(t)` says what stands for a tensor of the old program."""
 
-    def run(self, ops: list[Op]) -> list[Op]:
-        for op in ops:
+    def run(self, steps: list[Op]) -> list[Op]:
+        for op in steps:
             self.step(op, 0)
         return self.ops
 
@@ -81,6 +83,9 @@ class Decomposer(Rewriter):
         q, k, v, *rest = op.args
         given = dict(zip(("dropout_p", "is_causal"), rest)) | op.kwargs
         args = (q, k, v, given.pop("attn_mask", None), given.pop("dropout_p", 0.0), given.pop("is_causal", False))
+        heads, shared = (self.trace.scope.simplify(expr_of(x.sizes[1], self.trace.scope)) for x in (q, k))
+        if heads is not shared and not self.trace.scope.known_true(ops.eq(heads, shared)):
+            given["enable_gqa"] = True  # fewer heads of keys than of queries
         self.ops.append(Op(SDPA, self.now(args), self.now(given), [op.outs[0]], None, op.site, -1, grad=op.grad))
 
 
@@ -95,9 +100,9 @@ def agree(a: Any, b: Any) -> bool:
     return type(a) is TracedTensor and a.dtype is b.dtype and len(a.sizes) == len(b.sizes)
 
 
-def decompose(trace: Any, ops: list[Op], outputs: list[Any]) -> Decomposer:
-    """The rewriter that has taken `ops` apart."""
+def decompose(trace: Any, steps: list[Op], outputs: list[Any]) -> Decomposer:
+    """The rewriter that has taken `steps` apart."""
     d = Decomposer(trace)
-    d.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
-    d.run(ops)
+    d.reads = {t.vid for op in steps for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
+    d.run(steps)
     return d

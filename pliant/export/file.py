@@ -104,6 +104,7 @@ def signature_of(p: Program) -> dict[str, Any]:
         "dims": p.dims,
         "notes": p.notes,
         "result": result_data(p),
+        "variants": [signature_of(q) for q in p.variants],
     }
 
 
@@ -182,6 +183,11 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     """
     path = Path(path)
     try:
+        with open(path, "rb") as f:  # whether it can be read at all
+            f.read(1)
+    except IsADirectoryError:
+        raise FormatError(f"{path.name} is a folder") from None
+    try:
         with zipfile.ZipFile(path) as z:
             names = set(z.namelist())
             missing = [n for n in (TEXT, SIGNATURE, WEIGHTS) if n not in names]
@@ -194,18 +200,21 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
     except (NotImplementedError, zipfile.LargeZipFile, EOFError, struct.error) as e:
         raise FormatError(f"{path.name} is damaged: {e}") from e
     except Exception as e:
-        if isinstance(e, (PliantError, OSError)) and not isinstance(e, (EOFError,)):
+        if isinstance(e, PliantError):
             raise
         raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {e}") from e
-    p = Reader(SPACES | frozenset(libraries)).program(text)
-    p.state = state
+    p = Reader.whole(text, SPACES | frozenset(libraries))
     try:
-        put_signature(p, json.loads(signature))
+        data = json.loads(signature)
+        for q, part in zip((p, *p.variants), [data, *data["variants"]], strict=True):
+            q.state = state
+            put_signature(q, part)
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         raise FormatError(f"the signature of {path.name} cannot be read: {type(e).__name__}: {e}") from e
-    check_state(p)
+    for q in (p, *p.variants):
+        check_state(q)
     return p
 
 

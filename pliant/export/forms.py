@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from pliant.errors import PliantError
 from pliant.export.decompose import decompose
 from pliant.export.functionalize import Functionalizer
-from pliant.export.program import MUTATION, USER, Output, Program
+from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
+from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
+ATEN = torch.ops.aten
+
 
 def aten(p: Program, writer: Any) -> Program:
-    """As it was recorded, without what nobody reads."""
+    """As it was recorded."""
+    p.ops = settled(p.ops)
     mark_written(p)
     return p
+
+
+SETTLED = {ATEN.lift_fresh_copy.default: ATEN.clone.default, ATEN.lift_fresh.default: ATEN.alias.default}
+"""Operators that mean something during a capture only, and what they come to."""
+
+
+def settled(ops: list[Op]) -> list[Op]:
+    return [dataclasses.replace(op, target=SETTLED[op.target]) if op.target in SETTLED else op for op in ops]
 
 
 def mark_written(p: Program) -> None:
@@ -29,7 +44,7 @@ def core(p: Program, writer: Any) -> Program:
     """Functional operations of the core set."""
     tensors = [i.value for i in p.inputs if i.is_tensor]
     f = Functionalizer(p.trace, tensors)
-    ops = f.run(p.ops)
+    ops = f.run(settled(p.ops))
     outputs = [f.now(o.value) for o in p.outputs]
     written = f.written()
     known = {o.of for o in p.outputs if o.kind == MUTATION}
@@ -42,6 +57,7 @@ def core(p: Program, writer: Any) -> Program:
     d = decompose(p.trace, ops, [*outputs, *[v for _, v in mutations]])
     for o, value in zip(p.outputs, outputs, strict=True):
         o.value = d.now(value)
+    p.relations, p.asserts = writer.relations(), writer.asserts()  # recording operations anew may have asked more of sizes
     p.outputs += [Output(f"{i.name}.out", MUTATION, d.now(v), of=i.name, path=i.path if i.kind == USER else ()) for i, v in mutations]
     wanted = [o.value for o in p.outputs] + [a.expr for a in p.asserts]
     p.ops = liveness.live_ops(d.ops, wanted, tensors)
@@ -59,12 +75,32 @@ def dropped(p: Program) -> Program:
     return p
 
 
-def torch_level(p: Program, writer: Any) -> Program:
-    raise PliantError('form="torch" is not there yet')
-
-
 def training(p: Program, writer: Any) -> Program:
-    raise PliantError('form="training" is not there yet')
+    """The form "core" of the function, whose first result is the loss, and of the gradients of parameters and inputs that require them."""
+    loss = next((o for o in p.outputs if o.kind == USER), None)
+    t = loss.value if loss is not None else None
+    if type(t) is not TracedTensor or t.sizes or not t.requires_grad:
+        raise PliantError(f'form="training": the first result of {p.name} must be the loss, one number that depends on a parameter')
+    targets = [i for i in p.inputs if i.is_tensor and i.value.requires_grad]
+    n = len(p.trace.ops)
+    tangents, gradients = p.trace.backward([t], [i.value for i in targets])
+    one = Op(ATEN.full.default, ([], 1.0), {"dtype": t.dtype, "device": t.device}, [tangents[0]], None, None, -1)
+    p.ops = [*p.ops, one, *p.trace.ops[n:]]
+    p.outputs += [Output(f"{i.name}.grad", GRADIENT, g, of=i.name) for i, g in zip(targets, gradients, strict=True) if g is not None]
+    p = core(p, writer)
+    p.outputs.sort(key=lambda o: o.kind == GRADIENT)  # behind mutations
+    p.form = "training"
+    return p
+
+
+def torch_level(p: Program, writer: Any) -> Program:
+    """The form "aten", and beside it the calls of the torch API as a module with the function's parameters."""
+    from pliant.export import torch_form
+
+    torch_form.put(p, writer)
+    p = aten(p, writer)
+    p.form = "torch"
+    return p
 
 
 FORMS: dict[str, Callable[[Program, Any], Program]] = {"torch": torch_level, "aten": aten, "core": core, "training": training}

@@ -24,8 +24,16 @@ from pliant.symbolic.parser import parse
 
 OTHER = 3
 """The size that is tried instead."""
+LARGEST = 1 << 26
+"""Elements of an example that is made larger."""
 SINGLY = 6
 """With more pinned dims than that, they are tried all at once only."""
+
+
+Capture = Callable[[tuple, dict], Program]
+"""Captures with other arguments."""
+Found = tuple[Program, tuple, dict]
+"""A program and the arguments that it was captured with."""
 
 
 def pinned(p: Program) -> Iterator[tuple[Any, int]]:
@@ -64,11 +72,7 @@ def holds(e: Expr, values: dict[str, Any]) -> bool:
         return False
 
 
-Found = tuple[Program, tuple, dict]
-"""A program and the arguments that it was captured with."""
-
-
-def widened(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Found:
+def widened(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
     """`p`, or a program that pins fewer dims to 0 and 1. `again` captures with other arguments."""
     places = places_of(p, args, kwargs)
     if not places:
@@ -86,7 +90,7 @@ def widened(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict]
     return best
 
 
-def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Found | None:
+def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Capture) -> Found | None:
     try:
         other = resized(places, args, kwargs)
         q = joined(again(*other), *other, again)
@@ -115,14 +119,21 @@ def in_arguments(p: Program, dims: list[tuple[Any, int]], args: tuple, kwargs: d
     return [(n, d) for n, d in found if n is not None]
 
 
-def resized(places: list[tuple[int, int]], args: tuple, kwargs: dict, to: int = OTHER) -> tuple[tuple, dict]:
-    """The arguments with these dims of size `to`: the first row repeated, or zeros of an empty tensor. One tensor stays one tensor."""
+def resized(places: list[tuple[int, int]], args: tuple, kwargs: dict, to: int = OTHER, whole: bool = False) -> tuple[tuple, dict]:
+    """The arguments with these dims of size `to`: the first row (with `whole`, all rows in turn) repeated, or zeros of an empty tensor.
+
+    One tensor stays one tensor. ValueError for a tensor that would be too large.
+    """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     new: dict[int, torch.Tensor] = {}
     for n, d in places:
         t = new.get(id(leaves[n]), leaves[n])
         with torch.no_grad():
-            if t.shape[d]:
+            if t.shape[d] and t.numel() // t.shape[d] * to > LARGEST:
+                raise ValueError(f"an example of {t.numel() // t.shape[d] * to} elements")
+            if t.shape[d] and whole:
+                t2 = t.index_select(d, torch.arange(to) % t.shape[d])
+            elif t.shape[d]:
                 t2 = t.narrow(d, 0, 1).repeat_interleave(to, d)
             else:
                 t2 = t.new_zeros([to if k == d else s for k, s in enumerate(t.shape)])
@@ -131,7 +142,7 @@ def resized(places: list[tuple[int, int]], args: tuple, kwargs: dict, to: int = 
 
 
 # -- a size of 1 that a branch excludes ------------------------------------------------------------------------------------------
-def joined(p: Program, args: tuple, kwargs: dict, again: Callable[[tuple, dict], Program]) -> Program:
+def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
     """`p`, serving size 1 too where the program branches on it and both sides come to the same operations.
 
     `if x.shape[1] > 1 and mask is None` asks of a size what does not matter in this call. The other side is captured; where it is the same

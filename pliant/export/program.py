@@ -105,6 +105,7 @@ class Program:
     dims: dict[str, str] = field(default_factory=dict)  # symbol -> what people call it
     notes: list[str] = field(default_factory=list)
     module: Any = None  # form "torch": the graph module
+    variants: list[Program] = field(default_factory=list, repr=False)  # the same function on other sides of its branches
     examples: dict[str, int] = field(default_factory=dict, repr=False)  # ids of the user's tensors of the exported call
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -131,6 +132,22 @@ class Program:
         from pliant.export import run
 
         return run.run(self, inputs)
+
+    def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
+        from pliant.export import run
+
+        caller = run.caller_of(self)
+        values = caller.flat(caller.bind(args, kwargs))
+        caller.check(values)
+        return values
+
+    def outputs_of(self, result: Any) -> list[Any]:
+        """The user's outputs, in order, of a result that the exported function gave. ValueError for one of another structure."""
+        from pliant.export import trees
+
+        found = trees.outputs(self.result, result)
+        return [found[i] for i in sorted(found)]
 
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""

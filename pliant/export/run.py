@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from pliant.codegen import aten, native
+from pliant.errors import PliantError
+from pliant.export import variants
 from pliant.export.decompose import SDPA
-from pliant.export.program import MUTATION, Program
+from pliant.export.program import GRADIENT, MUTATION, Program
 from pliant.export.rewrite import Rewriter
 from pliant.export.signature import Caller, SignatureError
 from pliant.export.text import site_of
@@ -24,8 +26,8 @@ class Runner:
 
     def __init__(self, p: Program) -> None:
         self.p = p
-        self.caller = Caller(p)
-        self.state = {i.name: p.state[i.name] for i in p.inputs if i.kind != "user"}
+        self.caller = caller_of(p)
+        self.state = p.state  # shared by variants
         with torch.no_grad():
             self.fn = self.compile()
 
@@ -85,20 +87,22 @@ def strides_of(t: TracedTensor, env: dict[str, Any]) -> tuple[int, ...]:
 
 
 def call(p: Program, args: tuple, kwargs: dict) -> Any:
-    """The result of the exported function; what it writes is written."""
+    """The result of the exported function (form "training": and a dict of gradients by name); what it writes is written."""
     runner = runner_of(p)
     given = runner.caller.bind(args, kwargs)
     values = runner.caller.flat(given)
-    outs = runner.flat(values)
-    apply_mutations(p, runner, given, values, outs)
+    took, outs = answered(p, values)
+    apply_mutations(took, runner_of(took), given, values, outs)
     if p.result is None:
         raise SignatureError(f"the result of {p.name} could not be written down in its file. Use program.run: it gives outputs by name.")
 
     def leaf(tree: Tree) -> Any:
         return outs[tree.value] if tree.kind == "output" else runner.caller.walk(tree.value, given)
 
+    gradients = {o.of: v for o, v in zip(p.outputs, outs, strict=True) if o.kind == GRADIENT}
     try:
-        return put_together(p.result, leaf)
+        result = put_together(p.result, leaf)
+        return (result, gradients) if p.form == "training" else result
     except LookupError as e:
         raise SignatureError(
             f"the result of {p.name} is or holds a {e.args[0]}, which this process does not have: import it before the program is loaded,"
@@ -116,7 +120,7 @@ def apply_mutations(p: Program, runner: Runner, given: dict, values: dict, outs:
                 with torch.no_grad():
                     state.copy_(value)
             else:
-                runner.state[o.of] = p.state[o.of] = value
+                runner.state[o.of] = value
         elif o.of in values and o.path and values[o.of] is runner.caller.walk(o.path, given) and in_place(p, o):
             with torch.no_grad():
                 values[o.of].copy_(value)
@@ -137,14 +141,41 @@ def put(holder: Any, step: tuple, value: Any) -> None:
         holder[arg] = value
 
 
+def answered(p: Program, values: dict[str, Any]) -> tuple[Program, list[Any]]:
+    """The program among the variants of `p` that takes this call, and its outputs."""
+    refused: list[SignatureError] = []
+    for q in (p, *p.variants):
+        before = torch.get_rng_state() if p.variants and variants.draws(q) else None
+        try:
+            return q, runner_of(q).flat(values)
+        except SignatureError as e:
+            refused.append(e)
+        except RuntimeError as e:
+            if not variants.is_branch_error(e):
+                raise
+        if before is not None:
+            torch.set_rng_state(before)
+    if refused:
+        raise refused[0]
+    raise PliantError(f"no captured side of the branches of {p.name} takes this call: the function itself raises there")
+
+
 def run(p: Program, values: dict[str, Any]) -> dict[str, Any]:
     """Outputs by name for inputs by name; nothing but the program's own state is written."""
-    outs = runner_of(p).flat(values)
-    return {o.name: v for o, v in zip(p.outputs, outs, strict=True)}
+    took, outs = answered(p, values)
+    return {o.name: v for o, v in zip(took.outputs, outs, strict=True)}
 
 
 def runner_of(p: Program) -> Runner:
     found = p.cache.get("runner")
     if found is None:
         found = p.cache["runner"] = Runner(p)
+    return found
+
+
+def caller_of(p: Program) -> Caller:
+    """What checks the calls of `p`."""
+    found = p.cache.get("caller")
+    if found is None:
+        found = p.cache["caller"] = Caller(p)
     return found

@@ -8,6 +8,7 @@
     %2: f32 [s0, 4] strides [4, 1] = aten.add.Tensor(%0, 1)  # model.py:12 in M.forward
     require s0 <= 512  # model.py:14 in M.forward
     assert u0 >= 0  # why
+    branch u1 > 0  # model.py:15 in M.forward
     output user logits %2
     output mutation cache.k.out of cache.k %7
 
@@ -16,25 +17,29 @@ Values, operations and symbols are written as in `lower/text.py`.
 
 from __future__ import annotations
 
+import keyword
 import re
 from typing import Any
 
 import torch
 
 from pliant.errors import PliantError
-from pliant.export import naming
+from pliant.export import naming, rederive
 from pliant.export.program import Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
 from pliant.lower import liveness
 from pliant.lower import text as lowered
+from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import BRANCH
 
 VERSION = 1
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
 KINDS = frozenset(("user", "parameter", "buffer", "constant", "mutation", "gradient"))
 INPUT = re.compile(r"input (\w+)( written)? (\S+) (.+)")
 OUTPUT = re.compile(r"output (\w+) (\S+)(?: of (\S+))? (\S.*)")
+NAME = re.compile(r"[a-z]\d{1,9}|[A-Za-z]\w*_size(_\d+)?")
 MARK = "  # "
 SITE = re.compile(r"(.*):(\d{1,9}) in (.*)")
 
@@ -49,7 +54,11 @@ class FormatError(PliantError, ValueError):
 
 # -- writing ----------------------------------------------------------------------------------------------------------------
 def program_text(p: Program) -> str:
-    """The program, a line each."""
+    """The program, a line each; its variants one after the other."""
+    return "".join(map(one_text, (p, *p.variants)))
+
+
+def one_text(p: Program) -> str:
     owners: dict[int, int] = {}
     known: set[int] = set()
     lines = [f"pliant program {VERSION}: {p.name}, form {p.form}"]
@@ -64,7 +73,9 @@ def program_text(p: Program) -> str:
     for op in p.ops:
         lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
-    lines += [f"assert {r.expr.python()}" + marked(r.site or r.why) for r in p.asserts]
+    for r in p.asserts:
+        word, words = ("branch", r.site) if r.why == BRANCH else ("assert", r.site or r.why)
+        lines.append(f"{word} {r.expr.python()}{marked(words)}")
     for o in p.outputs:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
@@ -131,8 +142,16 @@ def needed_symbols(p: Program) -> list[Expr]:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------
+UNREADABLE = (
+    ValueError, KeyError, SyntaxError, AttributeError, RuntimeError, TypeError, IndexError, OverflowError, RecursionError, ArithmeticError,
+    PliantError, MemoryError, AssertionError,
+)  # fmt: skip
+
+
 class Reader(lowered.Reader):
     """Reads one program. `spaces`: namespaces of operators that the file may name."""
+
+    dim = OPEN  # as in the capture: what is recorded anew must be right for all sizes
 
     def __init__(self, spaces: frozenset[str] = SPACES) -> None:
         super().__init__()
@@ -143,34 +162,50 @@ class Reader(lowered.Reader):
         self.relations: list[Relation] = []
         self.asserts: list[Relation] = []
 
+    @classmethod
+    def whole(cls, text: str, spaces: frozenset[str] = SPACES) -> Program:
+        """The program and its variants, without signatures and weights."""
+        parts = re.split(r"(?m)^(?=pliant program )", text)
+        p, *p.variants = [cls(spaces).program(part) for part in parts[1:] or parts]
+        if parts[0] and parts[1:]:
+            raise FormatError(f"this is no program: it begins with {parts[0][:60]!r}")
+        return p
+
     def program(self, text: str) -> Program:
         """The program without its signature and weights. FormatError names a line that is wrong."""
         head, *lines = text.splitlines() or [""]
         found = HEAD.fullmatch(head)
-        if found is None:
+        if found is None or not found[2].isidentifier() or keyword.iskeyword(found[2]):
             raise FormatError(f"this is no program: it begins with {head[:60]!r}")
         if int(found[1]) != VERSION:
             raise FormatError(f"this program has format {found[1]}; this pliant reads format {VERSION}")
-        with torch._C._DisableTorchDispatch(), self.trace.paused():
+        with self.trace.paused():
             for number, line in enumerate(lines, 2):
                 try:
                     self.entry(line)
                 except FormatError:
                     raise
-                except (ValueError, KeyError, SyntaxError, AttributeError, RuntimeError, TypeError, IndexError, OverflowError, RecursionError,
-                        ArithmeticError, PliantError, MemoryError) as e:  # fmt: skip
+                except UNREADABLE as e:
                     raise FormatError(f"line {number} of the program cannot be read ({type(e).__name__}: {e}): {line[:120]!r}") from e
-        return Program(
+        p = Program(
             name=found[2], form=found[3], trace=self.trace, inputs=self.inputs, outputs=self.outputs, ops=self.ops, relations=self.relations,
             asserts=self.asserts, checks=[], result=None, state={},
         )  # fmt: skip
+        numbers = [int(found[1]) for name in self.names if (found := re.fullmatch(r"u(\d{1,9})", name))]
+        self.trace.next_unbacked = max(numbers, default=-1) + 1
+        try:
+            rederive.check(p)
+        except UNREADABLE as e:
+            raise FormatError(f"the program contradicts itself ({type(e).__name__}: {e})") from e
+        return p
 
     def entry(self, line: str) -> None:
         body, _, words = line.partition(MARK)
         word, _, rest = body.partition(" ")
         if word == "symbol":
-            if (name := rest.split(" ", 1)[0]) in self.names:
-                raise ValueError(f"the symbol {name} is declared twice")
+            name = rest.split(" ", 1)[0]
+            if name in self.names or not NAME.fullmatch(name):
+                raise ValueError(f"{name} is declared twice, or is no name that a symbol can have")
             self.symbol(body)
         elif word == "input":
             self.read_input(body)
@@ -178,6 +213,8 @@ class Reader(lowered.Reader):
             self.read_output(body)
         elif word == "require":
             self.relations.append(Relation(self.truth(rest), words))
+        elif word == "branch":
+            self.asserts.append(Relation(self.truth(rest), words, BRANCH))
         elif word == "assert":
             self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
         elif word:

@@ -83,6 +83,20 @@ def put_together(tree: Tree, leaf: Callable[[Tree], Any]) -> Any:
     return KINDS[tree.kind][1](cls, context, [put_together(c, leaf) for c in tree.children])
 
 
+def outputs(tree: Tree, value: Any) -> dict[int, Any]:
+    """What stands in `value` where `tree` has outputs, by number. ValueError where they are not alike."""
+    if tree.kind == "output":
+        return {tree.value: value}
+    found: dict[int, Any] = {}
+    if tree.children:
+        parts = KINDS[tree.kind][0](value)
+        if parts is None or len(parts[1]) != len(tree.children):
+            raise ValueError(f"a {type(value).__name__} is not what the program gives there")
+        for c, x in zip(tree.children, parts[1], strict=True):
+            found |= outputs(c, x)
+    return found
+
+
 # -- kinds --------------------------------------------------------------------------------------------------------------------------
 Parts = tuple[Any, list[Any], list[Any]]
 

@@ -304,6 +304,8 @@ def collection_paused() -> Iterator[None]:
 
 def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: Any) -> C.Capture:
     scope = Scope()
+    if history is not None:
+        scope.oracle = history.oracle()
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__

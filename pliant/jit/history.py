@@ -21,6 +21,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable
 from types import CodeType, FunctionType
+from typing import Any
 
 from pliant import events
 from pliant.bytecode import instructions, kind_at
@@ -78,6 +79,10 @@ class History:
         if source in self.dynamic:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
+
+    def oracle(self) -> Any:
+        """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
+        return None
 
     def is_opaque(self, source: Source) -> bool:
         return source in self.opaque

@@ -191,6 +191,8 @@ BIND = re.compile(r" finds (\w+) at (\d+)(?: size (\d+))?")
 class Reader:
     """Reads one program at level "graph"."""
 
+    dim: Any = None  # what is promised of the sizes
+
     def __init__(self) -> None:
         self.scope = Scope()
         self.trace = Trace(self.scope)
@@ -233,7 +235,8 @@ class Reader:
         number = {"True": True, "False": False}.get(hint, None) if hint in ("True", "False") else of(hint) if hint else None
         ends = [None if x in ("-inf", "inf") else of(x) for x in (lo, hi)]
         make_symbol = self.scope.backed if backed == "backed" else self.scope.unbacked
-        self.names[name] = make_symbol(name, hint=number, lo=ends[0], hi=ends[1], size_like=bool(size), kind=of)  # type: ignore[arg-type]
+        more = {"dim": self.dim} if backed == "backed" and size else {}
+        self.names[name] = make_symbol(name, hint=number, lo=ends[0], hi=ends[1], size_like=bool(size), kind=of, **more)  # type: ignore[arg-type]
 
     def size(self, text: str) -> Any:
         value = parse(text, self.names)

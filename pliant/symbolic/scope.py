@@ -54,6 +54,7 @@ class SymGuard:
 
 
 UNFIT = "the values of this run do not fit"
+BRANCH = "the run takes the other side of a branch"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +85,7 @@ class Scope:
     def __init__(self, record: bool | None = None) -> None:
         """`record`: keep every question and answer for `validate.py`; by default where PLIANT_VALIDATE=1."""
         self.ctx = Context(printers.python, printers.postfix)
+        self.oracle: Callable[[Expr, Any], bool | None] | None = None  # answers what only the run could: one side of a branch (export)
         self.ctx.fold = subtotals.fold
         self.prover = Prover()
         self.symbols: dict[str, Expr] = {}
@@ -161,7 +163,13 @@ class Scope:
         if v is None:
             c_bool = c if c.kind is bool else apply("to_bool", c)
             if not c_bool.backed:
-                raise DataDependent(c_bool, site)
+                answer = self.oracle(c_bool, site) if self.oracle is not None else None
+                if answer is None:
+                    raise DataDependent(c_bool, site)
+                fact = c_bool if answer else apply("not", c_bool)
+                self._asserts.append((fact, site, BRANCH, RuntimeError))
+                self._learn("assume", fact, site)
+                return answer
             v = bool(c_bool.hint)
             self._guard(c_bool if v else apply("not", c_bool), site, "decide")
             self.known[c] = v

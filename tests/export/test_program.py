@@ -108,7 +108,29 @@ def objects(x: Any) -> Any:
     return Pair(x + 1, Plain(x.sum(), "sum")), collections.OrderedDict(z=x * 2)
 
 
+def sides_of_data(x: Any, y: Any) -> Any:
+    if x.sum() > 0:
+        y = y + 1
+        if y.max() > 2:
+            y = y * 3
+    else:
+        y = y - x.mean()
+    if x.shape[0] == 4:
+        y = y.relu()
+    return y, x.shape[0]
+
+
+def item_branch(x: Any) -> Any:
+    return x * 2 if x.sum().item() > 0 else x - 1
+
+
+def noisy_sides(x: Any) -> Any:
+    y = torch.rand(3)
+    return y + x.sum() if x.max() > 0 else y * torch.rand(3)
+
+
 r = torch.randn
+SIDES = [((r(n) + k, r(3) + j), {}) for n in (4, 2, 1) for k in (-3, 3) for j in (0, 4)]
 CASES: dict[str, tuple[Any, tuple, dict, list[tuple[tuple, dict]]]] = {
     "mlp": (gelu_mlp, (r(3, 4), r(4, 5)), {}, [((r(n, 4), r(4, m)), {}) for n, m in ((1, 1), (0, 3), (7, 2))]),
     "size one": (gelu_mlp, (r(1, 4), r(4, 5)), {}, [((r(n, 4), r(4, 5)), {}) for n in (2, 7, 0)]),
@@ -122,6 +144,8 @@ CASES: dict[str, tuple[Any, tuple, dict, list[tuple[tuple, dict]]]] = {
     "data": (picked, (r(5, 3), torch.tensor([True, False, True, False, True])), {}, [((r(3, 2), torch.tensor([False] * 3)), {})]),
     "keyword": (keyword, (r(3), r(2)), {"scale": 3, "bias": r(1)}, [((r(4), r(9)), {"scale": 5, "bias": r(1)})]),
     "same size": (same_size, (r(3), r(3)), {}, [((r(n), r(n)), {}) for n in (1, 8)]),
+    "sides": (sides_of_data, (r(5), r(3)), {}, SIDES),
+    "item": (item_branch, (r(5),), {}, [((r(n) + k,), {}) for n in (1, 5) for k in (-3, 3)]),
     "objects": (objects, (r(3),), {}, [((r(n),), {}) for n in (1, 6)]),
 }
 
@@ -317,6 +341,40 @@ class Force(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return torch.autograd.grad(((self.w * x) ** 3).sum(), self.w)[0]
+
+
+def root(x: Any) -> Any:
+    if x.min() < 0:
+        raise ValueError("negative")
+    return x.sqrt()
+
+
+def test_a_side_that_raises() -> None:
+    p = pliant.export(root, (r(3).abs(),))
+    x = r(5).abs()
+    agree(p(x), root(x))
+    with pytest.raises(PliantError, match="itself raises"):
+        p(-x)
+
+
+def test_random_numbers_of_a_side_not_taken_are_put_back() -> None:
+    p = pliant.export(noisy_sides, (r(4),))
+    assert len(p.variants) == 1
+    for x in (r(4).abs() + 1, -r(4).abs() - 1):
+        torch.manual_seed(3)
+        got = p(x)
+        torch.manual_seed(3)
+        agree(got, noisy_sides(x))
+
+
+def test_loops_on_data_are_not_unrolled_for_ever() -> None:
+    def halved(x: Any) -> Any:
+        while x.sum() > 1:
+            x = x / 2
+        return x
+
+    with pytest.raises(PliantError):
+        pliant.export(halved, (r(3).abs() * 9,))
 
 
 def test_gradients_inside() -> None:

@@ -56,6 +56,8 @@ def seen_type(t: Any) -> type:
 
 
 def truth(t: Any) -> bool:
+    if t.trace.scope.oracle is not None and all([type(n) is int and n == 1 for n in t.sizes]):
+        return bool(t.item())  # somebody captures both sides
     raise Break("PL0001", "a branch on the value of a tensor", clean=True)
 
 

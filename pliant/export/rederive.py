@@ -1,0 +1,112 @@
+"""What a file says of its tensors is not believed: each operation is recorded anew, and must give what the text says.
+
+Kernels compute addresses from sizes and strides, so a text that lied about them could read memory that is not the program's. What the
+recording needs of sizes beyond what the file requires is required, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.export.program import Program, Relation
+from pliant.export.rewrite import Rewriter
+from pliant.graph.record import Op
+from pliant.graph.symnode import expr_of
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.parser import parse
+
+
+class Wrong(ValueError):
+    """The text says something of a tensor that is not so."""
+
+
+def check(p: Program) -> None:
+    """Raises `Wrong` for an operation whose result is another than the program says. Adds to `p.relations` what that rests on."""
+    scope = p.scope
+    for r in (*p.relations, *p.asserts):
+        if r.expr.const is None and not scope.known_true(r.expr):
+            scope.learn(r.expr)
+    known = len(scope.all_guards), len(scope.asserts)
+    rewriter = Rewriter(p.trace)
+    made = {i.value.vid for i in p.inputs if i.is_tensor}
+    for op in p.ops:
+        for t in liveness.op_inputs(op):
+            if t.vid not in made:
+                raise Wrong(f"{op.target} reads a tensor that is made later")
+        one(rewriter, op)
+        made.update(t.vid for t in liveness.op_outputs(op))
+    p.relations += [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
+    p.asserts += [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]
+
+
+def backed(e: Any) -> bool:
+    return all(s.info.backed for s in e.symbols())
+
+
+def one(rewriter: Rewriter, op: Op) -> None:
+    out, made = rewriter.record(op.target, *op.args, **op.kwargs)
+    if len(made) != 1 or made[0].target is not op.target:
+        if not (made and [o for o in made if o.target is op.target]):
+            raise Wrong(f"{op.target} is no operation of its own: it comes to {', '.join(str(m.target) for m in made) or 'nothing'}")
+    found = next(o for o in made if o.target is op.target)
+    if len(found.outs) != len(op.outs) or len(found.binds) != len(op.binds):
+        raise Wrong(f"{op.target} gives {len(found.outs)} results with {len(found.binds)} numbers of its own, not {len(op.outs)}, {len(op.binds)}")
+    names: dict[str, str] = {}
+    for a, b in zip(found.binds, op.binds, strict=True):
+        if (a.out, a.dim) != (b.out, b.dim):
+            raise Wrong(f"{op.target} defines other numbers")
+        names[name_of(a.symbol)] = name_of(b.symbol)
+    scope = rewriter.trace.scope
+    for a, b in zip(found.outs, op.outs, strict=True):
+        agree(scope, a, b, names, op)
+    _ = out
+
+
+def name_of(symbol: Any) -> str:
+    e = liveness.number(symbol)
+    return e.name
+
+
+def agree(scope: Any, a: Any, b: Any, names: dict[str, str], op: Op) -> None:
+    """`a` is what recording gave, `b` what the text says."""
+    if type(a) is not TracedTensor or type(b) is not TracedTensor:
+        if type(a) is TracedTensor or type(b) is TracedTensor or not number(scope, a, b, names):
+            raise Wrong(f"{op.target} gives {a!r}, not {b!r}")
+        return
+    if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes):
+        raise Wrong(f"{op.target} gives {a}, not {b}")
+    if not all(number(scope, x, y, names) for x, y in zip(a.sizes, b.sizes)):
+        raise Wrong(f"{op.target} gives {a}, not {b}")
+    loose = [not number(scope, x, y, names) and not is_one(scope, s) for x, y, s in zip(a.strides, b.strides, b.sizes)]
+    if any(loose) and not empty(scope, b.sizes):
+        raise Wrong(f"{op.target} gives a tensor with the strides {list(a.strides)}, not {list(b.strides)}")
+    if not number(scope, a.offset, b.offset, names):
+        raise Wrong(f"{op.target} gives a tensor at the offset {a.offset}, not {b.offset}")
+    memory = {t.storage_id for t in liveness.op_inputs(op)}
+    if (a.storage_id in memory) != (b.storage_id in memory) or (a.storage_id in memory and a.storage_id != b.storage_id):
+        raise Wrong(f"{op.target} gives {'a view' if a.storage_id in memory else 'memory of its own'}, and the text says otherwise")
+
+
+def is_one(scope: Any, size: Any) -> bool:
+    return size == 1 if type(size) is int else scope.known_true(ops.eq(expr_of(size, scope), 1))
+
+
+def empty(scope: Any, sizes: tuple) -> bool:
+    return any(s == 0 if type(s) is int else scope.known_true(ops.eq(expr_of(s, scope), 0)) for s in sizes)
+
+
+def number(scope: Any, a: Any, b: Any, names: dict[str, str]) -> bool:
+    x, y = liveness.number(a), liveness.number(b)
+    if x is None and y is None:
+        return a == b or (a is None and b is None)
+    if x is not None and names:
+        x = parse(x.python(names), scope.symbols)
+    left, right = (v if v is not None else w for v, w in ((x, a), (y, b)))
+    if not isinstance(left, Expr) and not isinstance(right, Expr):
+        return bool(left == right)
+    if left is None or right is None:
+        return False
+    return left is right or bool(scope.known_true(ops.eq(left, right)))

@@ -1,0 +1,252 @@
+"""Branches of the exported function whose sides differ: one program for each, the first being that of the example.
+
+A branch on data is captured on both sides: what the branch asks is an assertion of each program, and where it fails in a run, nothing has
+been written yet, and another program takes the call. A branch on a size is captured again with an example of another size; which
+program takes a call is then known before anything runs. Bounded: `MOST` programs; what is left over is refused, or stays a relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pliant import events
+from pliant.errors import PliantError
+from pliant.export import openings, trees
+from pliant.export.program import USER, Output, Program, Relation
+from pliant.jit.dims import is_branch
+from pliant.lower import liveness
+from pliant.symbolic import ops
+from pliant.symbolic.scope import BRANCH
+
+MOST = 8
+"""Programs of one export."""
+QUESTIONS = 6
+"""Branches on data on the way through one program: a loop that asks data for more is not unrolled."""
+
+SIZE_BRANCH = "branch"
+"""`Relation.why` of what a branch of the program itself asked of sizes."""
+
+
+class Path:
+    """One way through the branches on data: `given` answers come first, then True. `asked`: all answers of the last capture."""
+
+    def __init__(self, given: tuple[bool, ...] = ()) -> None:
+        self.given = given
+        self.asked: list[bool] = []
+
+    def answers(self) -> Callable[[Any, Any], bool | None]:
+        """A new capture's oracle (`Scope.oracle`)."""
+        asked = self.asked = []
+
+        def answer(c: Any, site: Any) -> bool | None:
+            if not is_branch(site) or len(asked) >= QUESTIONS:
+                return None
+            asked.append(self.given[len(asked)] if len(asked) < len(self.given) else True)
+            return asked[-1]
+
+        return answer
+
+
+def why(g: Any) -> str:
+    """`Relation.why` of a guard of the scope."""
+    return SIZE_BRANCH if g.why == "decide" and is_branch(g.site) else g.why
+
+
+Capture = Callable[[tuple, dict, Path], Program]
+
+
+def explored(args: tuple, kwargs: dict, again: Capture, sizes: bool) -> Program:
+    """The program of the example, with its variants."""
+    found: list[Program] = []
+    examples = [(args, kwargs)]
+    while examples:
+        example = examples.pop(0)
+        try:
+            made, wide = ways(*example, again, sizes, MOST - len(found))
+        except Exception as e:
+            if not found:
+                raise
+            events.emit("warning", id="PL0000", text=f"the other side of a branch is not served: {type(e).__name__}: {e}")
+            continue
+        if found and any(takes_all(q, made[0]) for q in found):
+            continue
+        found += made
+        if sizes:
+            for p, example in zip(made, wide, strict=True):
+                examples += others(p, *example, found)
+        if len(found) >= MOST:
+            break
+    return together(found)
+
+
+def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> tuple[list[Program], list[tuple[tuple, dict]]]:
+    """The programs for all ways through the branches on data, and the example that each was captured with."""
+    found: list[Program] = []
+    examples: list[tuple[tuple, dict]] = []
+    first: Exception | None = None
+    left: list[tuple[bool, ...]] = [()]
+    while left:
+        path = Path(left.pop(0))
+        if len(found) >= most:
+            raise PliantError(f"{found[0].name} branches on data in more than {most} ways: a program would have to hold them all")
+        made: Program | None = None
+        try:
+            made = again(args, kwargs, path)
+        except PliantError:
+            raise  # what a program cannot be, rather than an error of the function's own on that side
+        except Exception as e:
+            if not path.asked:
+                raise
+            first = first or e
+        left += [(*path.asked[:i], not path.asked[i]) for i in range(len(path.given), len(path.asked))]
+        if made is None:
+            continue
+        wide, named = args, kwargs
+        if sizes:
+            taken = Path(tuple(path.asked))
+
+            def capture(a: tuple, k: dict, taken: Path = taken) -> Program:
+                return again(a, k, taken)
+
+            made, wide, named = openings.widened(made, args, kwargs, capture)
+            made = openings.joined(made, wide, named, capture)
+        found.append(made)
+        examples.append((wide, named))
+    if not found:
+        assert first is not None
+        raise first  # every way raises
+    return found, examples
+
+
+# -- branches on sizes ----------------------------------------------------------------------------------------------------------
+TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65, 96, 100, 128, 129, 160, 200, 256, 257, 512, 513, 1024)
+
+
+def others(p: Program, args: tuple, kwargs: dict, known: list[Program]) -> list[tuple[tuple, dict]]:
+    """Examples for the other sides of `p`'s branches on sizes."""
+    out = []
+    for r in [r for r in p.relations if r.why == SIZE_BRANCH]:
+        change = other_sizes(p, r, known)
+        if change is None:
+            continue
+        dims = [(i, d, e) for i, d, e in openings.sizes(p) if e.name in change]
+        places = openings.in_arguments(p, [(i, d) for i, d, _ in dims], args, kwargs)
+        if len(places) < len(dims):
+            continue
+        try:
+            given = (args, kwargs)
+            for n, (_, _, e) in enumerate(dims):
+                given = openings.resized([places[n]], *given, to=change[e.name], whole=True)
+        except ValueError:
+            continue
+        out.append(given)
+    return out
+
+
+def other_sizes(p: Program, r: Relation, known: list[Program]) -> dict[str, int] | None:
+    """Sizes for which `r` does not hold, all else that `p` needs does, and no known program takes: by symbol. None: none was found."""
+    symbols = [s for s in r.expr.symbols() if s.hint is not None]
+    groups = [g for g in openings.tied(p) if any(s is x for s in symbols for x in g)]
+    groups += [[s] for s in symbols if not any(s is x for g in groups for x in g)]
+    best: tuple[int, dict[str, int]] | None = None
+    for g in groups:
+        for n in (*TRIED, g[0].hint * 2, g[0].hint + 1, max(g[0].hint // 2, 1)):
+            change = dict.fromkeys([s.name for s in g], n)
+            broken = openings.broken(p, change)
+            if n == g[0].hint or not any(b is r for b in broken) or any(b.why != SIZE_BRANCH for b in broken):
+                continue
+            if not any(takes(q, p, change) for q in known) and (best is None or len(broken) < best[0]):
+                best = len(broken), change
+    return None if best is None else best[1]
+
+
+def example_of(p: Program, change: dict[str, int]) -> dict[tuple[str, int], int]:
+    return {(i.name, d): change.get(e.name, e.hint) for i, d, e in openings.sizes(p) if e.op == "sym" and e.hint is not None}
+
+
+def takes(q: Program, p: Program, change: dict[str, int]) -> bool:
+    """Whether `q` takes the example of `p` with these sizes changed."""
+    given = example_of(p, change)
+    return not openings.broken(q, {e.name: given[i.name, d] for i, d, e in openings.sizes(q) if e.op == "sym" and (i.name, d) in given})
+
+
+def takes_all(v: Program, q: Program) -> bool:
+    """Whether `v` takes the example of `q`, so that `q` is not needed."""
+    return takes(v, q, {})
+
+
+# -- put together ---------------------------------------------------------------------------------------------------------------
+def together(found: list[Program]) -> Program:
+    """The first program, with the others as its variants: they have the same signature, and share their state."""
+    p, *rest = found
+    align(found)
+    for k, q in enumerate(rest, 1):
+        same = [o.name for o in p.outputs] == [o.name for o in q.outputs] and p.result == q.result
+        if not same:
+            raise PliantError(
+                f"the sides of a branch of {p.name} give results of another structure, or write to other places:"
+                f" {', '.join(o.name for o in p.outputs)} against {', '.join(o.name for o in q.outputs)}"
+            )
+        if p.form == "aten" and any(i.written for x in (p, q) for i in x.inputs):
+            raise PliantError(f'{p.name} writes to its inputs and branches on data or sizes: export it with form="core"')
+        for i in q.inputs:
+            if i.kind != "user":
+                value = q.state[i.name]
+                if i.name in p.state and p.state[i.name] is not value:
+                    i.name = f"{i.name}_variant{k}"
+                p.state[i.name] = value
+        q.state = p.state
+    p.variants = rest
+    return p
+
+
+def align(found: list[Program]) -> None:
+    """A number that one side computes and another knows is an output of both."""
+    rows = [[t for t in q.result.walk() if t.kind in trees.LEAVES] for q in found]
+    if len({len(r) for r in rows}) > 1:
+        return
+    names: dict[int, str] = {}
+    for q, leaves in zip(found, rows, strict=True):
+        for n, t in enumerate(leaves):
+            if t.kind == "output":
+                names.setdefault(n, q.outputs[t.value].name)
+    for q, leaves in zip(found, rows, strict=True):
+        users = [o for o in q.outputs if o.kind == USER]
+        others = [o for o in q.outputs if o.kind != USER]
+        if not all(t.kind == "output" or (t.kind == "constant" and type(t.value) in (int, float, bool)) for n, t in enumerate(leaves) if n in names):
+            return
+        new = []
+        for n, t in enumerate(leaves):
+            if n in names:
+                value = users[t.value].value if t.kind == "output" else t.value
+                new.append(Output(names[n], USER, value))
+                t.kind, t.value = "output", len(new) - 1
+        q.outputs = [*new, *others]
+
+
+def needed(p: Program) -> Iterator[tuple[Any, str]]:
+    """What sizes must be for some program to take them: (expression, line)."""
+    if not p.variants:
+        yield from ((r.expr, r.site) for r in p.relations)
+        return
+    whole = None
+    for q in (p, *p.variants):
+        both = p.scope.ctx.true
+        for r in q.relations:
+            both = ops.and_(both, openings.translated(r.expr, p))
+        whole = both if whole is None else ops.or_(whole, both)
+    yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")
+
+
+def is_branch_error(e: BaseException) -> bool:
+    """Whether a program found out that another one is to take this call."""
+    return BRANCH in str(e)
+
+
+def draws(p: Program) -> bool:
+    """Whether the program draws random numbers: those that a side drew in vain are put back."""
+    return any(liveness.draws(op.target) for op in p.ops)
+
+
+__all__ = ["BRANCH", "Path", "draws", "explored", "is_branch_error", "needed", "why"]

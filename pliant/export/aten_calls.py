@@ -73,6 +73,10 @@ SPELLED: dict[Any, Callable[..., Any]] = {
 """Functions written in Python: from their arguments to (operator, arguments), or None where the operator is not the whole of them."""
 
 
+NUMBERS = ("_operator", "math", "builtins")
+"""Modules of functions that sizes are computed with."""
+
+
 def aten_calls(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of the module, which shares its parameters, with ATen's operators in place of calls of the torch API."""
     graph = fx.Graph()
@@ -108,7 +112,7 @@ def spelled(node: fx.Node) -> tuple[Any, tuple, dict] | None:
     if isinstance(node.target, torch._ops.OpOverload) or not (node.op == "call_method" or type(node.target).__name__ == "builtin_function_or_method"):
         return None
     packet = getattr(aten, name, None)
-    if packet is None or name in ("size", "stride", "dim"):
+    if packet is None or getattr(node.target, "__module__", None) in NUMBERS or name in ("size", "stride", "dim"):
         return None
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     try:

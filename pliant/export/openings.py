@@ -64,11 +64,11 @@ def broken(p: Program, other: dict[str, int]) -> list[Relation]:
     return out
 
 
-def holds(e: Expr, values: dict[str, Any]) -> bool:
-    """Whether a relation holds for these sizes; what divides by zero does not."""
+def holds(e: Any, values: dict[str, Any]) -> bool:
+    """Whether a relation holds for these values; one that divides by zero does not."""
     try:
         return bool(e.evaluate(values))
-    except ArithmeticError:
+    except (ArithmeticError, ValueError):
         return False
 
 

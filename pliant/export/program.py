@@ -133,6 +133,17 @@ class Program:
 
         return run.run(self, inputs)
 
+    def graph_module(self) -> Any:
+        """Form "torch" only: the program as a `torch.fx.GraphModule` of ATen's composite operators, with the parameters of the exported
+        module, for every size. torchao's graph-mode quantization (`prepare_qat_pt2e`, train, `convert_pt2e`) takes it, and what comes of
+        that can be exported again. `program.module` is the same with calls of the torch API. PliantError for another form."""
+        from pliant.errors import PliantError
+        from pliant.export.aten_calls import aten_calls
+
+        if self.module is None:
+            raise PliantError(f'graph_module() is of programs of form="torch", not "{self.form}": pliant.export(..., form="torch")')
+        return aten_calls(self.module)
+
     def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
         from pliant.export import run

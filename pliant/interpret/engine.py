@@ -40,6 +40,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    scans,
     templates,
     tracebacks,
 )
@@ -179,6 +180,9 @@ def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     if fn is torch.nn.functional.interpolate:
+        if resizing.stays_whole(args, kwargs):
+            with layout.framework():
+                return resizing.whole(args, kwargs)
         if resizing.refused(args, kwargs):
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():

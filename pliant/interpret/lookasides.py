@@ -290,6 +290,8 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
     """`max` and `min`: of plain numbers, some symbolic, without asking which is the larger."""
 
     def pick(args: tuple, kw: dict) -> Any:
+        if not kw.keys() <= {"key", "default"}:
+            return native(fn, args, kw)  # which says so before it reads anything
         values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)

@@ -40,7 +40,7 @@ def hashable(k: Any) -> Any:
     t = type(k)
     if t in HASHED:
         return k
-    if t is tuple or isinstance(k, tuple):
+    if issubclass(t, tuple):  # `isinstance` would ask an object for its class
         for x in k:
             if type(x) not in HASHED:
                 items = [hashable(x) for x in k]

@@ -422,24 +422,24 @@ _operator_rows()
 
 @lookaside(all)
 def l_all(args: tuple, kw: dict) -> bool:
-    it = get_iter(args[0])
-    while True:
-        try:
-            if not truth(get_next(it)):
-                return False
-        except StopIteration:
-            return True
+    return not found(args[0], False)
 
 
 @lookaside(any)
 def l_any(args: tuple, kw: dict) -> bool:
-    it = get_iter(args[0])
+    return found(args[0], True)
+
+
+def found(items: Any, wanted: bool) -> bool:
+    """Whether the truth of one of the items is `wanted`; no further one is asked for then."""
+    it = get_iter(items)
     while True:
         try:
-            if truth(get_next(it)):
-                return True
+            x = get_next(it)
         except StopIteration:
             return False
+        if truth(x) is wanted:
+            return True
 
 
 def sequence(cls: type) -> Callable:

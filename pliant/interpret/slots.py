@@ -178,6 +178,14 @@ def sequence_iterator(o: Any) -> Any:
 
 def get_next(it: Any) -> Any:
     """`next(it)`; StopIteration at the end."""
+    x = advance(it)
+    f = vm.frame
+    if f is not None:
+        f.moved = f.pc
+    return x
+
+
+def advance(it: Any) -> Any:
     t = type(it)
     row = ROWS.get(t)
     if row is not None and row.next is not None:

@@ -36,7 +36,8 @@ from pliant.lower import liveness
 from pliant.lower.program import REUSE, Alloc, KernelCall, SegmentCall
 from pliant.lower.segments import Segment
 from pliant.lower.text import SHORT
-from pliant.lower.views import IDENTITIES, view_base
+from pliant.lower.cse import IDENTITIES
+from pliant.lower.views import view_base
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.machine import StraightLine
 from pliant.symbolic.scope import BRANCH

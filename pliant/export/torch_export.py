@@ -58,7 +58,8 @@ def to_torch_export(program: Program, *, keywords: bool = False) -> ExportedProg
     Its arguments are those of the exported function that are, or hold, tensors or changing numbers, by position as far as the parameters
     allow (`keywords`: all by keyword; the format takes no argument either way). What else was passed is part of the program. Where such a
     value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds objects is a tuple of the
-    program's outputs. Raises `PliantError` for what the format cannot say.
+    program's outputs. Of a program with variants (the sides of its branches), this is the first: calls for the others fail its assertions.
+    Raises `PliantError` for what the format cannot say.
     """
     return Writer(program).program(keywords)
 

@@ -72,7 +72,6 @@ class Nodes(Builder):
         self.p = p
         self.read: dict[Expr, tuple[torch.fx.Node, int, int, int]] = {}  # symbol -> (input, dim, c, k): size is c * symbol + k
         self.exact = False  # conditions that the scope takes for true are written out
-        self.loose = any(op.target.overloadpacket is aten.scaled_dot_product_attention for op in p.ops)
 
     def placeholder(self, value: Any) -> None:
         raise NotImplementedError
@@ -147,8 +146,7 @@ class Nodes(Builder):
 
     def operation(self, op: Op) -> torch.fx.Node:
         node = super().operation(op)
-        if self.loose:
-            node.target = LOOSER.get(op.target, op.target)
+        node.target = LOOSER.get(op.target, op.target)
         if op.site is not None:
             node.meta["stack_trace"] = f'  File "{op.site.filename}", line {op.site.lineno}, in {op.site.function}\n'
         return node
@@ -508,7 +506,7 @@ class Named(torch._guards.Source):
 
 
 LOOSER = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
-"""PyTorch's decomposition of attention lays its result out otherwise than the kernel does, and a view of it would fail."""
+"""Operands may lie otherwise than in the capture (PyTorch's decomposition of attention does that to its result): a view could fail."""
 
 CHECKS = frozenset((aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default))
 

@@ -160,6 +160,18 @@ class Program:
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
 
+    def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
+        """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_stablehlo(self, bounded=bounded, composites=composites)
+
+    def to_jax(self, **options: Any) -> Any:
+        """The program as a function of jax arrays, for `jax.jit` and `jax.export`; see `stablehlo.to_jax`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_jax(self, **options)
+
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""
         from pliant.export import file
@@ -170,6 +182,15 @@ class Program:
         from pliant.export import text
 
         return text.program_text(self)
+
+    def compile(self, path: Any, *, levels: tuple[str, ...] | None = None) -> None:
+        """Save the program with machine code beside it, which `pliant.load(path, machine_code=True)` and the C interface run at once.
+
+        `levels`: kinds of processors, of "x86-64-v4", "x86-64-v3", "x86-64"; None: this processor's kind and the last, which all run.
+        """
+        from pliant.export import aot
+
+        aot.compile(self, path, levels)
 
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""

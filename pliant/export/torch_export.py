@@ -241,7 +241,8 @@ class Writer:
         node = self.nodes.taken(f"{letter}_{re.sub(r'[^0-9A-Za-z]', '_', i.name)}", i.value)
         self.nodes.values[i.value.vid] = node
         self.placeholders[i.name] = node
-        target = i.name if re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", i.name) else node.name
+        ordinary = i.kind != CONSTANT and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", i.name)  # a constant may be called as a method of modules
+        target = i.name if ordinary else node.name
         argument = gs.TensorArgument(node.name)
         if kind == PARAMETER:
             self.state[target] = value if isinstance(value, torch.nn.Parameter) else torch.nn.Parameter(value, value.requires_grad)

@@ -8,6 +8,7 @@ function that `jit/emit.py` prints for the capture: its graph gives tokens, and 
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import types
 from collections.abc import Iterator, Mapping
@@ -78,8 +79,12 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     def again(args: tuple, kwargs: dict, path: variants.Path) -> Program:
         return captured(f, parameters, args, kwargs, config, form, path)
 
-    p = variants.explored(args, kwargs, again, dynamic is not False)
-    check(p.scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p)])
+    try:
+        p = variants.explored(args, kwargs, again, dynamic is not False)
+    except Broken as e:
+        raise breaks(f, args, kwargs, e.exit) from None
+    scope = p.cache.pop("scope", p.scope)
+    check(scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p, scope)])
     return p
 
 
@@ -117,7 +122,7 @@ def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config
             found = capture(code, frame, history=history, config=config)
             dims.check(found.trace.scope)
             if isinstance(found.exit, BreakExit):
-                raise breaks(f, args, kwargs, found.exit)
+                raise Broken(found.exit)
             return Writer(f, parameters, found, code, frame, form).program()
         except UserError as e:
             raise e.error from None
@@ -141,15 +146,28 @@ def declarations(f: Any, parameters: naming.Parameters, dynamic: Any) -> Any:
     return dims.spread(dims.table(dynamic), parameters.declared)
 
 
+class Broken(GraphBreakError):
+    """The first graph break of a capture."""
+
+    def __init__(self, exit_: BreakExit) -> None:
+        super().__init__(f"{exit_.code}: {exit_.reason}")
+        self.exit = exit_
+
+
 def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakError:
-    """Every reason why the program is not one graph, each with its line and its fix."""
+    """Every reason why the program is not one graph, each with its line and its fix.
+
+    To see those behind the first, the function is run: on a copy, so that nothing of the caller's changes. Without one, the first is told.
+    """
     from pliant.interpret.breaks import format_break
     from pliant.report.explain import explain
 
     found = {}
     try:
-        for b in explain(f, *args, **kwargs).breaks:
-            found[(b.code, str(b.site))] = str(b)
+        g, given, named = copy.deepcopy((f, args, kwargs))
+        if g is not f or not isinstance(f, torch.nn.Module):
+            for b in explain(g, *given, **named).breaks:
+                found[(b.code, str(b.site))] = str(b)
     except Exception as e:  # the program raised on the way: what was met before it counts
         events.emit("warning", id="PL0000", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
     texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]

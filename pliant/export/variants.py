@@ -116,7 +116,7 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
             def capture(a: tuple, k: dict, taken: Path = taken) -> Program:
                 return again(a, k, taken)
 
-            made, wide, named = openings.widened(made, args, kwargs, capture)
+            made, wide, named = openings.untied(*openings.widened(made, args, kwargs, capture), capture)
             made = openings.joined(made, wide, named, capture)
         found.append(made)
         examples.append((wide, named))
@@ -242,16 +242,14 @@ def align(found: list[Program]) -> None:
         q.outputs = [*new, *others]
 
 
-def needed(p: Program) -> Iterator[tuple[Any, str]]:
-    """What sizes must be for some program to take them: (expression, line)."""
+def needed(p: Program, scope: Any) -> Iterator[tuple[Any, str]]:
+    """What sizes must be for some program to take them, in the words of `scope`: (expression, line)."""
     if not p.variants:
-        yield from ((r.expr, r.site) for r in p.relations)
+        yield from ((openings.translated(r.expr, scope), r.site) for r in p.relations)
         return
     whole = None
     for q in (p, *p.variants):
-        both = p.scope.ctx.true
-        for r in q.relations:
-            both = ops.and_(both, openings.translated(r.expr, p))
+        both = openings.conjunction(scope, [openings.translated(r.expr, scope) for r in q.relations])
         whole = both if whole is None else ops.or_(whole, both)
     yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")
 

@@ -147,11 +147,18 @@ class Program:
     def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
         from pliant.export import run
+        from pliant.export.signature import SignatureError
 
         caller = run.caller_of(self)
         values = caller.flat(caller.bind(args, kwargs))
-        caller.check(values)
-        return values
+        refused: list[SignatureError] = []
+        for q in (self, *self.variants):
+            try:
+                run.caller_of(q).check(values)
+                return values
+            except SignatureError as e:
+                refused.append(e)
+        raise refused[0]
 
     def outputs_of(self, result: Any) -> list[Any]:
         """The user's outputs, in order, of a result that the exported function gave. ValueError for one of another structure."""

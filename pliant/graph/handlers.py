@@ -99,7 +99,7 @@ def quotient(scope: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
 
 
 INTS = (int, torch.SymInt)
-NUMBERS = {
+NUMBERS: dict[Any, Any] = {
     aten.div.Tensor_mode: quotient,
     aten.scalar_tensor.default: lambda scope, n, **kwargs: expr_of(n, scope) if type(n) in INTS else None,
 }

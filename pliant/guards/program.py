@@ -23,12 +23,7 @@ from pliant.guards.words import ATOMS, clip, object_text, type_text, value_text
 from pliant.symbolic import maths
 
 OP = {name: i for i, name in enumerate(native.OPS)}
-POSTFIX = {
-    name: i
-    for i, name in enumerate(
-        "var const add sub mul floordiv mod neg abs min max eq ne lt le gt ge and or not where".split()  # the order of run.cpp
-    )
-}
+POSTFIX = {name.lower(): i for name, i in native.POSTFIX.items()}
 INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"], "length": OP["LEN"]}
 # What protects the other checks of a node comes first.
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
@@ -488,7 +483,7 @@ def too_much(lacking: dict[str, type | None], seen: Any) -> str:
         return f"a dict was expected, saw {type_text(type(seen))}"
     for name, kind in lacking.items():
         there = dict.__contains__(seen, name)
-        value = dict.get(seen, name)
+        value: Any = dict.get(seen, name)
         found = clip(value_text(value)) if there else "nothing"
         if kind is None and there:
             return f"DICT_LACKS expected no {name!r}, saw {found}"

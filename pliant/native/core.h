@@ -68,6 +68,7 @@ int pl_attention_init(PyObject *module);
 int pl_empty_init(PyObject *module);
 int pl_conv_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
+int pl_shared_init(PyObject *module);
 
 #ifdef __cplusplus
 }

@@ -483,11 +483,11 @@ def too_much(lacking: dict[str, type | None], seen: Any) -> str:
         return f"a dict was expected, saw {type_text(type(seen))}"
     for name, kind in lacking.items():
         there = dict.__contains__(seen, name)
-        value: Any = dict.get(seen, name)
+        value = dict.get(seen, name)
         found = clip(value_text(value)) if there else "nothing"
         if kind is None and there:
             return f"DICT_LACKS expected no {name!r}, saw {found}"
-        if kind is not None and (type(value) is not kind or len(value)):
+        if kind is not None and (type(value) is not kind or value):
             return f"DICT_LACKS expected an empty {kind.__name__} as {name!r}, saw {found}"
     return "DICT_LACKS failed"
 

@@ -79,9 +79,6 @@ class History:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
 
-    def is_opaque(self, source: Source) -> bool:
-        return source in self.opaque
-
     def watches(self, code: CodeType) -> bool:
         breaks, loops = self.sites.breaks, self.sites.loops
         return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None

@@ -52,8 +52,8 @@ class ExportError(PliantError):
 
 @dataclass(slots=True)
 class Made:
-    """A module as text, and what running it needs to know: the names of its inputs; the numbers (inputs that are no tensors) that sizes are made of, by symbol;
-    the symbols of sizes that only data tell; the texts of the assertions that are results."""
+    """A module as text, and what running it needs to know: the names of its inputs; the numbers (inputs that are no tensors) that sizes
+    are made of, by symbol; the symbols of sizes that only data tell; the texts of the assertions that are results."""
 
     text: str
     inputs: list[str] = field(default_factory=list)
@@ -85,6 +85,10 @@ class Lowering(Builder):
         self.reads: set[int] = set()
         self.shown: dict[str, str] = {}
         self.numbers = {i.value.name for i in p.inputs if not i.is_tensor}
+
+    def child(self) -> Lowering:
+        """A builder for a function of its own."""
+        return Lowering(self.p, self.bounded, False, self.body, self.counts)
 
     # -- the function ------------------------------------------------------------------------------------------------------------
     def emit(self, arguments: Sequence[Any]) -> tuple[list[Value], list[tuple[Value, str]]]:
@@ -174,7 +178,9 @@ class Lowering(Builder):
     def relation(self, r: Relation) -> None:
         """A check of sizes, with the text that tells which and whose line."""
         if r.expr.const is not None or any(s.name not in self.sources or s.name in self.of_data for s in r.expr.symbols()):
-            return  # about layouts, which this form has not; about data, see `build`
+            return  # about layouts, which this form has not; about data, see `conditions`
+        if not self.foldable(r.expr):
+            return  # of floats: refinement would stop at it. Who calls checks it (`run.py`)
         shown = r.expr.symbols()[:MOST_SHOWN]
         names = self.shown
         text = f"{self.p.name} needs {r.expr.python(names)}" + (f", because of {r.site}" if r.site else "")
@@ -227,7 +233,7 @@ class Lowering(Builder):
                 args, kwargs = [self.argument(a) for a in op.args], {k: self.argument(v) for k, v in op.kwargs.items()}
                 kwargs = {k: v for k, v in kwargs.items() if k not in PLACES}
                 if row.composite and self.composites:
-                    found = composite(self, lambda: Lowering(self.p, self.bounded, False, self.body, self.counts), row.fn, op.target, args, kwargs)
+                    found = composite(self, self.child, row.fn, op.target, args, kwargs)
                 else:
                     found = row.fn(self, *args, **kwargs)
         except Unsupported as e:
@@ -347,7 +353,8 @@ def main_function(body: Any, programs: list[Program], bounded: bool, composites:
         func.ReturnOp([v.ir for v in (*results, *[c for c, _ in conditions])])
     made.assertions = [text for _, text in conditions]
     names = [*[o.name for o in p.outputs], *[ASSERTION + text for text in made.assertions]]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [v.ir.type for v in (*results, *[c for c, _ in conditions])]))
+    made_types = [v.ir.type for v in (*results, *[c for c, _ in conditions])]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, made_types))
     main.arg_attrs = ir.ArrayAttr.get([named(n) for n in made.inputs])
     main.res_attrs = ir.ArrayAttr.get([named(n) for n in names])
     by = {n: low for low in lowerings for n in low.shaped_by_data}

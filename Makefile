@@ -3,6 +3,7 @@
 # make lint   ruff everywhere, mypy up to the interpreter
 # make bench  the benchmark programs, every system, each in a fresh process
 # make validate  every answer of the symbolic engine over whole programs, asked of z3 (needs the extra: z3-solver)
+# make runtime  the runtime without Python: build/runtime/libpliant.so, libpliant.a, and the example that serves a model
 # make wheel  a wheel for this Python, in dist/
 # Everything runs in .venv, made here on first use and remade when a pin changes. Needs Python 3.11, make and gcc; with
 # PYTHON=python3.12 or python3.13 everything runs there, in a .venv-3.12 or .venv-3.13 of its own (there torch brings its CUDA packages).
@@ -13,12 +14,12 @@ VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[
 VENV := .venv$(if $(filter-out 3.11,$(VERSION)),-$(VERSION))
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
-NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h)
+NATIVE := $(wildcard pliant/native/*.c pliant/native/*.cpp pliant/native/*.h pliant/runtime/*.cpp pliant/runtime/*.h)
 
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint bench validate wheel setup clean
+.PHONY: demo test lint bench validate wheel runtime setup clean
 
 setup: $(VENV)/.built
 
@@ -42,6 +43,29 @@ wheel: setup
 
 validate: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m benchmarks.validate $(ARGS)
+
+# No Python here: the library routines of pliant/native that know none, and the interpreter of plans.
+CXX ?= g++
+RUNTIME_FLAGS := -O2 -std=c++20 -fno-rtti -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers
+ROUTINES := arena attention conv depthwise gemm halves matmul pairs512 plain wide256 wide512
+RUNTIME := $(ROUTINES:%=pliant/native/%.cpp) $(wildcard pliant/runtime/*.cpp)
+RUNTIME_OBJECTS := $(patsubst pliant/%.cpp,build/runtime/%.o,$(RUNTIME))
+
+runtime: build/runtime/libpliant.so build/runtime/libpliant.a build/runtime/serve
+
+build/runtime/%.o: pliant/%.cpp $(wildcard pliant/native/*.h pliant/runtime/*.h)
+	@mkdir -p $(@D)
+	$(CXX) $(RUNTIME_FLAGS) -c $< -o $@
+
+build/runtime/libpliant.so: $(RUNTIME_OBJECTS)
+	$(CXX) -shared -Wl,-soname,libpliant.so -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc $^ -o $@ -ldl -lpthread
+
+build/runtime/libpliant.a: $(RUNTIME_OBJECTS)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+build/runtime/serve: examples/cpp/serve.cpp pliant/runtime/pliant.h build/runtime/libpliant.a
+	$(CXX) -O2 -std=c++20 -Wall -Wextra -Ipliant/runtime $< build/runtime/libpliant.a -o $@ -static-libstdc++ -static-libgcc -ldl -lpthread
 
 $(VENV)/.made:
 	@"$(PYTHON)" -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] <= (3, 13) else "pliant needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11")'

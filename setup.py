@@ -10,6 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = os.path.join("pliant", "native")
+RUNTIME = os.path.join("pliant", "runtime")
 WARNINGS = ["-Wall", "-Wextra", "-Wno-missing-field-initializers"]
 CATCHES = ("empty.cpp",)  # files that call C++ functions of libtorch, which may throw
 FLAGS = {".c": ["-std=gnu11"], ".cpp": ["-std=c++20", "-fno-exceptions", "-fno-rtti"]}
@@ -22,7 +23,7 @@ class BuildExt(build_ext):
         compile_one = self.compiler._compile
 
         def with_flags(obj, src, suffix, cc_args, extra, pp_opts):
-            catches = ["-fexceptions"] if os.path.basename(src) in CATCHES else []
+            catches = ["-fexceptions"] if os.path.basename(src) in CATCHES or os.path.dirname(src) == RUNTIME else []
             compile_one(obj, src, suffix, cc_args, [*extra, *FLAGS[suffix], *catches], pp_opts)
 
         compiler_compile = self.compiler.compile
@@ -39,12 +40,16 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
+def files(*patterns: str) -> list[str]:
+    return sorted(path for room in (NATIVE, RUNTIME) for pattern in patterns for path in glob.glob(os.path.join(room, pattern)))
+
+
 setup(
     ext_modules=[
         Extension(
             "pliant.native._core",
-            sources=sorted(glob.glob(os.path.join(NATIVE, "*.cpp")) + glob.glob(os.path.join(NATIVE, "*.c"))),
-            depends=sorted(glob.glob(os.path.join(NATIVE, "*.h"))),
+            sources=files("*.cpp", "*.c"),
+            depends=files("*.h"),
             extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *WARNINGS],  # -g0: debug information would be most of a wheel
             libraries=["dl", "pthread"],
             language="c++",

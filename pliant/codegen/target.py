@@ -67,7 +67,11 @@ class Target(Protocol):
         """May what is made now be kept on disk? Not while something is changed that `fingerprint` does not tell."""
 
 
-TARGETS = {"cpu": "pliant.codegen.cpu.backend:CPU", "reference": "pliant.codegen.reference:ReferenceTarget"}
+TARGETS = {
+    "cpu": "pliant.codegen.cpu.backend:CPU",
+    "reference": "pliant.codegen.reference:ReferenceTarget",
+    "ahead": "pliant.codegen.cpu.ahead:Ahead",
+}
 """Where each is found. A target is one object."""
 
 _chosen: list[str] = []

@@ -26,10 +26,18 @@ def export(
     return whole(f, tuple(args), dict(kwargs or {}), dynamic, form)
 
 
-def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
-    """The program that `Program.save` wrote to `path`; see `file.load`. An untrusted file can do nothing but fail."""
+def load(path: Any, *, libraries: Iterable[str] = (), machine_code: bool = False) -> Any:
+    """The program that `Program.save` or `Program.compile` wrote to `path`; see `file.load`. An untrusted file can do nothing but fail.
+
+    `machine_code=True` runs the machine code that `Program.compile` put into the file: nothing is compiled then, but the file is trusted
+    as any program is that one starts. A `Compiled` comes back, which is called as the program is.
+    """
     from pliant.export import file
 
+    if machine_code:
+        from pliant.export import compiled
+
+        return compiled.load(path, libraries)
     return file.load(path, libraries=libraries)
 
 

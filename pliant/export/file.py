@@ -43,8 +43,11 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------------
-def save(p: Program, path: Any) -> None:
-    """Write `p` to `path`, whole or not at all. PliantError for what a file cannot hold (custom operators' objects, sparse weights)."""
+def save(p: Program, path: Any, parts: Mapping[str, bytes] | None = None) -> None:
+    """Write `p` to `path`, whole or not at all. PliantError for what a file cannot hold (custom operators' objects, sparse weights).
+
+    `parts`: further members, stored as they are, by name (`aot.py`).
+    """
     path = Path(path)
     signature = json.dumps(signature_of(p), indent=1, allow_nan=True)
     text = program_text(p)
@@ -54,6 +57,8 @@ def save(p: Program, path: Any) -> None:
             z.writestr(TEXT, text, zipfile.ZIP_DEFLATED)
             z.writestr(SIGNATURE, signature, zipfile.ZIP_DEFLATED)
             write_weights(z, p.state)
+            for name, data in (parts or {}).items():
+                z.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

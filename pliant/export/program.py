@@ -160,6 +160,18 @@ class Program:
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
 
+    def to_torch_export(self) -> Any:
+        """The program as a `torch.export.ExportedProgram`, its dims open; see `export/torch_export.py`."""
+        from pliant.export import torch_export
+
+        return torch_export.to_torch_export(self)
+
+    def to_onnx(self, path: Any, **options: Any) -> Any:
+        """Write the program as an ONNX model that answers every size in one session; see `export/onnx`."""
+        from pliant.export import onnx
+
+        return onnx.to_onnx(self, path, **options)
+
     def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
         """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
         from pliant.export import stablehlo
@@ -182,6 +194,15 @@ class Program:
         from pliant.export import text
 
         return text.program_text(self)
+
+    def compile(self, path: Any, *, levels: tuple[str, ...] | None = None) -> None:
+        """Save the program with machine code beside it, which `pliant.load(path, machine_code=True)` and the C interface run at once.
+
+        `levels`: kinds of processors, of "x86-64-v4", "x86-64-v3", "x86-64"; None: this processor's kind and the last, which all run.
+        """
+        from pliant.export import aot
+
+        aot.compile(self, path, levels)
 
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""

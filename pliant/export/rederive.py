@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from pliant.export.program import Program, Relation
 from pliant.export.rewrite import Rewriter, flat
 from pliant.graph.record import Op
@@ -46,7 +48,22 @@ def backed(e: Any) -> bool:
     return all(s.info.backed for s in e.symbols())
 
 
+def attention(q: TracedTensor, k: TracedTensor, v: TracedTensor, *others: Any, **named: Any) -> tuple:
+    return (*q.sizes[:-1], v.sizes[-1])
+
+
+SIZES = {torch.ops.aten.scaled_dot_product_attention.default: attention}
+"""Operators that are recorded anew as others before anything runs (`run.py`): their strides are nobody's business, their sizes are these."""
+
+
 def one(rewriter: Rewriter, op: Op) -> None:
+    sizes = SIZES.get(op.target)
+    if sizes is not None:
+        (b,) = op.outs
+        want = sizes(*op.args, **op.kwargs)
+        if len(want) != len(b.sizes) or not all(number(rewriter.trace.scope, x, y, {}) for x, y in zip(want, b.sizes)):
+            raise Wrong(f"{op.target} gives a tensor of the sizes {list(want)}, not {list(b.sizes)}")
+        return
     out, made = rewriter.record(op.target, *op.args, **op.kwargs)
     found = next((o for o in made if o.target is op.target), None)
     if found is None:  # a composite operator (attention): what it comes to says what it gives

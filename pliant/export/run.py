@@ -93,16 +93,21 @@ def call(p: Program, args: tuple, kwargs: dict) -> Any:
     values = runner.caller.flat(given)
     took, outs = answered(p, values)
     apply_mutations(took, runner_of(took), given, values, outs)
+    return result(p, runner.caller, given, outs)
+
+
+def result(p: Program, caller: Caller, given: dict, outs: list[Any]) -> Any:
+    """What the exported function returns, put together from the outputs."""
     if p.result is None:
         raise SignatureError(f"the result of {p.name} could not be written down in its file. Use program.run: it gives outputs by name.")
 
     def leaf(tree: Tree) -> Any:
-        return outs[tree.value] if tree.kind == "output" else runner.caller.walk(tree.value, given)
+        return outs[tree.value] if tree.kind == "output" else caller.walk(tree.value, given)
 
     gradients = {o.of: v for o, v in zip(p.outputs, outs, strict=True) if o.kind == GRADIENT}
     try:
-        result = put_together(p.result, leaf)
-        return (result, gradients) if p.form == "training" else result
+        found = put_together(p.result, leaf)
+        return (found, gradients) if p.form == "training" else found
     except LookupError as e:
         raise SignatureError(
             f"the result of {p.name} is or holds a {e.args[0]}, which this process does not have: import it before the program is loaded,"

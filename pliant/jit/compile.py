@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 
 from pliant import events, native
-from pliant.codegen import backends
+from pliant.codegen import backends, target
 from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
+from pliant.errors import PliantError
 from pliant.guards import source
 from pliant.jit import arguments, dims, modes
 from pliant.jit.identity import WeakIdDict
@@ -60,6 +62,8 @@ def compile(
         **modes.settings(backend, mode, options),
     )
     backends.lookup(backend)  # an unknown name is an error now, not at the first call
+    with contextlib.suppress(PliantError):  # which the first call tells
+        target.current().fingerprint()  # what makes code is imported now, not in the first call
     if model is None:
         return functools.partial(_compile, config=config, disable=disable)
     return _compile(model, config, disable)

@@ -2,7 +2,7 @@
 //
 // One block a thread, kept between calls because fresh pages cost more than most kernels. A segment takes it, runs, and gives it back; no
 // Python and no other segment runs on the thread in between, but if one did it would get a block of its own.
-#include "core.h"
+#include "routines.h"
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -46,10 +46,8 @@ static char *allocate(int64_t bytes) {
 
 static int64_t rounded(int64_t bytes) { return bytes < kSmallest ? kSmallest : (bytes + 4095) & ~4095ll; }
 
-extern "C" {
-
 // A block of at least `bytes`, aligned to 64; null where there is no memory, or `bytes` is absurd.
-static void *take(int64_t bytes) {
+void *arena_take(int64_t bytes) {
     if (bytes < 0 || bytes > (1ll << 46)) return nullptr;
     Arena &a = arena;
     if (a.taken) return allocate(rounded(bytes));
@@ -67,7 +65,7 @@ static void *take(int64_t bytes) {
     return a.block;
 }
 
-static void give(void *block, int64_t bytes) {
+void arena_give(void *block, int64_t bytes) {
     Arena &a = arena;
     if (block != a.block) {
         std::free(block);
@@ -79,39 +77,15 @@ static void give(void *block, int64_t bytes) {
 }
 
 // For debugging: every float in here is a NaN from now on.
-static void poison(void *at, int64_t bytes) {
+void arena_poison(void *at, int64_t bytes) {
     if (bytes > 0) std::memset(at, 0xFF, static_cast<size_t>(bytes));
 }
-}
+ArenaBytes arena_bytes() { return {held.load(), most_held.load(), arena.size}; }
 
-// arena_functions() -> addresses of take, give, poison
-static PyObject *functions(PyObject *, PyObject *) {
-    return Py_BuildValue("KKK", reinterpret_cast<unsigned long long>(&take), reinterpret_cast<unsigned long long>(&give),
-                         reinterpret_cast<unsigned long long>(&poison));
+int64_t set_arena_limit(int64_t bytes) {
+    const int64_t before = idle_limit.exchange(bytes);
+    if (!arena.taken && arena.size > bytes) arena.drop();
+    return before;
 }
-
-// arena_bytes() -> (bytes kept or in use now, the most there ever were, those of this thread)
-static PyObject *bytes(PyObject *, PyObject *) {
-    return Py_BuildValue("LLL", static_cast<long long>(held.load()), static_cast<long long>(most_held.load()),
-                         static_cast<long long>(arena.size));
-}
-
-// set_arena_limit(bytes) -> the limit before: a thread's block beyond it is freed when a segment has ended
-static PyObject *set_limit(PyObject *, PyObject *value) {
-    const long long n = PyLong_AsLongLong(value);
-    if (n == -1 && PyErr_Occurred()) return nullptr;
-    const int64_t before = idle_limit.exchange(n);
-    if (!arena.taken && arena.size > n) arena.drop();
-    return PyLong_FromLongLong(before);
-}
-
-static PyMethodDef methods[] = {
-    {"arena_functions", functions, METH_NOARGS, "Addresses of take(bytes), give(block, bytes), poison(at, bytes)."},
-    {"arena_bytes", bytes, METH_NOARGS, "(bytes of all threads' arenas now, the most there ever were, bytes of this thread's)."},
-    {"set_arena_limit", set_limit, METH_O, "Largest block that a thread keeps between segments, in bytes; returns the one before."},
-    {nullptr, nullptr, 0, nullptr},
-};
 
 } // namespace pliant
-
-extern "C" int pl_arena_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

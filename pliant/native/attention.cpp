@@ -6,9 +6,9 @@
 // blocks of rows and many keys (decoding) the keys are cut, too, and what the cuts say is put together afterwards. How, depends on the
 // sizes alone: the number of threads changes no bit.
 #include "attention.h"
-#include "core.h"
 #include "matmul.h"
 #include "pool.h"
+#include "routines.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -144,21 +144,13 @@ static int32_t attention(const Attention &given, const Loops *loops) {
 
 static int32_t attention512(const Attention *a) { return attention(*a, &loops512); }
 static int32_t attention256(const Attention *a) { return attention(*a, &loops256); }
+static int32_t attention_plain(const Attention *a) { return attention(*a, &loops_plain); }
 
-// attention_function(bits of a vector) -> address of `int32 attention(Attention *)`; 0 where this machine has no such vectors
-static PyObject *function(PyObject *, PyObject *args) {
-    long long bits;
-    if (!PyArg_ParseTuple(args, "L", &bits)) return nullptr;
+Routine *attention_routine(int64_t bits) {
     const Loops *loops = loops_of(bits);
-    const auto at = loops == &loops512 ? &attention512 : &attention256;
-    return PyLong_FromUnsignedLongLong(loops ? reinterpret_cast<unsigned long long>(at) : 0);
+    return loops ? reinterpret_cast<Routine *>(loops == &loops512 ? &attention512 : &attention256) : nullptr;
 }
 
-static PyMethodDef methods[] = {
-    {"attention_function", function, METH_VARARGS, "Address of the attention of segments."},
-    {nullptr, nullptr, 0, nullptr},
-};
+Routine *plain_attention() { return reinterpret_cast<Routine *>(&attention_plain); }
 
 } // namespace pliant
-
-extern "C" int pl_attention_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

@@ -6,7 +6,7 @@
 // summed in registers as in matmul_loops.h, and what falls on a border is left out when they are stored. A kernel of one element without
 // strides, and whatever else needs no padding, reads the input where it lies.
 #include "conv.h"
-#include "core.h"
+#include "routines.h"
 #include "matmul.h"
 #include "pool.h"
 #include "vectors.h"
@@ -433,24 +433,12 @@ int32_t convolution(const Convolution *given) {
 }
 }
 
-unsigned long long address() { return matmul_runs() ? reinterpret_cast<unsigned long long>(&convolution) : 0; }
-
 } // namespace
+
+Routine *convolution_routine() { return matmul_runs() ? reinterpret_cast<Routine *>(&convolution) : nullptr; }
 } // namespace pliant
 #else
 namespace pliant {
-static unsigned long long address() { return 0; }
+Routine *convolution_routine() { return nullptr; }
 } // namespace pliant
 #endif
-
-namespace pliant {
-// convolution_function() -> address of `int32 convolution(Convolution *)`, 0 where there is none
-static PyObject *function(PyObject *, PyObject *) { return PyLong_FromUnsignedLongLong(address()); }
-
-static PyMethodDef methods[] = {
-    {"convolution_function", function, METH_NOARGS, "Address of the convolution of segments."},
-    {nullptr, nullptr, 0, nullptr},
-};
-} // namespace pliant
-
-extern "C" int pl_conv_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

@@ -61,12 +61,9 @@ int pl_entries_init(PyObject *module);
 int pl_entry_point_init(PyObject *module);
 int pl_hook_init(PyObject *module);
 int pl_launch_init(PyObject *module);
-int pl_arena_init(PyObject *module);
-int pl_gemm_init(PyObject *module);
+int pl_library_init(PyObject *module);
 int pl_decode_init(PyObject *module);
-int pl_attention_init(PyObject *module);
 int pl_empty_init(PyObject *module);
-int pl_conv_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
 
 #ifdef __cplusplus

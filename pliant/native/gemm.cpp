@@ -2,10 +2,10 @@
 // the BLAS that PyTorch links, called by address.
 //
 // Everything is row-major: c[batch][m][n] (dense) = a[batch][m][k] * b[batch][k][n]. Fortran's routine sees the transposed problem.
-#include "core.h"
 #include "halves.h"
 #include "matmul.h"
 #include "pool.h"
+#include "routines.h"
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -164,6 +164,7 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
 
 static int32_t own_gemm512(const Product *p) { return own_gemm(*p, &loops512); }
 static int32_t own_gemm256(const Product *p) { return own_gemm(*p, &loops256); }
+static int32_t plain_gemm(const Product *p) { return own_gemm(*p, &loops_plain); }
 
 static int32_t gemm(const Product *given) {
     const Product &p = *given;
@@ -177,50 +178,19 @@ static int32_t gemm(const Product *given) {
     // Of a dim of size 1 the stride says nothing, but BLAS looks at it.
     const int lda = static_cast<int>(std::max(p.lda, p.flags & TransposedA ? p.m : p.k));
     const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TransposedB ? p.k : p.n));
-    if (p.batch() > 1) return batched(p, m, n, k, lda, ldb);
+    if (p.batch() > 1 && sgemm_batch) return batched(p, m, n, k, lda, ldb);
     const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
-    sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b, &ldb, p.a, &lda, &beta, p.c, &n);
+    for (int64_t q = 0, batch = p.batch(); q < batch; q++)
+        sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b_of(q), &ldb, p.a_of(q), &lda, &beta,
+              p.c + q * p.m * p.n, &n);
     return 0;
 }
 
-// gemm_function(address of sgemm_, address of cblas_sgemm_batch, bits of the vectors of our own loops, or 0 for BLAS) -> address of
-// `int32 gemm(Product *)`
-static PyObject *function(PyObject *, PyObject *args) {
-    unsigned long long single, batch;
-    long long bits;
-    if (!PyArg_ParseTuple(args, "KKL", &single, &batch, &bits)) return nullptr;
-    sgemm = reinterpret_cast<Sgemm *>(single);
-    sgemm_batch = reinterpret_cast<Batch *>(batch);
+Routine *gemm_routine(uint64_t single, uint64_t batch, int64_t bits) {
+    if (single) sgemm = reinterpret_cast<Sgemm *>(single);
+    if (batch) sgemm_batch = reinterpret_cast<Batch *>(batch);
     const Loops *loops = loops_of(bits);
-    const auto at = loops == &loops512 ? &own_gemm512 : loops ? &own_gemm256 : &gemm;
-    return PyLong_FromUnsignedLongLong(reinterpret_cast<unsigned long long>(at));
+    return reinterpret_cast<Routine *>(loops == &loops512 ? &own_gemm512 : loops ? &own_gemm256 : sgemm ? &gemm : &plain_gemm);
 }
-
-// set_pool(GOMP_parallel, omp_get_thread_num, omp_get_num_threads, at::get_num_threads, at::in_parallel_region)
-static PyObject *set_pool(PyObject *, PyObject *args) {
-    unsigned long long given[5];
-    if (!PyArg_ParseTuple(args, "KKKKK", given, given + 1, given + 2, given + 3, given + 4)) return nullptr;
-    pool.parallel = reinterpret_cast<void (*)(void (*)(void *), void *, unsigned, unsigned)>(given[0]);
-    pool.number = reinterpret_cast<int (*)()>(given[1]);
-    pool.team = reinterpret_cast<int (*)()>(given[2]);
-    pool.threads = reinterpret_cast<int (*)()>(given[3]);
-    pool.inside = reinterpret_cast<bool (*)()>(given[4]);
-    Py_RETURN_NONE;
-}
-
-// (bits of the widest vectors that our own products run with here, whether they are known to be the faster ones, whether those of bf16 run)
-static PyObject *own_products(PyObject *, PyObject *) {
-    return Py_BuildValue("(iNN)", loops_of(512) == &loops512 ? 512 : loops_of(256) ? 256 : 0, PyBool_FromLong(matmul_is_best()),
-                         PyBool_FromLong(pairs_run()));
-}
-
-static PyMethodDef methods[] = {
-    {"gemm_function", function, METH_VARARGS, "Address of the matrix product of segments."},
-    {"set_pool", set_pool, METH_VARARGS, "The functions of PyTorch's thread pool."},
-    {"own_products", own_products, METH_NOARGS, "(bits of the vectors that they run with here, they are the faster ones)"},
-    {nullptr, nullptr, 0, nullptr},
-};
 
 } // namespace pliant
-
-extern "C" int pl_gemm_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

@@ -34,6 +34,7 @@ struct Loops {
     void (*attend)(const Rows &);
 };
 extern const Loops loops512, loops256;
+extern const Loops loops_plain; // without vectors, for every machine
 
 // The loops for vectors of so many bits; null where this machine does not run them.
 const Loops *loops_of(int64_t bits);

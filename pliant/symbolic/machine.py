@@ -26,15 +26,27 @@ def steps(e: Expr) -> list[Step]:
     return program([e])[0]
 
 
+class StraightLine:
+    """A straight-line program that grows: `rows`, and the step that computes each expression met so far and each of its parts (`done`)."""
+
+    def __init__(self) -> None:
+        self.rows: list[Step] = []
+        self.done: dict[Expr, int] = {}
+        self.emit = _emitter(self.rows, {})
+
+    def add(self, e: Expr) -> int:
+        """The step that computes `e`."""
+        for n in postorder(e, done=self.done):
+            self.done[n] = _step(n, self.done, self.emit)
+        return self.done[e]
+
+
 def program(roots: Iterable[Expr]) -> tuple[list[Step], dict[Expr, int]]:
     """One straight-line program for several expressions, and the step that computes each of them and of their parts."""
-    out: list[Step] = []
-    index: dict[tuple, int] = {}
-    done: dict[Expr, int] = {}
+    line = StraightLine()
     for e in roots:
-        for n in postorder(e, done=done):
-            done[n] = _step(n, done, _emitter(out, index))
-    return out, done
+        line.add(e)
+    return line.rows, line.done
 
 
 def _emitter(out: list[Step], index: dict[tuple, int]) -> Callable[..., int]:

@@ -81,7 +81,7 @@ def run(n: int = 9) -> None:
 def name(made: tuple) -> str | None:
     new, segments, symbols = made
     shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
-    return identity.module(new.values(), new, shapes, machine.current(), cpu.VERSIONS)
+    return identity.module(new.values(), new, shapes, machine.current(), cpu.versions())
 
 
 # -- what a name depends on -----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_every_part_of_a_module_is_in_its_name(compiled, monkeypatch):
     names.append(name(({**new, key: hinted}, segments, symbols)))
     to = machine.current()
     for other in (dataclasses.replace(to, cpu="other"), machine.named("portable")):
-        names.append(identity.module(new.values(), new, [], other, cpu.VERSIONS))
+        names.append(identity.module(new.values(), new, [], other, cpu.versions()))
     names.append(identity.module(new.values(), new, [], to, ("0.0", (1, 2, 3))))
     monkeypatch.setattr(identity, "generator", lambda: b"another generator")
     names.append(name(made))

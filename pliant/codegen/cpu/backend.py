@@ -13,7 +13,8 @@ import torch
 
 from pliant import native
 from pliant.codegen.cpu import debug, identity, machine, profitability, runtime, segment
-from pliant.codegen.cpu.compile import VERSIONS, assembly, kernel_text
+from pliant.codegen.cpu.compile import assembly, kernel_text
+from pliant.codegen.cpu.llvm import versions
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
@@ -56,7 +57,7 @@ class CPU:
     def fingerprint(self) -> tuple:
         to = machine.current()
         told = (to.name, to.triple, to.cpu, to.features)
-        return self.name, VERSIONS, told, runtime.own_products(), segment.poison
+        return self.name, versions(), told, runtime.own_products(), segment.poison
 
     def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
         return segment.link_again(name, names, known)

@@ -16,20 +16,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from pliant import events
 from pliant.codegen import cache
 from pliant.codegen.cpu import machine, runtime
 from pliant.codegen.cpu.kernel import Body
+from pliant.codegen.cpu.llvm import llvm, versions
 from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
 from pliant.codegen.cpu.schedule import plan
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.lower.loops import Kernel
 
-VERSIONS = (llvmlite.__version__, llvm.llvm_version_info)
 ATTRIBUTES = 'attributes #0 = { nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512" }'
 
 
@@ -61,7 +58,7 @@ class Code:
 
 _lock = threading.Lock()
 _linkers: dict[Machine, object] = {}
-_machines: dict[Machine, list[llvm.TargetMachine]] = {}  # spare ones: what they have learned of their target saves half a millisecond
+_machines: dict[Machine, list[Any]] = {}  # spare ones: what they have learned of their target saves half a millisecond
 _kept: list[Code] = []
 _names = itertools.count()
 
@@ -142,7 +139,7 @@ def unlocked_emit() -> Any:
     return emit
 
 
-def generated(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+def generated(module: Any, machine: Any) -> bytes:
     """Object code of a module, by a machine, that nobody else touches meanwhile; callable from several threads at once."""
     error = ctypes.c_char_p()
     lib = llvm.ffi.lib
@@ -158,7 +155,7 @@ def generated(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
 class Job(threading.Thread):
     """Generates the code of one module, beside others."""
 
-    def __init__(self, module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    def __init__(self, module: Any, machine: Any) -> None:
         super().__init__(name="pliant-llvm")
         self.module, self.machine = module, machine
         self.code = b""
@@ -176,7 +173,7 @@ class Job(threading.Thread):
         return self.code
 
 
-def spare_machine(to: Machine) -> llvm.TargetMachine:
+def spare_machine(to: Machine) -> Any:
     """A machine that nobody uses now."""
     try:
         return _machines[to].pop()
@@ -188,7 +185,7 @@ def emit_objects(texts: Sequence[str], to: Machine) -> list[bytes]:
     """Object code of modules; LLVM's own errors pass through."""
     machine.prepare()
     contexts = [llvm.create_context() for _ in texts]
-    modules: list[llvm.ModuleRef] = []
+    modules: list[Any] = []
     jobs: list[Job] = []
     try:
         begun = time.perf_counter()
@@ -261,7 +258,7 @@ def link(codes: Iterable[bytes], names: list[str], to: Machine, outside: Mapping
 
 def objects(texts: Sequence[str], to: Machine, name: str | None = None) -> list[bytes]:
     """Object code of modules, from the disk where it is there. `name` is another name of them all, for `remembered`."""
-    keys = [cache.key(text, (to, VERSIONS)) for text in texts]
+    keys = [cache.key(text, (to, versions())) for text in texts]
     found = {key: cache.read(key) for key in keys}
     times.from_disk += sum(code is not None for code in found.values())
     missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}

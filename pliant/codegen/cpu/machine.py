@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from typing import Any
 
-import llvmlite.binding as llvm
-
+from pliant.codegen.cpu.llvm import llvm
 from pliant.errors import PliantError
 
 
@@ -97,7 +97,7 @@ def current() -> Machine:
     return _targets[name]
 
 
-def llvm_machine(target: Machine) -> llvm.TargetMachine:
+def llvm_machine(target: Machine) -> Any:
     """A fresh LLVM target machine (about 0.3 ms): position independent code for the JIT, no optimization passes over the IR."""
     made = llvm.Target.from_triple(target.triple)
     return made.create_target_machine(cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="default", jit=True)

@@ -266,7 +266,7 @@ def compile_module(
     kernels.times.kernels += len(new)
     begun = time.perf_counter()
     shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
-    name = identity.module(new.values(), new, shapes, to, kernels.VERSIONS)
+    name = identity.module(new.values(), new, shapes, to, kernels.versions())
     codes = kernels.remembered(name)
     if codes is None:
         parts = [kernels.kernel_part(kernel, f"k{i}", to) for i, kernel in enumerate(new.values())]

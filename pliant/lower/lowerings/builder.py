@@ -14,7 +14,7 @@ from pliant.lower import liveness
 from pliant.lower.loop_nest import Facts, LoopNest, Size, TensorStore
 from pliant.lower.loops import SCALARS, Node, operands_first
 from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
-from pliant.symbolic import DataDependent
+from pliant.symbolic import DataDependent, ops
 from pliant.symbolic.expr import Expr
 
 
@@ -75,8 +75,11 @@ class Space(Numbers):
         self.nest = LoopNest(tuple(self.sizes[i] for i in self.axes), self.reduced, [])
         self.position = {axis: k for k, axis in enumerate(self.axes)}
 
-    def strides(self, t: TracedTensor, axes: Sequence[int] | None = None) -> tuple[Size, ...]:
-        """How `t` moves along the dims of the nest; `axes` are the dims of this space that its dims lie on (default: the last ones)."""
+    def strides(self, t: TracedTensor, axes: Sequence[int] | None = None, spread: bool = False) -> tuple[Size, ...]:
+        """How `t` moves along the dims of the nest; `axes` are the dims of this space that its dims lie on (default: the last ones).
+
+        `spread`: a size that is not known to be that of the space is 1 or equal to it, as only the run tells.
+        """
         facts = self.build.facts
         if axes is None:
             axes = range(len(self.sizes) - len(t.sizes), len(self.sizes))
@@ -88,7 +91,10 @@ class Space(Numbers):
             if type(n) is int and n == 1:
                 continue
             if not facts.surely_equal(n, self.sizes[axis]):
-                raise Refuse
+                if not spread:
+                    raise Refuse
+                if type(n) is not int:  # a number other than 1 is the size of the space
+                    stride = facts.size(ops.where(ops.eq(n, 1), 0, facts.size(stride)))
             # what does not move along a loop is loaded outside of it, also where the loop has no turn and the tensor no memory
             out[self.position[axis]] = 1 if type(n) is int and n == 0 else facts.size(stride)
         return tuple(out)
@@ -100,7 +106,7 @@ class Space(Numbers):
             raise Refuse
         root = self.build.root(t)
         offset = self.build.facts.size(t.offset)
-        return V(Node("load", (), name, (root, self.strides(t, axes), offset, ())))
+        return V(Node("load", (), name, (root, self.strides(t, axes, spread=axes is None), offset, ())))
 
     def load_at(self, t: TracedTensor, strides: Sequence[Size]) -> V:
         """The elements of `t`, which moves by `strides` along the dims of this space."""

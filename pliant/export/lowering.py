@@ -1,0 +1,38 @@
+"""An exported program on its way to machine code that runs without Python: kernels and segments, and as few ATen calls as can be.
+
+The same passes as for `pliant.compile`, for a target that asks other questions: what a kernel can do is a kernel, and a library routine
+is our own, because an ATen call would need libtorch in the process that loads the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.nn.functional import scaled_dot_product_attention
+
+from pliant.codegen import target
+from pliant.export.decompose import SDPA
+from pliant.export.program import Program
+from pliant.export.rewrite import Rewriter
+from pliant.lower import liveness, pipeline
+from pliant.lower import program as lower
+
+
+def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
+    """The program at level "calls", and its outputs there."""
+    spelled = Rewriter(program.trace)
+    for op in program.ops:
+        if op.target is SDPA:  # as this processor computes it
+            q, k, v, *rest = spelled.now(op.args)
+            made = spelled.put(scaled_dot_product_attention, q, k, v, *rest, site=op.site, **spelled.now(op.kwargs))
+            spelled.replace(op.outs, [made])
+        else:
+            spelled.again(op)
+    inputs = [i.value for i in program.inputs]
+    heads = [spelled.now(o.value) for o in program.outputs]
+    asserts = [a.expr for a in program.asserts]
+    p = lower.Program("program", program.scope, inputs, heads, spelled.ops, asserts=asserts, keep_effects=True, closed=False)
+    p = pipeline.run(p, pipeline.SIMPLIFY)
+    if any([liveness.restrides(op) for op in p.steps]):
+        return pipeline.run(p, pipeline.REWRITE), heads
+    return pipeline.run(p.replaced(p.steps, target=target.named("ahead")), pipeline.COMPILE), heads

@@ -1,0 +1,81 @@
+// The library routines and the arena as Python sees them: addresses, for whoever links segments.
+#include "core.h"
+#include "halves.h"
+#include "matmul.h"
+#include "pool.h"
+#include "routines.h"
+
+namespace pliant {
+
+template <class F> static unsigned long long address_of(F *f) { return reinterpret_cast<unsigned long long>(f); }
+
+// gemm_function(address of sgemm_, address of cblas_sgemm_batch, bits of the vectors of our own loops, or 0 for BLAS) -> address of
+// `int32 gemm(Product *)`
+static PyObject *gemm_function(PyObject *, PyObject *args) {
+    unsigned long long single, batch;
+    long long bits;
+    if (!PyArg_ParseTuple(args, "KKL", &single, &batch, &bits)) return nullptr;
+    return PyLong_FromUnsignedLongLong(address_of(gemm_routine(single, batch, bits)));
+}
+
+// set_pool(GOMP_parallel, omp_get_thread_num, omp_get_num_threads, at::get_num_threads, at::in_parallel_region)
+static PyObject *set_pool(PyObject *, PyObject *args) {
+    unsigned long long given[5];
+    if (!PyArg_ParseTuple(args, "KKKKK", given, given + 1, given + 2, given + 3, given + 4)) return nullptr;
+    pool.parallel = reinterpret_cast<void (*)(void (*)(void *), void *, unsigned, unsigned)>(given[0]);
+    pool.number = reinterpret_cast<int (*)()>(given[1]);
+    pool.team = reinterpret_cast<int (*)()>(given[2]);
+    pool.threads = reinterpret_cast<int (*)()>(given[3]);
+    pool.inside = reinterpret_cast<bool (*)()>(given[4]);
+    Py_RETURN_NONE;
+}
+
+// (bits of the widest vectors that our own products run with here, whether they are known to be the faster ones, whether those of bf16 run)
+static PyObject *own_products(PyObject *, PyObject *) {
+    return Py_BuildValue("(iNN)", loops_of(512) == &loops512 ? 512 : loops_of(256) ? 256 : 0, PyBool_FromLong(matmul_is_best()),
+                         PyBool_FromLong(pairs_run()));
+}
+
+// attention_function(bits of a vector) -> address of `int32 attention(Attention *)`; 0 where this machine has no such vectors
+static PyObject *attention_function(PyObject *, PyObject *args) {
+    long long bits;
+    if (!PyArg_ParseTuple(args, "L", &bits)) return nullptr;
+    return PyLong_FromUnsignedLongLong(address_of(attention_routine(bits)));
+}
+
+// convolution_function() -> address of `int32 convolution(Convolution *)`, 0 where there is none
+static PyObject *convolution_function(PyObject *, PyObject *) { return PyLong_FromUnsignedLongLong(address_of(convolution_routine())); }
+
+// arena_functions() -> addresses of take, give, poison
+static PyObject *arena_functions(PyObject *, PyObject *) {
+    return Py_BuildValue("KKK", address_of(&arena_take), address_of(&arena_give), address_of(&arena_poison));
+}
+
+// arena_bytes() -> (bytes kept or in use now, the most there ever were, those of this thread)
+static PyObject *bytes(PyObject *, PyObject *) {
+    const ArenaBytes b = arena_bytes();
+    return Py_BuildValue("LLL", static_cast<long long>(b.held), static_cast<long long>(b.most), static_cast<long long>(b.mine));
+}
+
+// set_arena_limit(bytes) -> the limit before: a thread's block beyond it is freed when a segment has ended
+static PyObject *set_limit(PyObject *, PyObject *value) {
+    const long long n = PyLong_AsLongLong(value);
+    if (n == -1 && PyErr_Occurred()) return nullptr;
+    return PyLong_FromLongLong(set_arena_limit(n));
+}
+
+static PyMethodDef methods[] = {
+    {"gemm_function", gemm_function, METH_VARARGS, "Address of the matrix product of segments."},
+    {"set_pool", set_pool, METH_VARARGS, "The functions of PyTorch's thread pool."},
+    {"own_products", own_products, METH_NOARGS, "(bits of the vectors that they run with here, they are the faster ones)"},
+    {"attention_function", attention_function, METH_VARARGS, "Address of the attention of segments."},
+    {"convolution_function", convolution_function, METH_NOARGS, "Address of the convolution of segments."},
+    {"arena_functions", arena_functions, METH_NOARGS, "Addresses of take(bytes), give(block, bytes), poison(at, bytes)."},
+    {"arena_bytes", bytes, METH_NOARGS, "(bytes of all threads' arenas now, the most there ever were, bytes of this thread's)."},
+    {"set_arena_limit", set_limit, METH_O, "Largest block that a thread keeps between segments, in bytes; returns the one before."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace pliant
+
+extern "C" int pl_library_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }

@@ -107,8 +107,8 @@ class Sizes:
                 self.memo["value", e, bits] = self.node(e, bits) if instead is None else self.memo["value", instead, bits]
 
     def integral(self, e: Expr) -> Expr | None:
-        """What floats made of sizes come to, in integers: `ceil(n / 2)`, `floor(n * 1.5)`, `float(n) != 0`; None for another expression. XLA's
-        refinement folds no floats. Sizes are far from 2**52, so both are exact."""
+        """What floats made of sizes come to, in integers: `ceil(n / 2)`, `floor(n * 1.5)`, `float(n) != 0`; None for another expression.
+        XLA's refinement folds no floats. Sizes are far from 2**52, so both are exact."""
         if e.op in ("floor", "ceil", "trunc"):
             x = e.args[0]
             ratio = (x.args[0], x.args[1]) if x.op == "int_truediv" else rational(x)

@@ -296,7 +296,7 @@ class Planner:
 
     def views(self, op: Any) -> bool:
         """Whether all that the operation does is to look at memory in another way; if so, that is done."""
-        bases = [view_base(op, i) if isinstance(o, TracedTensor) else None for i, o in enumerate(op.outs)]
+        bases: list[Any] = [view_base(op, i) if isinstance(o, TracedTensor) else None for i, o in enumerate(op.outs)]
         if op.target in IDENTITIES:
             bases = [op.args[0]]
         if liveness.mutable(op.target) or not bases or any(b is None for b in bases):

@@ -21,6 +21,7 @@ from pliant.lower import liveness
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.parser import parse
+from pliant.symbolic.prover import FULL, Prover
 
 OTHER = 3
 """The size that is tried instead."""
@@ -59,9 +60,17 @@ def broken(p: Program, other: dict[str, int]) -> list[Relation]:
     for r in p.relations:
         symbols = r.expr.symbols()
         if any(s.name in other for s in symbols) and all(s.hint is not None for s in symbols):
-            if not r.expr.evaluate({s.name: other.get(s.name, s.hint) for s in symbols}):
+            if not holds(r.expr, {s.name: other.get(s.name, s.hint) for s in symbols}):
                 out.append(r)
     return out
+
+
+def holds(e: Any, values: dict[str, Any]) -> bool:
+    """Whether a relation holds for these values; one that divides by zero does not."""
+    try:
+        return bool(e.evaluate(values))
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def widened(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
@@ -144,7 +153,7 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
         change = {s.name: 1 for s in group}
         if not broken(p, change):
             continue
-        dims = [(i, d) for i, d, e in sizes(p) if e.name in change]
+        dims = [(i, d) for i, d, e in sizes(p) if e.op == "sym" and e.name in change]
         places = in_arguments(p, dims, args, kwargs)
         if len(places) < len(dims):
             continue
@@ -185,14 +194,35 @@ def either(p: Program, q: Program) -> list[Relation] | None:
         return p.relations
     mine = {str(r.expr) for r in p.relations}
     back = [translated(r.expr, p) for r in q.relations if str(r.expr) not in mine]
-    one, other = p.scope.ctx.true, p.scope.ctx.true
-    for r in own:
-        one = ops.and_(one, r.expr)
-    for e in back:
-        other = ops.and_(other, e)
-    either_ = ops.or_(one, other)
     kept = [r for r, c in zip(p.relations, common, strict=True) if c]
-    return [*kept, Relation(either_, own[0].site, "either side of a branch")]
+    return [*kept, *(Relation(e, own[0].site, "either side of a branch") for e in disjunction(p.scope, [r.expr for r in own], back))]
+
+
+def disjunction(scope: Any, one: list[Any], other: list[Any]) -> list[Any]:
+    """What must hold where all of `one` or all of `other` hold: a list of conditions, as simple as proofs make it."""
+    if len(one) == 1:  # `a or (not a and b)` is `a or b`; and that is `b` if `a` implies it
+        rest = [e for e in other if not implied(e, ops.not_(one[0]))]
+        if all(implied(e, one[0]) for e in rest):
+            return [e for e in rest if e.const is not True]
+        other = rest
+    return [ops.or_(conjunction(scope, one), conjunction(scope, other))]
+
+
+def implied(e: Any, premise: Any) -> bool:
+    """Whether `premise` alone implies `e`; not in the scope of a program, which knows what that program relies on."""
+    if e.const is not None:
+        return bool(e.const)
+    facts = Prover()
+    if premise.const is None:
+        facts.learn(premise)
+    return facts.prove(e, FULL) is True
+
+
+def conjunction(scope: Any, parts: list[Any]) -> Any:
+    out = scope.ctx.true
+    for e in parts:
+        out = ops.and_(out, e)
+    return out
 
 
 def translated(e: Any, p: Program) -> Any:

@@ -133,6 +133,17 @@ class Program:
 
         return run.run(self, inputs)
 
+    def graph_module(self) -> Any:
+        """Form "torch" only: the program as a `torch.fx.GraphModule` of ATen's composite operators, with the parameters of the exported
+        module, for every size. torchao's graph-mode quantization (`prepare_qat_pt2e`, train, `convert_pt2e`) takes it, and what comes of
+        that can be exported again. `program.module` is the same with calls of the torch API. PliantError for another form."""
+        from pliant.errors import PliantError
+        from pliant.export.aten_calls import aten_calls
+
+        if self.module is None:
+            raise PliantError(f'graph_module() is of programs of form="torch", not "{self.form}": pliant.export(..., form="torch")')
+        return aten_calls(self.module)
+
     def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
         from pliant.export import run
@@ -148,6 +159,18 @@ class Program:
 
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
+
+    def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
+        """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_stablehlo(self, bounded=bounded, composites=composites)
+
+    def to_jax(self, **options: Any) -> Any:
+        """The program as a function of jax arrays, for `jax.jit` and `jax.export`; see `stablehlo.to_jax`."""
+        from pliant.export import stablehlo
+
+        return stablehlo.to_jax(self, **options)
 
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""

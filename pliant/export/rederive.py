@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from pliant.export.program import Program, Relation
-from pliant.export.rewrite import Rewriter
+from pliant.export.rewrite import Rewriter, flat
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -46,12 +48,33 @@ def backed(e: Any) -> bool:
     return all(s.info.backed for s in e.symbols())
 
 
+def attention(q: TracedTensor, k: TracedTensor, v: TracedTensor, *others: Any, **named: Any) -> tuple:
+    return (*q.sizes[:-1], v.sizes[-1])
+
+
+SIZES = {torch.ops.aten.scaled_dot_product_attention.default: attention}
+"""Operators that are recorded anew as others before anything runs (`run.py`): their strides are nobody's business, their sizes are these."""
+
+
 def one(rewriter: Rewriter, op: Op) -> None:
+    sizes = SIZES.get(op.target)
+    if sizes is not None:
+        (b,) = op.outs
+        want = sizes(*op.args, **op.kwargs)
+        if len(want) != len(b.sizes) or not all(number(rewriter.trace.scope, x, y, {}) for x, y in zip(want, b.sizes)):
+            raise Wrong(f"{op.target} gives a tensor of the sizes {list(want)}, not {list(b.sizes)}")
+        return
     out, made = rewriter.record(op.target, *op.args, **op.kwargs)
-    if len(made) != 1 or made[0].target is not op.target:
-        if not (made and [o for o in made if o.target is op.target]):
+    found = next((o for o in made if o.target is op.target), None)
+    if found is None:  # a composite operator (attention): what it comes to says what it gives
+        if op.binds or any(o.binds for o in made) or not made:
             raise Wrong(f"{op.target} is no operation of its own: it comes to {', '.join(str(m.target) for m in made) or 'nothing'}")
-    found = next(o for o in made if o.target is op.target)
+        results = flat(out)
+        if len(results) != len(op.outs):
+            raise Wrong(f"{op.target} gives {len(results)} results, not {len(op.outs)}")
+        for a, b in zip(results, op.outs, strict=True):
+            agree(rewriter.trace.scope, a, b, {}, op)
+        return
     if len(found.outs) != len(op.outs) or len(found.binds) != len(op.binds):
         raise Wrong(f"{op.target} gives {len(found.outs)} results with {len(found.binds)} numbers of its own, not {len(op.outs)}, {len(op.binds)}")
     names: dict[str, str] = {}
@@ -62,7 +85,6 @@ def one(rewriter: Rewriter, op: Op) -> None:
     scope = rewriter.trace.scope
     for a, b in zip(found.outs, op.outs, strict=True):
         agree(scope, a, b, names, op)
-    _ = out
 
 
 def name_of(symbol: Any) -> str:

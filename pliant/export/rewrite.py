@@ -70,7 +70,13 @@ class Rewriter:
         if op.binds or not op.outs:
             self.ops.append(dataclasses.replace(op, args=args, kwargs=kwargs))
             return op.outs
-        out = self.put(op.target, *args, site=op.site, **kwargs)
+        try:
+            out = self.put(op.target, *args, site=op.site, **kwargs)
+        except (ValueError, RuntimeError):
+            if op.target is not torch.ops.aten.view.default:
+                raise
+            whole = self.put(torch.ops.aten.clone.default, args[0], memory_format=torch.contiguous_format, site=op.site)
+            out = self.put(op.target, whole, *args[1:], site=op.site)  # the operand is laid out otherwise than it was captured
         outs = [out] if op.out_spec is None else flat(out)
         self.replace(op.outs, outs)
         return outs

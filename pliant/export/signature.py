@@ -226,7 +226,11 @@ class Caller:
             if i.is_tensor:
                 self.sizes(i, values[i.name], env)
         for r, code in self.relations:
-            if not eval(code, {"math": maths}, env):  # our own text
+            try:
+                fits = eval(code, {"math": maths}, env)  # our own text
+            except (ArithmeticError, ValueError):
+                fits = False
+            if not fits:
                 raise SignatureError(self.broken(r, env))
         return env
 

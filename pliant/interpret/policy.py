@@ -156,6 +156,11 @@ def register(fn: Any, policy: Policy) -> None:
 
 #: Wrappers that one decorator makes share their code: a row for the code is a row for all of them.
 register(torch.jit.script_if_tracing(lambda: None).__code__, INLINE)
+#: The call of a graph module only calls the module: what `recompile` puts into its class, and what that asks.
+for _code in torch.fx.GraphModule.recompile.__code__.co_consts:
+    if isinstance(_code, types.CodeType) and _code.co_name == "call_wrapped":
+        register(_code, INLINE)
+register(torch.fx.graph_module._WrappedCall.__call__, INLINE)
 
 
 # -- Python functions ----------------------------------------------------------------------------------------

@@ -1,0 +1,316 @@
+"""A program as a StableHLO module.
+
+`main` takes the program's inputs in order (parameters too: nothing is baked in) and gives its outputs in order; both carry their names as
+the attribute `pliant.name`. Relations between sizes become `custom_call @shape_assertion` at its start. What must hold of data cannot be
+one: it becomes a further result, named `assert: ` and the text, which whoever runs the module looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jax._src.interpreters import mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+from jaxlib.mlir.dialects import stablehlo as hlo
+
+from pliant.errors import PliantError
+from pliant.export.program import Program, Relation
+from pliant.export.stablehlo import backward, complex, indexing, linear, pointwise, reductions, views, windows
+from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
+from pliant.export.stablehlo.composite import composite
+from pliant.export.stablehlo.sizes import make
+from pliant.export.stablehlo.table import LOWERINGS, key
+from pliant.graph.record import Op
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+from pliant.symbolic.expr import Expr
+
+FAMILIES = (pointwise, views, reductions, linear, indexing, windows, complex, backward)
+"""The modules whose rows make up the table."""
+
+NUMBERS = {int: torch.int64, float: torch.float64, bool: torch.bool}
+ASSERTION = "assert: "
+CHECKS = frozenset(f"aten::{name}" for name in (
+    "_assert_async.msg", "_assert_scalar.default", "sym_constrain_range.default", "sym_constrain_range_for_size.default",
+    "_assert_tensor_metadata.default", "sym_size.int", "sym_numel.default",
+))  # fmt: skip
+"""Operators without a result that matters: what they check is among the program's assertions, or it holds by construction."""
+PLACES = ("device", "layout", "pin_memory", "generator")
+"""Arguments that say where a tensor is, not what."""
+MOST_SHOWN = 4  # numbers that the text of an assertion shows
+
+
+class ExportError(PliantError):
+    """A program, or an operation of it, has no form in StableHLO. The message names the operator and the line."""
+
+
+@dataclass(slots=True)
+class Made:
+    """A module as text, and what running it needs to know: the numbers (inputs that are no tensors) that sizes are made of, by symbol;
+    the symbols of sizes that only data tell; the texts of the assertions that are results."""
+
+    text: str
+    shaped_by: list[str] = field(default_factory=list)
+    shaped_by_data: list[str] = field(default_factory=list)
+    assertions: list[str] = field(default_factory=list)
+
+
+class Out:
+    """What the trace says of a result: sizes in their simplest form, dtype."""
+
+    __slots__ = ("sizes", "dtype")
+
+    def __init__(self, sizes: Sequence[Any], dtype: torch.dtype) -> None:
+        self.sizes = tuple(sizes)
+        self.dtype = dtype
+
+
+class Lowering(Builder):
+    """The builder of one function, with the values of the program's tensors."""
+
+    def __init__(self, p: Program, bounded: bool, composites: bool) -> None:
+        super().__init__(p.scope, bounded)
+        self.p = p
+        self.composites = composites
+        self.body: Any = None  # of the module
+        self.composed = 0  # composites made so far
+        self.values: dict[int, Value] = {}
+        self.reads: set[int] = set()
+        self.shown: dict[str, str] = {}
+        self.numbers = {i.value.name for i in p.inputs if not i.is_tensor}
+
+    # -- the function ------------------------------------------------------------------------------------------------------------
+    def build(self) -> Made:
+        p = self.p
+        ops = liveness.live_ops(p.ops, [o.value for o in p.outputs], [i.value for i in p.inputs if i.is_tensor])
+        asserts = [r for r in p.asserts if r.expr.const is None]  # not simplified: they are among the facts
+        needed = {s.name for r in asserts for s in r.expr.symbols()}
+        ops = [op for op in p.ops if any(op is o for o in ops) or any(liveness.number(b.symbol).name in needed for b in op.binds)]
+        self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
+        types = [self.input_type(i) for i in p.inputs]
+        main = func.FuncOp("main", (types, []), visibility="public")
+        block = main.add_entry_block()
+        made = Made("")
+        with ir.InsertionPoint(block):
+            self.bind_inputs(block.arguments)
+            for r in p.relations:
+                self.relation(r)
+            for op in ops:
+                self.operation(op)
+            results, names = self.results()
+            for r in asserts:
+                if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
+                    results.append(Value(self.scalar(r.expr), (), torch.bool))
+                    names.append(ASSERTION + (r.why or f"{r.expr} at {r.site}"))
+                    made.assertions.append(r.why or f"{r.expr} at {r.site}")
+                else:
+                    self.relation(r)
+            func.ReturnOp([v.ir for v in results])
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [v.ir.type for v in results]))
+        main.arg_attrs = ir.ArrayAttr.get([named(i.name) for i in p.inputs])
+        main.res_attrs = ir.ArrayAttr.get([named(n) for n in names])
+        made.shaped_by_data = [n for n in self.shaped_by_data if n not in self.numbers]
+        made.shaped_by = [n for n in self.shaped_by_data if n in self.numbers]
+        return made
+
+    def input_type(self, i: Any) -> Any:
+        if not i.is_tensor:
+            return self.type((), NUMBERS[i.value.kind])
+        if i.value.dtype not in ELEMENTS:
+            raise ExportError(f"the input {i.name} is of {i.value.dtype}, which has no counterpart in StableHLO as pliant writes it")
+        return self.type(self.sizes_of(i.value), i.value.dtype)
+
+    def sizes_of(self, t: TracedTensor) -> tuple[Any, ...]:
+        return tuple(self.simple(n if (e := liveness.number(n)) is None else e) for n in t.sizes)
+
+    def bind_inputs(self, arguments: Sequence[Any]) -> None:
+        """Tensors by number; each symbol where an input tells it."""
+        self.shown = {i.value.name: i.name for i in self.p.inputs if not i.is_tensor}
+        for i, argument in zip(self.p.inputs, arguments):
+            if not i.is_tensor:
+                bits = {int: 64, float: -64, bool: 1}[i.value.kind]
+                self.bind(i.value.name, lambda v=argument, n=bits: (v, n), of_data=True)
+                continue
+            self.values[i.value.vid] = Value(argument, self.sizes_of(i.value), i.value.dtype)
+            for d, n in enumerate(i.value.sizes):
+                e = liveness.number(n)
+                if e is not None and e.op == "sym":
+                    self.shown.setdefault(e.name, f"{i.name}.size({d})")
+                    self.bind(e.name, lambda v=argument, k=d: (self.dimension(v, k), 32))
+        self.shown |= self.p.dims
+        for i, argument in zip(self.p.inputs, arguments):  # sizes like 2*s
+            for d, n in enumerate(i.value.sizes if i.is_tensor else ()):
+                e = liveness.number(n)
+                if e is not None and e.op == "sum" and len(e.symbols()) == 1 and e.symbols()[0].name not in self.sources:
+                    self.bind_linear(e, argument, d)
+
+    def bind_linear(self, e: Expr, argument: Any, d: int) -> None:
+        """A size that is c * s + k tells s."""
+        s = e.symbols()[0]
+        terms = dict(e.terms)
+        k, c = terms.pop((), 0), terms.pop((s,), 0)
+        if not terms and c:
+
+            def source() -> tuple[Any, int]:
+                n = self.dimension(argument, d)
+                rest = make("subtract", [n, self.constant(k, 32)]) if k else n
+                return make("divide", [rest, self.constant(c, 32)]), 32
+
+            self.bind(s.name, source)
+
+    def dimension(self, value: Any, d: int) -> Any:
+        found = ir.RankedTensorType(value.type).shape[d]
+        if found >= 0:
+            return self.constant(found, 32)
+        key_ = ("dimension", value, d)
+        if key_ not in self.memo:
+            n = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), d)
+            self.memo[key_] = self.hoisted(lambda: make("get_dimension_size", [value], scalar(32), dimension=n))
+        return self.memo[key_]
+
+    def relation(self, r: Relation) -> None:
+        """A check of sizes, with the text that tells which and whose line."""
+        if r.expr.const is not None or any(s.name not in self.sources or s.name in self.of_data for s in r.expr.symbols()):
+            return  # about layouts, which this form has not; about data, see `build`
+        shown = r.expr.symbols()[:MOST_SHOWN]
+        names = self.shown
+        text = f"{self.p.name} needs {r.expr.python(names)}" + (f", because of {r.site}" if r.site else "")
+        seen = ", ".join(f"{names.get(s.name, s.name)} = {{{i}}}" for i, s in enumerate(shown))
+        text = text.replace("{", "(").replace("}", ")") + (f", but {seen}." if shown else "")
+        attributes = dict(
+            call_target_name=ir.StringAttr.get("shape_assertion"), has_side_effect=ir.BoolAttr.get(True),
+            error_message=ir.StringAttr.get(text),
+            api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
+        )  # fmt: skip
+        ir.Operation.create("stablehlo.custom_call", [], [self.scalar(r.expr), *[self.scalar(s) for s in shown]], attributes)
+
+    def results(self) -> tuple[list[Value], list[str]]:
+        out = []
+        for o in self.p.outputs:
+            if type(o.value) is TracedTensor:
+                v = self.values.get(o.value.vid)
+                out.append(self.constant_tensor(o.value) if v is None else self.shaped(v, self.sizes_of(o.value)))
+            else:
+                e = liveness.number(o.value)
+                out.append(self.number(o.value if e is None else e))
+        return out, [o.name for o in self.p.outputs]
+
+    # -- operations --------------------------------------------------------------------------------------------------------------
+    def operation(self, op: Op) -> None:
+        name = key(op.target)
+        if name in CHECKS:
+            return
+        row = LOWERINGS.get(name)
+        if row is None:
+            raise refused(op, "pliant has no StableHLO for it")
+        self.name = name
+        self.outs = [Out(self.sizes_of(o), o.dtype) if type(o) is TracedTensor else None for o in op.outs]
+        self.used = [type(o) is not TracedTensor or o.vid in self.reads for o in op.outs]
+        tensors = liveness.op_inputs(op)
+        self.operand = tensors[0] if tensors else None
+        try:
+            for o in op.outs:
+                if type(o) is TracedTensor:
+                    self.element(o.dtype)
+            with ir.Location.name(name.removeprefix("aten::"), place(op)):
+                args, kwargs = [self.argument(a) for a in op.args], {k: self.argument(v) for k, v in op.kwargs.items()}
+                kwargs = {k: v for k, v in kwargs.items() if k not in PLACES}
+                if row.composite and self.composites:
+                    found = composite(self, lambda: Lowering(self.p, self.bounded, False), row.fn, op.target, args, kwargs)
+                else:
+                    found = row.fn(self, *args, **kwargs)
+        except Unsupported as e:
+            raise refused(op, str(e)) from None
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError) as e:
+            raise refused(op, f"no StableHLO could be made: {type(e).__name__}: {e}") from e
+        for o, v, out in zip(op.outs, found if isinstance(found, list) else [found], self.outs):
+            if v is not None and out is not None:
+                if v.dtype != out.dtype:
+                    raise refused(op, f"it should give {out.dtype}, but its lowering gave {v.dtype}")
+                self.values[o.vid] = self.shaped(v, out.sizes)
+        for bind in op.binds:
+            if bind.dim is not None:
+                raise refused(op, "the size of its result is known only from data")
+            self.bind_number(bind, found if not isinstance(found, list) else found[bind.out])
+
+    def bind_number(self, bind: Any, v: Value) -> None:
+        s = liveness.number(bind.symbol)
+        dtype = NUMBERS[s.kind]
+        made = self.convert(v, dtype)
+        self.bind(s.name, lambda: (made.ir, {int: 64, float: -64, bool: 1}[s.kind]), of_data=True)
+
+    def shaped(self, v: Value, sizes: Sequence[Any]) -> Value:
+        """A value with the type that the trace gives it: it may know a size better than the lowering, or not so well."""
+        sizes = tuple(sizes)
+        if v.ir.type == self.type(sizes, v.dtype):
+            return Value(v.ir, sizes, v.dtype)
+        return self.op("dynamic_reshape", (v, self.shape(sizes)), sizes, v.dtype)
+
+    def argument(self, a: Any) -> Any:
+        if type(a) is TracedTensor:
+            v = self.values.get(a.vid)
+            return v if v is not None else self.constant_tensor(a)
+        if isinstance(a, (list, tuple)):
+            return [self.argument(x) for x in a]
+        e = liveness.number(a)
+        return a if e is None else self.simple(e)
+
+    def constant_tensor(self, t: TracedTensor) -> Value:
+        """Data made in the program from constants."""
+        if t.constant is None:
+            raise Unsupported(f"%{t.vid} is read before anything made it")
+        data = t.constant.detach()
+        if t.dtype == torch.bfloat16:
+            self.values[t.vid] = self.convert(self.array(data.float().numpy(), torch.float32), torch.bfloat16)
+        else:
+            self.values[t.vid] = self.array(data.numpy(), t.dtype)
+        return self.values[t.vid]
+
+
+def named(name: str) -> Any:
+    return ir.DictAttr.get({"pliant.name": ir.StringAttr.get(name)})
+
+
+def place(op: Op) -> Any:
+    """The user's line as a location."""
+    return ir.Location.name(str(op.site)) if op.site is not None else None
+
+
+def refused(op: Op, why: str) -> ExportError:
+    where = f" at {op.site}" if op.site is not None else ""
+    return ExportError(f"{op.target}{where} cannot be written as StableHLO: {why}")
+
+
+def scalar(bits: int) -> Any:
+    return ir.RankedTensorType.get([], ir.IntegerType.get_signless(bits))
+
+
+def in_context(work: Callable[[Any], Any]) -> Any:
+    """`work(context)` with jax's dialects at hand."""
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        hlo.register_stablehlo_passes()
+        return work(context)
+
+
+def build(p: Program, bounded: bool = False, composites: bool = False) -> Made:
+    """The module of a program, verified. `ExportError` names what has no StableHLO."""
+
+    def work(context: Any) -> Made:
+        module = ir.Module.create()
+        module.operation.attributes["sym_name"] = ir.StringAttr.get("".join(c if c.isalnum() else "_" for c in p.name))
+        with ir.InsertionPoint(module.body):
+            lowering = Lowering(p, bounded, composites)
+            lowering.body = module.body
+            made = lowering.build()
+        try:
+            module.operation.verify()
+        except ir.MLIRError as e:
+            raise ExportError(f"{p.name}: the module is not valid StableHLO: {e}") from e
+        made.text = str(module)
+        return made
+
+    return in_context(work)

@@ -117,6 +117,7 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
         if row.generate is not None:
             return out | {"export": "skipped"}
         with torch.no_grad():
+            model(*copy.deepcopy(calls[0][0]), **copy.deepcopy(calls[0][1]))  # a model in use: what it remembers of its first call, it knows
             want = [copy.deepcopy(model)(*copy.deepcopy(a), **copy.deepcopy(k)) for a, k in calls]
     except Exception as e:
         return out | {"export": "no eager", "note": f"{type(e).__name__}: {e}"}

@@ -223,7 +223,7 @@ ASKED_DIRECTLY: dict[tuple[str, str, str], str] = {
     ("opcodes_build", "match_mapping", "bool"): "of a flag of a type",
     ("opcodes_build", "match_sequence", "bool"): "of a flag of a type",
     ("slots", "get_iter", "iter"): "of exact containers that call nobody",
-    ("slots", "get_next", "next"): "of exact iterators that call nobody",
+    ("slots", "advance", "next"): "of exact iterators that call nobody",
     ("slots", "truth", "bool"): "of plain operands and symbols",
 }
 NATIVE_CALLS = {"pliant/interpret/gate.py", "pliant/interpret/calls.py", "pliant/interpret/engine.py"}

@@ -437,7 +437,7 @@ class Writer:
         if is_held(target):
             lines += self.fits(target, outs, makes)
         elif self.watched:
-            lines += self.laid(op, makes)
+            lines += [*self.due_checks(), *self.laid(op, makes)]  # what is laid out has sizes by what is assumed
         return Step([*before, *lines, *self.due_checks()], reads, makes)
 
     def note_state(self, steps: list[Step]) -> None:

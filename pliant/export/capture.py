@@ -202,7 +202,9 @@ class Writer:
         world.release()
         from pliant.export import forms
 
-        return forms.FORMS[self.form](p, self)
+        p = forms.FORMS[self.form](p, self)
+        p.relations, p.asserts = self.relations(), self.asserts()  # what was recorded anew may need more of sizes
+        return p
 
     # -- the result -----------------------------------------------------------------------------------------------------
     def dry_run(self, value: Any) -> tuple[Any, dict[int, Any]]:

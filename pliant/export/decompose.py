@@ -27,7 +27,7 @@ KEPT = frozenset((
     aten.addcmul, aten.addcdiv, aten.lerp, aten.masked_fill, aten.stack, aten.isin, aten.logsumexp, aten.reflection_pad1d,
     aten.reflection_pad2d, aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d, aten.reflection_pad3d, aten.index_add,
     aten.index_copy, aten.dot, aten.mv, aten.trace, aten.frac, aten.heaviside, aten.xlogy, aten.logaddexp, aten.aminmax, aten.eye,
-    aten.upsample_nearest2d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
+    aten.upsample_nearest2d, aten.upsample_linear1d, aten.select_scatter, aten.nll_loss_forward, aten.nll_loss_backward,
 ))  # fmt: skip
 """By name: not taken apart."""
 
@@ -58,9 +58,14 @@ class Decomposer(Rewriter):
         if fn is None or op.binds or depth > MOST:
             self.again(op)
             return
+        scope = self.trace.scope
+        before = scope.snapshot()
         try:
             out, made = self.record(fn, *self.now(op.args), site=op.site, **self.now(op.kwargs))
-        except Exception:  # a decomposition that needs more of sizes than is known: the operator stays
+        except Exception:
+            made = None
+        if made is None or scope.snapshot()[1:3] != before[1:3]:  # it needs more of sizes than is known: the operator stays
+            scope.rollback(before)
             self.again(op)
             return
         outs = [out] if op.out_spec is None else flat(out)

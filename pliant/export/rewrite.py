@@ -12,8 +12,14 @@ from typing import Any
 
 import torch
 
+from pliant.graph import layout, symnode
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
+
+
+VIEWS = {torch.ops.aten.view.default: torch.reshape, torch.ops.aten._unsafe_view.default: torch.reshape}
+"""How an operator on a replaced operand is spelled, which may be laid out so that it cannot be viewed. (In a program without writes a copy
+is as good as a view.)"""
 
 
 class Rewriter:
@@ -44,12 +50,14 @@ class Rewriter:
         """What `fn` gives for traced arguments, and the operations that it came to; they are not yet among `ops`."""
         trace = self.trace
         kept, trace.ops = trace.ops, []
+        hook, symnode.site_hook = symnode.site_hook, lambda: site
         try:
-            with torch.no_grad(), trace.recording():
+            with torch.no_grad(), layout.framework(swept=True), trace.recording():
                 out = fn(*args, **kwargs)
             made = trace.ops
         finally:
             trace.ops = kept
+            symnode.site_hook = hook
         for op in made:
             if op.site is None:
                 op.site = site
@@ -70,13 +78,7 @@ class Rewriter:
         if op.binds or not op.outs:
             self.ops.append(dataclasses.replace(op, args=args, kwargs=kwargs))
             return op.outs
-        try:
-            out = self.put(op.target, *args, site=op.site, **kwargs)
-        except (ValueError, RuntimeError):
-            if op.target is not torch.ops.aten.view.default:
-                raise
-            whole = self.put(torch.ops.aten.clone.default, args[0], memory_format=torch.contiguous_format, site=op.site)
-            out = self.put(op.target, whole, *args[1:], site=op.site)  # the operand is laid out otherwise than it was captured
+        out = self.put(VIEWS.get(op.target, op.target), *args, site=op.site, **kwargs)
         outs = [out] if op.out_spec is None else flat(out)
         self.replace(op.outs, outs)
         return outs

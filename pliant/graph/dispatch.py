@@ -24,6 +24,7 @@ from pliant.graph.rules.outs import with_out
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
+from pliant.symbolic import ops
 
 SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
@@ -117,8 +118,11 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
 
 
 def spread(x: TracedTensor) -> bool:
-    """Whether elements of `x` share memory, as those of an expanded tensor do."""
-    return any(type(stride) is int and stride == 0 and not (type(n) is int and n < 2) for n, stride in zip(x.sizes, x.strides, strict=True))
+    """Whether elements of `x` share memory, as those of an expanded tensor do; guarded where that depends on a stride."""
+    if x.dense:
+        return False
+    apart = [stride for n, stride in zip(x.sizes, x.strides, strict=True) if not (type(n) is int and n < 2)]
+    return any(s == 0 if type(s) is int else layout.ask(x.trace.scope, ops.eq(s.node.expr, 0), symnode.site_hook()) for s in apart)
 
 
 # PyTorch's meta kernels ------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from pliant.graph.dispatch import check, dispatch, is_dense, record, through_met
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
 from pliant.graph.rules.table import RULES, handler
+from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable, make
-from pliant.symbolic import ops
+from pliant.symbolic import DataDependent, ops
 
 aten = torch.ops.aten
 
@@ -234,15 +235,34 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
     for i in indices:
         if i is not None and i.dtype in (torch.bool, torch.uint8):
             for d, s in enumerate(i.sizes):
-                have = x.sizes[len(expanded) + d] if len(expanded) + d < len(x.sizes) else -1
-                fits = ops.eq(expr_of(s, trace.scope), expr_of(have, trace.scope))
+                at = len(expanded) + d
+                fits = ops.eq(expr_of(s, trace.scope), expr_of(x.sizes[at] if at < len(x.sizes) else -1, trace.scope))
+                if not (fits is True or fits is False or fits.backed or trace.scope.known_true(fits)) and has_written(trace):
+                    raise DataDependent(fits, symnode.site_hook())  # what was done before shows, should it not fit: CPython asks
                 if not trace.scope.assume(fits, symnode.site_hook(), error=IndexError):
-                    raise IndexError(f"The shape of the mask {list(i.sizes)} does not match the indexed tensor {list(x.sizes)}")
+                    raise IndexError(mismatch(i.sizes, d, x.sizes, at))
             where = set_positions(trace, i)
             expanded.extend(dispatch(trace, aten.select.int, (where, 1, d), {}) for d in range(len(i.sizes)))
         else:
             expanded.append(i)
     return plain_index(trace, func, (x, expanded), kwargs)
+
+
+def has_written(trace: Any) -> bool:
+    """Whether memory from outside is written by now, so that the frame could not be run again from its beginning."""
+    outside = {t.storage_id for t in trace.inputs}
+    for op in trace.ops:
+        info = op_info(op.target)
+        written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
+        if any([type(t) is TracedTensor and t.storage_id in outside for t in written]):
+            return True
+    return False
+
+
+def mismatch(mask: tuple, d: int, sizes: tuple, at: int) -> str:
+    """ATen's words for a mask that does not fit."""
+    of, to = ([symnode.concrete(n) for n in dims] for dims in (mask, sizes))
+    return f"The shape of the mask {of} at index {d} does not match the shape of the indexed tensor {to} at index {at}"
 
 
 def set_positions(trace: Any, mask: TracedTensor) -> TracedTensor:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
-from pliant.symbolic.relation import normal
+from pliant.symbolic.relation import constant_of, normal, shift
 from pliant.symbolic.scope import Scope
 
 CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
@@ -143,6 +144,37 @@ def general(scope: Scope, cond: Expr, site: Any) -> bool:
         Framework.guesses += relation.hint is None
         return relation.op == "ne"
     return scope.decide(cond, site)
+
+
+def on_open(scope: Scope, cond: Expr, site: Any) -> bool:
+    """The answer to a question of PyTorch's own code on sizes that an export keeps open: decided, but for whether one is 1.
+
+    Where the example's is not, the path that is taken is the one for all sizes (see `general`), so that needs no guard. Whether there are
+    elements at all, and whether two sizes agree, may be checks.
+    """
+    if not scope.known_true(cond) and not scope.known_false(cond):
+        answer = bool(cond.hint)
+        if is_about_one(scope, normal(cond if answer else ops.not_(cond))):
+            return answer
+    return scope.decide(cond, site)
+
+
+def is_about_one(scope: Scope, relation: Expr) -> bool:
+    """Whether this (in normal form) says of a size that it is not 1, in one of the ways to say so."""
+    if relation.op not in ("ne", "ge") or relation.args[0].kind is not int:
+        return False
+    p = relation.args[0]
+    one, least = (1, 0) if relation.op == "ne" else (2, 1)  # n - 1 != 0, or n - 2 >= 0 of what is not 0
+    if constant_of(p) != -one:
+        return False
+    bounds = scope.range(shift(p, one))
+    return bounds is not None and bounds[0] >= least
+
+
+def is_open(cond: Expr) -> bool:
+    """Whether a question is about sizes that an export keeps open, and nothing else."""
+    symbols = cond.symbols()
+    return bool(symbols) and all([s.info.dim is OPEN for s in symbols])
 
 
 def is_declared(cond: Expr) -> bool:

@@ -168,6 +168,8 @@ class SymNode:
         cond = truth(self.expr)
         if short_cut and (not cond.backed or ((layout.Framework.metadata or layout.Framework.swept) and layout.is_declared(cond))):
             return layout.general(self.scope, cond, site_hook())
+        if short_cut and layout.is_open(cond):
+            return layout.on_open(self.scope, cond, site_hook())
         return self.scope.decide(cond, site_hook())
 
     def int_(self) -> int:

@@ -19,6 +19,7 @@ from pliant import native
 from pliant.guards.guard import Guard, TensorSpec
 from pliant.guards.source import Source
 from pliant.guards.views import VIEWS
+from pliant.guards.words import ATOMS, clip, object_text, type_text, value_text
 from pliant.symbolic import maths
 
 OP = {name: i for i, name in enumerate(native.OPS)}
@@ -469,7 +470,7 @@ def expectation(guard: Guard) -> Any:
         return f"the same class attributes {', '.join(v)}"
     if kind == "ANSWER":
         return v.told()
-    return FIXED[kind] if kind in FIXED else clip(repr_of(v))
+    return FIXED[kind] if kind in FIXED else clip(value_text(v))
 
 
 def text_of(kind: str, value: Any) -> str:
@@ -478,18 +479,20 @@ def text_of(kind: str, value: Any) -> str:
     if kind == "TYPE_MATCH":
         t = value()
         return type_text(t) if t is not None else "a class that is gone"
-    return value if type(value) is str else clip(repr(value))
+    return value if type(value) is str else clip(value_text(value))
 
 
 def too_much(lacking: dict[str, type | None], seen: Any) -> str:
     """What a dict holds that a DICT_LACKS did not expect."""
-    if not isinstance(seen, dict):
+    if not issubclass(type(seen), dict):
         return f"a dict was expected, saw {type_text(type(seen))}"
     for name, kind in lacking.items():
-        if kind is None and name in seen:
-            return f"DICT_LACKS expected no {name!r}, saw {clip(repr_of(seen[name]))}"
-        if kind is not None and (name not in seen or type(seen[name]) is not kind or len(seen[name])):
-            found = clip(repr_of(seen[name])) if name in seen else "nothing"
+        there = dict.__contains__(seen, name)
+        value = dict.get(seen, name)
+        found = clip(value_text(value)) if there else "nothing"
+        if kind is None and there:
+            return f"DICT_LACKS expected no {name!r}, saw {found}"
+        if kind is not None and (type(value) is not kind or len(value)):
             return f"DICT_LACKS expected an empty {kind.__name__} as {name!r}, saw {found}"
     return "DICT_LACKS failed"
 
@@ -513,8 +516,11 @@ FIXED = {
 }
 
 
+SIZED = (list, tuple, dict, set, frozenset, str, bytes)
+
+
 def short(seen: Any, kind: str) -> str:
-    if isinstance(seen, native.torch.Tensor) and kind == "TENSOR_MATCH":
+    if issubclass(type(seen), native.torch.Tensor) and kind == "TENSOR_MATCH":
         with native.torch._C.DisableTorchFunctionSubclass():
             strides = seen.stride() if seen.layout is native.torch.strided else ()
             return tensor_text(type(seen).__name__, seen.dtype, seen.device, seen.requires_grad, tuple(seen.shape), strides)
@@ -523,37 +529,15 @@ def short(seen: Any, kind: str) -> str:
     if kind == "ID_MATCH":
         return object_text(seen)
     if kind == "LENGTH":
-        return str(len(seen)) if isinstance(seen, list | tuple | dict | set | frozenset | str | bytes) else type_text(type(seen))
+        return str(len(seen)) if type(seen) in SIZED else type_text(type(seen))
     if kind == "DICT_KEYS":
-        return clip(repr_of(list(seen))) if isinstance(seen, dict) else type_text(type(seen))
-    return clip(repr_of(seen))
+        return clip(value_text(list(dict.keys(seen)))) if issubclass(type(seen), dict) else type_text(type(seen))
+    return clip(value_text(seen))
 
 
 def tensor_text(pytype: str, dtype: Any, device: Any, grad: bool, sizes: tuple, strides: tuple) -> str:
     show = lambda t: "[" + ", ".join("*" if x is None else str(x) for x in t) + "]"
     return f"{pytype}({dtype}, {device}, requires_grad={grad}, sizes={show(sizes)}, strides={show(strides)})"
-
-
-def type_text(t: type) -> str:
-    return f"{t.__module__}.{t.__qualname__}" if t.__module__ != "builtins" else t.__qualname__
-
-
-ATOMS = (int, float, complex, bytes, bool, type(None))
-PRINTABLE = (*ATOMS, str, list, tuple, dict, set, frozenset)
-
-
-def repr_of(v: Any) -> str:
-    """`repr` where it runs no user code, at least not at the top."""
-    return repr(v) if type(v) in PRINTABLE or type(v).__module__.startswith("torch") else object_text(v)
-
-
-def object_text(v: Any) -> str:
-    name = v.__qualname__ if isinstance(v, type) or callable(v) and isinstance(getattr(v, "__qualname__", None), str) else ""
-    return f"{name or type_text(type(v)) + ' object'} at {id(v):#x}"
-
-
-def clip(text: str, width: int = 120) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def compile_guards(

@@ -8,7 +8,10 @@ emitted code reloads outside objects through them. Sources are interned, so `is`
 from __future__ import annotations
 
 import weakref
+from types import ModuleType
 from typing import Any
+
+from pliant.guards.words import name_of, value_text
 
 
 class Ref:
@@ -113,14 +116,20 @@ class Source:
         return make("apply", self, view)
 
 
+
+
+def const_name(v: Any) -> str:
+    return v.__name__ if type(v) is ModuleType else name_of(v) or hex(id(v))
+
+
 PRINTERS = {
     "local": lambda b, a: f"L[{a[1]!r}]",
     "global": lambda b, a: f"G[{a!r}]",
     "func": lambda b, a: "F",
-    "const": lambda b, a: f"<{type(a.obj).__name__} {getattr(a.obj, '__qualname__', getattr(a.obj, '__name__', hex(id(a.obj))))}>",
+    "const": lambda b, a: f"<{type(a.obj).__name__} {const_name(a.obj)}>",
     "attr": lambda b, a: f"{b}.{a}",
     "dict": lambda b, a: f"{b}.__dict__",
-    "key": lambda b, a: f"{b[:-9]}.{a}" if b.endswith(".__dict__") and isinstance(a, str) else f"{b}[{a!r}]",
+    "key": lambda b, a: f"{b[:-9]}.{a}" if b.endswith(".__dict__") and isinstance(a, str) else f"{b}[{value_text(a)}]",
     "index": lambda b, a: f"{b}[{a}]",
     "cell": lambda b, a: f"{b}.__closure__[{a}].cell_contents",
     "contents": lambda b, a: f"{b}.cell_contents",

@@ -293,7 +293,10 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     return class_value(raw, t, name)
 
 
-BINDING = {types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType}
+BINDING = {
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType,
+    functools._lru_cache_wrapper,
+}  # fmt: skip
 """Descriptors of C that bind a function to the object, and read nothing of it."""
 STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 """Descriptors of C that give what an object holds: a guard may read them again."""

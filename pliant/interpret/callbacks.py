@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.interpret.attributes import lookup
-from pliant.interpret.calls import LOOKASIDES, call, native
+from pliant.interpret.calls import CALLBACKS, LOOKASIDES, call, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, through_c, to_c
 from pliant.interpret.lookasides import iterable, lookaside
@@ -27,23 +27,31 @@ FunctionType, MethodType = types.FunctionType, types.MethodType
 
 
 class Callback:
-    """A function as C code is given it: called, it is called by the interpreter. `read`: C code looks at what it returns."""
+    """A function as C code is given it: called, it is called by the interpreter. `read`: C code looks at what it returns.
 
-    __slots__ = ("fn", "read")
+    `symbolic`: it has returned symbolic numbers.
+    """
+
+    __slots__ = ("fn", "read", "symbolic")
 
     def __init__(self, fn: Any, read: bool = False) -> None:
         self.fn = fn
         self.read = read
+        self.symbolic = False
 
     def __call__(self, *args: Any) -> Any:
         try:
             r = call(self.fn, args, {})
             if self.read:
                 r = to_c(self.fn, r)
+                self.symbolic |= type(r) in SYM_TYPES
         except (Break, Restart) as e:
             through_c(e)
             raise
         return r
+
+
+CALLBACKS.add(Callback)
 
 
 def callback(fn: Any) -> Any:

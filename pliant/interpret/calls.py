@@ -128,15 +128,17 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
         else:
             r = engine.call_captured(fn, args, kwargs)
     except (TypeError, ValueError):
-        if vm.pending is None and any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
-            return native(fn, with_numbers(args), kwargs)
-        if vm.pending is None and any([symbolic_within(a) for a in (*args, *kwargs.values())]):
-            raise Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given") from None
+        if vm.pending is not None:
+            raise
+        if any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
+            return on_numbers(fn, args, kwargs)
+        if any([symbolic_within(a) for a in (*args, *kwargs.values())]):
+            raise plain_wanted(fn) from None
         raise
     if vm.pending is not None:
         raise taken()
     if r is NotImplemented and any([type(a) in SYMBOLIC for a in args]):  # a special method that takes numbers alone
-        return native(fn, with_numbers(args), kwargs)
+        return on_numbers(fn, args, kwargs)
     if isinstance(r, torch.Tensor) and type(r) is not TracedTensor or type(r) in UNTRACED:
         raise Break("PL0018", f"{name_of(fn)} returned a real tensor or array that has no source")
     if type(r) is str and ADDRESS in r:
@@ -155,6 +157,10 @@ UNTRACED: set[type] = set()
 SYMBOLIC: set[type] = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
+CALLBACKS: set[type] = set()
+"""Types of what C code calls in place of functions; `symbolic` tells whether it has seen a symbolic number so."""
+
+
 HEAPTYPE = 1 << 9
 OS_ERRORS = [c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]
 READS_NUMBERS = {complex, complex.__new__, OSError.__new__, *OS_ERRORS}
@@ -165,8 +171,22 @@ def with_numbers(args: tuple) -> tuple:
     return tuple([concrete(a) if type(a) in SYMBOLIC else a for a in args])
 
 
+def on_numbers(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """The call with plain numbers in place of symbolic ones."""
+    plain = with_numbers(args)
+    if all(map(operator.is_, plain, args)):  # arrays, which have none
+        raise plain_wanted(fn) from None
+    return native(fn, plain, kwargs)
+
+
+def plain_wanted(fn: Any) -> Break:
+    return Break("PL0004", f"call of {name_of(fn)}, which wants plain numbers in what it is given")
+
+
 def symbolic_within(a: Any, depth: int = 2) -> bool:
-    """Whether an argument is a tensor, or a container holds symbolic numbers: C code may not take them for numbers."""
+    """Whether an argument is a tensor, or holds or gives symbolic numbers: C code may not take them for numbers."""
+    if type(a) in CALLBACKS:
+        return a.symbolic
     if type(a) in SYMBOLIC:
         return depth < 2
     if type(a) is TracedTensor:
@@ -448,6 +468,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         return call_method_wrapper(fn, args, kwargs)
     if t is types.MethodDescriptorType or t is types.WrapperDescriptorType or t is types.ClassMethodDescriptorType:
         owner = fn.__objclass__
+        if args and t is not types.ClassMethodDescriptorType and owner not in vm.type_of(args[0]).__mro__:
+            raise TypeError(foreign(fn, vm.type_of(args[0])))
         row = ROWS.get(type(args[0])) if args else None
         if row is not None and row.method is not None and owner is not object:
             return row.method(args[0], fn.__name__, args[1:], kwargs)
@@ -487,6 +509,13 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
 
 
 CACHED_LOOKASIDES: dict[type, Callable[[Any, tuple, dict], bool]] = {}  # by the type of the first argument; True: dealt with
+
+
+def foreign(fn: Any, t: type) -> str:
+    """What CPython says of a method that is called on an object of another class."""
+    if type(fn) is types.WrapperDescriptorType:
+        return f"descriptor {fn.__name__!r} requires a {fn.__objclass__.__name__!r} object but received a {type_name(t)!r}"
+    return f"descriptor {fn.__name__!r} for {fn.__objclass__.__name__!r} objects doesn't apply to a {type_name(t)!r} object"
 
 
 def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -40,6 +40,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    scans,
     templates,
     tracebacks,
 )
@@ -179,6 +180,9 @@ def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
     if fn is torch.nn.functional.interpolate:
+        if resizing.stays_whole(args, kwargs):
+            with layout.framework():
+                return resizing.whole(args, kwargs)
         if resizing.refused(args, kwargs):
             raise Break("PL0011", "the kernels may refuse what PyTorch's code for symbolic sizes takes")
         with layout.framework():
@@ -432,9 +436,14 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
 
 SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
 
+MAKE_SYMBOLS = frozenset(t.__init__.__code__ for t in (torch.SymInt, torch.SymFloat, torch.SymBool))
+"""PyTorch's C++ code wraps a node of ours again: what it makes is no number yet, and so nothing that anybody may read."""
+
 
 def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
+    if code in MAKE_SYMBOLS:
+        return 1
     return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 

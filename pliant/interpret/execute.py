@@ -83,6 +83,8 @@ def run(f: Frame) -> Any:
                     raise left(f, taken(), n) from None
     finally:
         vm.frame = caller
+        if caller is not None:
+            caller.moved = caller.pc
 
 
 TOLD = (TypeError, ValueError, AttributeError)
@@ -98,6 +100,7 @@ def break_of_error(e: BaseException) -> tuple[str, str]:
 
 def watched(f: Frame) -> None:
     """Before each instruction of a frame that is to break somewhere."""
+    f.moved = -1
     if f.held and lifetimes.let_go(f):
         f.pc += 1
         raise Break(lifetimes.CODE, "the last reference to what may run code when it ends", clean=True, action=lifetimes.STAND)
@@ -164,7 +167,7 @@ def leave(f: Frame, b: Break, n: int) -> None:
         b.frames.clear()
         return
     if not b.frames:
-        if not b.clean:
+        if not b.clean or f.moved == f.pc:
             raise Restart(f.serial, n - 1, b.code, b.reason)
         b.site = site_of(f)
         if b.action[0] == "none":

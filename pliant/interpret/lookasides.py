@@ -290,6 +290,8 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
     """`max` and `min`: of plain numbers, some symbolic, without asking which is the larger."""
 
     def pick(args: tuple, kw: dict) -> Any:
+        if not kw.keys() <= {"key", "default"}:
+            return native(fn, args, kw)  # which says so before it reads anything
         values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)
@@ -420,24 +422,24 @@ _operator_rows()
 
 @lookaside(all)
 def l_all(args: tuple, kw: dict) -> bool:
-    it = get_iter(args[0])
-    while True:
-        try:
-            if not truth(get_next(it)):
-                return False
-        except StopIteration:
-            return True
+    return not found(args[0], False)
 
 
 @lookaside(any)
 def l_any(args: tuple, kw: dict) -> bool:
-    it = get_iter(args[0])
+    return found(args[0], True)
+
+
+def found(items: Any, wanted: bool) -> bool:
+    """Whether the truth of one of the items is `wanted`; no further one is asked for then."""
+    it = get_iter(items)
     while True:
         try:
-            if truth(get_next(it)):
-                return True
+            x = get_next(it)
         except StopIteration:
             return False
+        if truth(x) is wanted:
+            return True
 
 
 def sequence(cls: type) -> Callable:

@@ -130,6 +130,7 @@ def call_with(f: Any, operands: Callable[[Any, int], tuple[Any, tuple, dict]], o
     """Make the call that `operands` tells; its result takes the place of the upper `size` items of the stack."""
     fn, args, kw = operands(f, operand)
     f.tail = True
+    f.moved = -1
     r = call(fn, args, kw)
     f.tail = False
     f.kw = ()

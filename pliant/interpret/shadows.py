@@ -308,6 +308,7 @@ def stored(d: dict) -> dict:
 
 def plain_key(k: Any) -> bool:
     """Keys that stand for themselves in a capture."""
-    if isinstance(k, tuple):
+    t = type(k)  # `isinstance` would ask an object for its class
+    if issubclass(t, tuple):
         return all(type(x) in CONSTANT_TYPES or plain_key(x) for x in k)
-    return isinstance(k, (type, types.FunctionType, enum.Enum, types.ModuleType)) or type(k) in IMMUTABLE
+    return issubclass(t, (type, types.FunctionType, enum.Enum, types.ModuleType)) or t in IMMUTABLE

@@ -40,7 +40,7 @@ def hashable(k: Any) -> Any:
     t = type(k)
     if t in HASHED:
         return k
-    if t is tuple or isinstance(k, tuple):
+    if issubclass(t, tuple):  # `isinstance` would ask an object for its class
         for x in k:
             if type(x) not in HASHED:
                 items = [hashable(x) for x in k]
@@ -178,6 +178,14 @@ def sequence_iterator(o: Any) -> Any:
 
 def get_next(it: Any) -> Any:
     """`next(it)`; StopIteration at the end."""
+    x = advance(it)
+    f = vm.frame
+    if f is not None:
+        f.moved = f.pc
+    return x
+
+
+def advance(it: Any) -> Any:
     t = type(it)
     row = ROWS.get(t)
     if row is not None and row.next is not None:

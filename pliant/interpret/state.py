@@ -19,7 +19,8 @@ from pliant.interpret.capture import UNSET
 class Break(BaseException):
     """The current instruction must be run by CPython. BaseException, so user `except Exception` never sees it.
 
-    `clean` says that the instruction has done nothing yet; otherwise the capture restarts and stops before it.
+    `clean` says that what raises it has done nothing yet, and nothing has that the same instruction did before (`Frame.moved`);
+    otherwise the capture restarts and stops before it.
     """
 
     def __init__(self, code: str, reason: str, *, clean: bool = False, action: tuple = ("none",)) -> None:
@@ -54,7 +55,7 @@ class Frame:
 
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
-        "tail", "is_tail", "handling", "count", "parent", "loop_header", "watched", "held", "top", "names", "site", "outer_site",
+        "tail", "is_tail", "handling", "count", "moved", "parent", "loop_header", "watched", "held", "top", "names", "site", "outer_site",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -74,6 +75,7 @@ class Frame:
         self.is_tail = False
         self.handling: list = []
         self.count = 0
+        self.moved = -1  # what `pc` was when an instruction had an effect before its end: an iterator moved, code of the program ran
         self.parent: Frame | None = None
         self.loop_header = -1
         self.watched = False

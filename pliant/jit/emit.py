@@ -380,7 +380,9 @@ class BreakWriter:
         """Resume one frame: at its handler if `_x` holds an exception, else at one of `choices`."""
         lines = self.normal(frame, depth, choices)
         if frame.handler is not None:
-            at_handler = [f"{PAD}try:", f"{PAD * 2}{self.handler(frame, depth)}", f"{PAD}finally:", f"{PAD * 2}_x = None"]
+            call, state = self.handler(frame, depth)
+            # the exception's traceback holds this frame, and its state the exception
+            at_handler = [f"{PAD}try:", f"{PAD * 2}{call}", f"{PAD}finally:", f"{PAD * 2}_x = {state} = None"]
             lines = ["if _x is not None:", *at_handler, "else:", *(PAD + x for x in lines)]
         elif self.handled(depth):
             lines = ["if _x is None:", *(PAD + x for x in lines)]
@@ -429,12 +431,13 @@ class BreakWriter:
             return emitter.loop_back(place.frame) if place.frame.offset in own else self.loop(place.frame, depth, place.frame.offset)
         return self.call(depth - 1, *emitter.plan(place.frame, depth))
 
-    def handler(self, frame: FrameState, depth: int) -> str:
+    def handler(self, frame: FrameState, depth: int) -> tuple[str, str]:
+        """(the statement that resumes `frame` at its handler, the variable of its state)"""
         assert frame.handler is not None
         target, keep, lasti = frame.handler
         stack = frame.stack[:keep] + ([LastI(frame.lasti)] if lasti else []) + [Name("_x")]
         fn, state = self.emitter.plan(frame, depth, target, stack)
-        return f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}"
+        return f"{self.leaving(depth)} {self.call(depth - 1, fn, state)}", state
 
     def call(self, depth: int, fn: str, args: str, kwargs: str = "", handling: int | None = None) -> str:
         """`fn(args)` called from frame `depth`: with that frame's exception being handled (or with what the frames before number `handling`

@@ -132,6 +132,7 @@ def run_loop(loop: Loop, items: list) -> Any:
         r = loop.body(items)
         if type(r) is not LoopState or (r.loop is not loop and not loop.same_loop(r.loop)):
             return r
+        items.clear()  # whoever has begun the loop still has the first of these lists
         loop, items = r.loop, r.items
 
 

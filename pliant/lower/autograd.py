@@ -17,7 +17,7 @@ from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients
 from pliant.graph.traced import LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, NoBackward, Reconsider, TracedTensor, Untraceable, make
-from pliant.lower import liveness, views
+from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
 ACCUMULATES = "torch::autograd::AccumulateGrad"
@@ -88,8 +88,8 @@ class Plan:
         stop = self.slot_vids | {h.vid for h in self.heads}
         self.replay = views.chain(liveness.tensors(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
-        self.same = views.Same()
-        self.forward_ops = views.without_repetition(self.program, self.heads, self.same)
+        self.same = cse.Same()
+        self.forward_ops = cse.without_repetition(self.program, self.heads, self.same)
         self.forward_steps = views.view_steps(self.forward_ops)
 
     def leaf(self, t: TracedTensor) -> TracedTensor:
@@ -144,8 +144,8 @@ class Plan:
         if trace.n_forward is None:
             trace.n_forward = start
         same = self.same.copy()
-        ops = views.without_repetition(trace.ops[start:], [], same)
-        grads = [views.swap(g, same.tensors) for g in grads]
+        ops = cse.without_repetition(trace.ops[start:], [], same)
+        grads = [cse.swap(g, same.tensors) for g in grads]
         return self.with_reads(Backward(liveness.live_ops(ops, grads, tangents, keep_effects=False), tangents, grads, [], []))
 
     def gradients(self, heads: list[Any], targets: list[Any], tangents: list[Any]) -> list[Any]:

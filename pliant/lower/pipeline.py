@@ -16,9 +16,8 @@ from typing import Any
 from pliant import events
 from pliant.config import env_flag
 from pliant.errors import InternalError
-from pliant.lower import liveness, ordering, select, views
+from pliant.lower import cse, liveness, ordering, select
 from pliant.lower.accumulate import accumulate
-from pliant.lower.cse_results import without_repeated_results
 from pliant.lower.emit import Emitter
 from pliant.lower.fuse import Fuser
 from pliant.lower.pattern_fusion import fuse_patterns
@@ -40,16 +39,12 @@ class Pass:
 
 
 def eliminate_common_subexpressions(p: Program) -> list[Any]:
-    return views.without_repetition(p.steps, p.outputs)
+    return cse.without_repetition(p.steps, p.outputs, results=True)
 
 
 def eliminate_dead_code(p: Program) -> list[Any]:
     p.closed = True
     return liveness.live_ops(p.steps, [*p.outputs, *p.asserts], p.inputs, p.keep_effects)
-
-
-def share_results(p: Program) -> list[Any]:
-    return without_repeated_results(p.steps, p.outputs)
 
 
 def defer_restrides(p: Program) -> list[Any]:
@@ -102,7 +97,6 @@ REWRITE = (PATTERN_FUSION, ACCUMULATE)
 """What is done to graphs whose steps stay ATen calls because operations change the layout of tensor objects."""
 COMPILE: tuple[Pass, ...] = (
     *REWRITE,
-    Pass("cse-results", share_results),
     Pass("defer-restrides", defer_restrides, required=True),
     Pass("form-groups", form_groups, makes=GROUPS, required=True, keeps=MEMORY),
     Pass("rematerialize", rematerialize, at=GROUPS, keeps=MEMORY),

@@ -16,7 +16,7 @@ import torch
 from pliant.graph.dispatch import is_dense
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
-from pliant.lower.views import swap
+from pliant.lower.cse import swap
 
 AS_STRIDED = torch.ops.aten.as_strided.default
 

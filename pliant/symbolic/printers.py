@@ -60,7 +60,11 @@ def _wrap(item: tuple[str, int], at_least: int) -> str:
 def _sum(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
     out = ""
     product = PRECEDENCE["product"]
-    terms = sorted(e.terms, key=lambda t: (not t[0], t[1] < 0))  # subtractions after additions, the constant last
+    terms = list(e.terms)
+    if any([a.op != "sym" for mono, _ in terms for a in mono]):  # what is older says nothing to a reader
+        terms = [(tuple(sorted(mono, key=lambda a: _place(a, done))), c) for mono, c in terms]
+        terms.sort(key=lambda t: (-len(t[0]), [_place(a, done) for a in t[0]]))
+    terms.sort(key=lambda t: (not t[0], t[1] < 0))  # subtractions after additions, the constant last
     for mono, c in terms:
         factors = []
         i = 0
@@ -75,6 +79,11 @@ def _sum(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
         sign = "-" if c < 0 else "+"
         out += f" {sign} {text}" if out else text if c > 0 else f"-{text}"
     return out, PRECEDENCE["sum"] if len(terms) > 1 else product
+
+
+def _place(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[int, str]:
+    """Symbols first, in their order, then others by their text."""
+    return (e.serial, "") if e.op == "sym" else (2**60, done[e][0])
 
 
 def _node(e: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import enum
 import functools
+import operator
 import warnings
 
 import numpy as np
@@ -370,3 +372,95 @@ def test_pooling_of_integers():
     run = compiled(fn)
     for x in (t(1, 2, 8), torch.ones(1, 2, 8, dtype=torch.int32), t(1, 2, 6)):
         same(run, fn, x)
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_writes_where_a_stride_becomes_0(backend):
+    """An entry for any stride writes to memory that elements share, which eager refuses after what was done before."""
+
+    def fn(x, items):
+        items.append(x + 1)
+        x.add_(1)
+        items.append(x * 2)
+        x.mul_(2)
+        return items
+
+    run = pliant.compile(fn, backend=backend, strict=True)
+    for n in (3, 4, 2):
+        run(torch.ones(3 * n)[::n], [])
+    for x in (torch.ones(1).expand(3), torch.ones(2, 1).expand(2, 3), torch.ones(6)[::2]):
+        said = []
+        for f in (fn, run):
+            items, y = [], x.clone(memory_format=torch.preserve_format) if x.stride(-1) else x
+            try:
+                said.append(f(y, items))
+            except RuntimeError as e:
+                said.append([*items, torch.tensor(len(str(e)))])
+        torch.testing.assert_close(said[1], said[0])
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+class Count(int):
+    pass
+
+
+class Numbered:
+    def __init__(self, x):
+        self.x = x
+
+
+@pytest.mark.parametrize("value", [Level.ONE, Count(7), 2.5, True, torch.tensor(1), np.float64(3), np.array(1)], ids=repr)
+def test_keys_that_c_code_compares_some_of_which_are_symbols(value):
+    def fn(values):
+        os = [Numbered(v) for v in values]
+        os[0].x = os[0].x + 1
+        try:
+            return max(os, key=operator.attrgetter("x")).x, [o.x for o in sorted(os, key=lambda o: o.x)]
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    for n in (1, 2, 3, 4):
+        assert run([n, n + 1]) == fn([n, n + 1])
+    for values in ([2, value], [value, 2], [5, 6]):
+        assert repr(run(values)) == repr(fn(values))
+
+
+METHODS = (int.__add__, int.__radd__, float.__mul__, str.__add__, int.__lt__, list.append, str.startswith, dict.get)
+VALUES = (1, Level.ONE, 2.5, None, "a", torch.tensor(1), torch.ones(3), np.array(1), np.int64(3), [1], {1: 2})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_methods_of_other_classes(method, value):
+    """CPython says whose method it is."""
+
+    def fn(v):
+        try:
+            return method(v, "a" if method in (str.__add__, str.startswith) else 1)
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    for v in (value, 3, value):
+        assert repr(run(v)) == repr(fn(v))
+
+
+def test_calls_that_fit_no_builtin():
+    """They say so before they read anything, and of arrays, too."""
+
+    def fn(xs):
+        out = []
+        for call in (lambda: max(xs, keys=1), lambda: min(xs, keys=1), lambda: sum(xs, 1, 2), lambda: sorted(xs, len)):
+            try:
+                out.append(call())
+            except Exception as e:
+                out.append((type(e).__name__, str(e)))
+        return out
+
+    run = compiled(fn)
+    for xs in ([1, 2], None, np.array([1, 2]), 5, torch.ones(2)):
+        assert run(xs) == fn(xs)

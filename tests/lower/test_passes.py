@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pliant.lower import liveness, pipeline, views
+from pliant.lower import cse, liveness, pipeline, views
 from pliant.lower.autograd import Plan, needs_node
 from pliant.lower.program import Program
 from tests.codegen.tracing import Captured, tensors_of
@@ -31,7 +31,7 @@ def live(fn, *examples):
 
 def simple(fn, *examples, **options):
     trace, _, outputs = traced(fn, *examples, **options)
-    return names(liveness.live_ops(views.without_repetition(trace.ops, outputs), outputs, []))
+    return names(liveness.live_ops(cse.without_repetition(trace.ops, outputs), outputs, []))
 
 
 x = torch.randn(4, 6)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import pliant
-from pliant.lower import liveness, views
-from pliant.lower.cse_results import without_repeated_results
+from pliant.lower import liveness
+from pliant.lower.cse import without_repetition
 from tests.lower.test_passes import names, traced
 
 x = torch.randn(5, 6)
@@ -16,8 +16,7 @@ y = torch.randn(5, 6)
 
 def kept_names(fn, *examples):
     trace, _, outputs = traced(fn, *examples)
-    ops = liveness.live_ops(views.without_repetition(trace.ops, outputs), outputs, [])
-    return names(without_repeated_results(ops, outputs))
+    return names(liveness.live_ops(without_repetition(trace.ops, outputs, results=True), outputs, []))
 
 
 def normed(s):
@@ -45,6 +44,8 @@ def chain(t, u):
 CASES = {
     "private, then a result": (lambda t, u: (normed(t + u), t + u), 1),
     "seen through a view": (lambda t, u: ((t + u).t().exp(), t + u), 1),
+    "a result, then private": (lambda t, u: (t + u, (t + u).exp()), 1),
+    "a result, then private and seen through a view": (lambda t, u: (t + u, (t + u).t()), 2),
     "two results": (lambda t, u: (t + u, t + u), 2),
     "a view of the first is a result": (lambda t, u: ((t + u).t(), t + u), 2),
     "three times": (lambda t, u: ((t + u).sum(), t + u, t + u), 2),

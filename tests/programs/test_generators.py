@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+import torch
 
 from tests.helpers import pliant
 from tests.programs.registry import cases, program, t
@@ -190,6 +191,74 @@ def exhausted_before_the_break(x, n):
     a = list(it)
     op(0)
     return a, list(it), next(it, None)
+
+
+# -- an instruction breaks after a part of what it does ------------------------------------------------------------------------
+FOUR = [(torch.tensor(v), []) for v in ([3.0, 1, 2, 0], [0.0, 1, 2, 3], [1.0, 1, 1, 1], [0.0, 3, 3, 0])]
+
+
+@program(*FOUR)
+def some_of_a_generator(x, seen):
+    return any(v > 2 for v in x), all(v < 2 for v in x), any(map(lambda v: v > 2, x)), all([v < 3 for v in x])
+
+
+@program(*FOUR)
+def some_of_an_iterator(x, seen):
+    it = iter([v > 2 for v in x])
+    return any(it), len(list(it)), any(zip(x, x)), x + len(list(filter(lambda v: v > 2, x)))
+
+
+@program(*FOUR)
+def functions_that_are_called_before_the_break(x, seen):
+    def note(v):
+        seen.append(float(len(seen)))
+        return v
+
+    found = any(note(v) > 2 for v in x)
+    first = next((v for v in map(note, x) if v > 1), None)
+    return found, first, max((note(v) for v in x), key=lambda v: v), sorted(map(note, x), key=lambda v: -v), seen
+
+
+class Compared:
+    def __init__(self, v, seen):
+        self.v, self.seen = v, seen
+
+    def __eq__(self, other):
+        self.seen.append(len(self.seen))
+        return self.v == other.v
+
+
+@program(*FOUR)
+def comparisons_one_after_the_other(x, seen):
+    a, b = ([Compared(v, seen) for v in y] for y in (x, x.flip(0)))
+    return a == b, a[0] in b, a.index(b[-1]), a.count(b[0]), seen
+
+
+@program(*FOUR)
+def unpacked_half_way(x, seen):
+    def halves():
+        for v in x:
+            seen.append(1)
+            yield v if v > 1 else -v
+
+    first, *rest = halves()
+    return first, rest, [*halves()], dict.fromkeys(["a", "b"], sum(halves())), seen
+
+
+class Stops:
+    def __bool__(self):
+        raise StopIteration("of the item")
+
+
+@program(*SOME)
+def truth_that_stops(x, n):
+    out = []
+    for f in (any, all):
+        try:
+            out.append(f([Stops()]))
+        except StopIteration as e:
+            out.append(str(e))
+    return x + 1, out
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -186,3 +186,27 @@ def test_a_graph_that_raises_where_eager_does_not_is_an_error():
     region.globals.update({k: broken for k, v in region.globals.items() if callable(v) and not k.startswith("__")})
     with pytest.raises(Exception, match="broken"):
         target(t(4))
+
+
+@pytest.mark.parametrize("backend", ["aten", "native", "eager"])
+def test_masks_whose_size_depends_on_data(backend):
+    """One that does not fit raises eager's words, after what was written and stored before."""
+
+    def fn(x, y, log):
+        y.add_(1)
+        log.append(y + 1)
+        positive = x[x > 0]
+        return y[positive > 2]
+
+    run = pliant.compile(fn, backend=backend, strict=True)
+    x = torch.tensor([1.0, -1, 3, 4])
+    for y in (torch.ones(3), torch.ones(4), torch.ones(3, 2), torch.ones(2, 3), torch.ones(3)):
+        said = []
+        for f in (fn, run):
+            given, log = y.clone(), []
+            try:
+                out = f(x, given, log)
+            except IndexError as e:
+                out = str(e)
+            said.append((given.tolist(), [v.tolist() for v in log], out if type(out) is str else out.tolist()))
+        assert said[0] == said[1]

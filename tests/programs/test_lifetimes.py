@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import copy
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -410,3 +411,78 @@ atexit.register(globals().pop, "KEPT", None)
 @pytest.mark.parametrize("program", [made_by_new, copied, of_another], ids=lambda f: f.__name__)
 def test_nothing_else_is_made_of_what_ends(program):
     test_order(program, ends)
+
+
+@pliant.disable
+def given(x: Any) -> Any:
+    return x
+
+
+@pliant.disable
+def fails(x: Any) -> Any:
+    raise ValueError(x)
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_generator_in_a_loop_that_an_exception_leaves(caught: bool) -> None:
+    """It ends before the handler runs, each time: whoever began the loop holds no state of it."""
+    seen: list[Any] = []
+
+    def items(x: Any) -> Any:
+        try:
+            yield seen.append("first") or given(x)
+            yield (x, x)
+        finally:
+            seen.append("closed")
+
+    @contextlib.contextmanager
+    def scope() -> Any:
+        try:
+            yield
+        except TypeError:
+            seen.append("out")
+
+    def fn(x: Any) -> Any:
+        if caught:
+            try:
+                for v in items(x):
+                    v = torch.relu(v)
+            except TypeError:
+                seen.append("handler")
+        else:
+            with scope():
+                for v in items(x):
+                    v = v.relu() if len(v) == 3 else torch.relu(v)
+        return x + 1
+
+    run = pliant.compile(fn, strict=True)
+    said = []
+    for f in (fn, run, run, run):
+        seen.clear()
+        f(torch.ones(3))
+        said.append(list(seen))
+    assert said[1:] == said[:1] * 3
+
+
+def test_handlers_behind_breaks_leave_no_cycles() -> None:
+    class Held:
+        pass
+
+    made: list[Any] = []
+
+    def fn(x: Any) -> Any:
+        held = Held()
+        made.append(weakref.ref(held))
+        try:
+            return fails(x)
+        except ValueError:
+            return x + 1
+
+    run = pliant.compile(fn, strict=True)
+    gc.disable()
+    try:
+        for _ in range(3):
+            run(torch.ones(3))
+    finally:
+        gc.enable()
+    assert [ref() for ref in made] == [None] * 3

@@ -106,7 +106,6 @@ FAULTS: list[tuple[str, Callable]] = [
     ("pattern-fusion", swapped_operands),
     ("pattern-fusion", times(aten.add.Tensor, 2)),
     ("accumulate", times(aten.add.Tensor, 5)),
-    ("cse-results", times(aten.mul.Tensor, 7)),
     ("rematerialize", negated),
     ("fuse-producers", doubled),
     ("fuse-siblings", doubled),

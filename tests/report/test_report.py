@@ -254,3 +254,35 @@ def test_notes_and_recompiles_are_collected():
     (frame,) = c.explanation.frames
     assert (frame.name, frame.recompiled_because, frame.backend_seconds) == ("f", ["L['x'] changed"], 0.5)
     assert c.explanation.notes == ["fallback: id 3, name f, error E()"]
+
+
+def test_words_of_a_miss_run_no_code_of_the_program():
+    """Why an entry does not hold is told without `repr`, `__class__`, `__qualname__` or `__iter__` of the program's objects."""
+    asked = []
+
+    class Nosy:
+        def __getattribute__(self, name):
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+        def __repr__(self):
+            asked.append("repr")
+            raise KeyError("a")
+
+    class Names(dict):
+        def __iter__(self):
+            asked.append("iter")
+            return super().__iter__()
+
+    box = {"a": 1}
+
+    def fn(x):
+        y = x + 1
+        return y if box["a"] == 1 else y * 2
+
+    compiled = pliant.compile(fn, backend="aten")
+    x = torch.ones(2)
+    for value in (1, Nosy(), [Nosy()], {Nosy(): Nosy()}, Names(a=Nosy()), Nosy, 1):
+        box["a"] = value
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert not asked

@@ -212,3 +212,20 @@ def nll_loss(trace: Any, x: TracedTensor, target: TracedTensor, weight: Any, red
 @rule("nll_loss_backward")
 def nll_loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any) -> Any:
     return new(trace, x.sizes, x.dtype, x.device) if len(x.sizes) == 2 else NotImplemented
+
+
+@rule(
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+)  # fmt: skip
+def upsample(trace: Any, x: TracedTensor, output_size: list, *how: Any) -> Any:
+    n = len(output_size)
+    if x.device.type != "cpu" or len(x.sizes) != n + 2 or any([type(s) is int and s < 1 for s in (*x.sizes[1:], *output_size)]):
+        return NotImplemented
+    sizes = (*x.sizes[:2], *output_size)
+    if n > 1 and not x.dense:
+        strides = list(map(key, x.strides))
+        if has_channels_last_strides(trace.scope, list(map(key, x.sizes)), strides, n + 2, symnode.site_hook()):
+            return strided(trace, sizes, channels_last_strides(sizes), x.dtype, x.device)
+    return new(trace, sizes, x.dtype, x.device)

@@ -33,10 +33,11 @@ from pliant.export.program import USER, Input, Program
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.lower.cse import IDENTITIES
 from pliant.lower.program import REUSE, Alloc, KernelCall, SegmentCall
 from pliant.lower.segments import Segment
 from pliant.lower.text import SHORT
-from pliant.lower.views import IDENTITIES, view_base
+from pliant.lower.views import view_base
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.machine import StraightLine
 from pliant.symbolic.scope import BRANCH

@@ -160,6 +160,18 @@ class Program:
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
 
+    def to_torch_export(self) -> Any:
+        """The program as a `torch.export.ExportedProgram`, its dims open; see `export/torch_export.py`."""
+        from pliant.export import torch_export
+
+        return torch_export.to_torch_export(self)
+
+    def to_onnx(self, path: Any, **options: Any) -> Any:
+        """Write the program as an ONNX model that answers every size in one session; see `export/onnx`."""
+        from pliant.export import onnx
+
+        return onnx.to_onnx(self, path, **options)
+
     def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
         """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
         from pliant.export import stablehlo

@@ -57,12 +57,13 @@ class Open(History):
     def oracle(self) -> Any:
         return self.path.answers()
 
+    def is_static(self, source: Source) -> bool:
+        root = source.root
+        return root.op != "local" or root.arg[1] not in PARAMETERS
+
     def is_dynamic(self, source: Source) -> bool:
         of = source.base if source.op in ("size", "stride", "offset") and source.base is not None else source
-        root = of.root
-        if root.op != "local" or root.arg[1] not in PARAMETERS:
-            return False
-        return of is not source or not through_attribute(source)
+        return not self.is_static(of) and (of is not source or not through_attribute(source))
 
 
 def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program:

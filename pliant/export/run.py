@@ -36,7 +36,9 @@ class Runner:
         spelled = Rewriter(p.trace)
         for op in p.ops:
             if op.target is SDPA:  # as this processor computes it
-                out = spelled.put(torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs))
+                out = spelled.put(
+                    torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs)
+                )
                 spelled.replace(op.outs, [out])
             else:
                 spelled.again(op)

@@ -45,7 +45,7 @@ class Input:
 
     name: str
     kind: str
-    value: TracedTensor | Expr
+    value: Any
     path: tuple[Any, ...] = ()
     written: bool = False  # the program writes it: an output of kind "mutation" says what it has become
 

@@ -52,7 +52,8 @@ class Runner:
     def flat(self, values: dict[str, Any]) -> list[Any]:
         """The outputs for inputs by name, in order."""
         env = self.caller.check(values)
-        slots, back = [], []
+        slots: list[Any] = []
+        back: list[tuple[torch.Tensor, torch.Tensor]] = []
         for i in self.p.inputs:
             v = self.state[i.name] if i.kind != "user" else values[i.name]
             if i.is_tensor and i.kind == "user":

@@ -70,7 +70,8 @@ def with_state(p: Program, module: fx.GraphModule) -> fx.GraphModule:
 
 
 def rename(graph: fx.Graph, node: fx.Node, name: str) -> None:
-    node.target = node._rename(re.sub(r"\W", "_", name)) or node.name
+    node._rename(re.sub(r"\W", "_", name))
+    node.target = node.name
 
 
 def give_result(p: Program, graph: fx.Graph) -> None:

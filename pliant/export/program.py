@@ -17,7 +17,6 @@ from pliant.errors import PliantError
 from pliant.export import trees
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.symbolic.expr import Expr
 
 FORMS = ("torch", "aten", "core", "training")
 """What a program may consist of: calls of the torch API, before autograd ("torch"); ATen operations as they were recorded, in-place ones

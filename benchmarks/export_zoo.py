@@ -73,7 +73,7 @@ def as_program(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
 def as_file(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
     path = work / "m.pliant"
     p.save(path)
-    q = pliant.load(path)
+    q = pliant.load(path, libraries=("transformers",))  # whose experts are an operator of theirs
     if str(q) != str(p):
         raise Mismatch("the loaded program is another one")
     return lambda values: users(q, q.run(values))

@@ -116,6 +116,30 @@ def untied(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
     return found
 
 
+def larger(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
+    """`p`, or a program of twice the sizes without relations that pin an inner size, which is 1 in the example: one row of patches, say."""
+    eqs = [r for r in p.relations if r.why == "decide" and r.expr.op == "eq" and any(a.op != "sym" for m, _ in r.expr.args[0].terms for a in m)]
+    names = {s.name for r in eqs for s in r.expr.symbols()}
+    groups = [g for g in tied(p) if any(s.name in names for s in g)]
+    change = {s.name: s.hint * 2 for g in groups for s in g}
+    worse = broken(p, change)
+    if not any(r is b for r in eqs for b in worse):
+        return p, args, kwargs
+    dims = [(i, d, e) for i, d, e in sizes(p) if e.name in change]
+    places = in_arguments(p, [(i, d) for i, d, _ in dims], args, kwargs)
+    if len(places) < len(dims):
+        return p, args, kwargs
+    try:
+        other = args, kwargs
+        for place, (_, _, e) in zip(places, dims, strict=True):
+            other = resized([place], *other, to=change[e.name], whole=True)
+        q = again(*other)
+    except Exception as error:
+        events.emit("warning", id="PL0000", text=f"an inner size stays: {type(error).__name__}: {error}")
+        return p, args, kwargs
+    return (q, *other) if q.result == p.result and serves(q, p) and len(q.relations) < len(p.relations) else (p, args, kwargs)
+
+
 def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Capture) -> Found | None:
     try:
         other = resized(places, args, kwargs)

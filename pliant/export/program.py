@@ -146,10 +146,7 @@ class Program:
 
     def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
-        caller = door("run:caller_of")(self)
-        values = caller.flat(caller.bind(args, kwargs))
-        caller.check(values)
-        return values
+        return door("run:inputs_of")(self, args, kwargs)
 
     def outputs_of(self, result: Any) -> list[Any]:
         """The user's outputs, in order, of a result that the exported function gave. ValueError for one of another structure."""

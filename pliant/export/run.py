@@ -187,3 +187,17 @@ def caller_of(p: Program) -> Caller:
     if found is None:
         found = p.cache["caller"] = Caller(p)
     return found
+
+
+def inputs_of(p: Program, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The inputs of a call by name. SignatureError where no variant of the program takes them."""
+    caller = caller_of(p)
+    values = caller.flat(caller.bind(args, kwargs))
+    refused: list[SignatureError] = []
+    for q in (p, *p.variants):
+        try:
+            caller_of(q).check(values)
+            return values
+        except SignatureError as e:
+            refused.append(e)
+    raise refused[0]

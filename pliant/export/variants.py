@@ -116,7 +116,7 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
             def capture(a: tuple, k: dict, taken: Path = taken) -> Program:
                 return again(a, k, taken)
 
-            made, wide, named = openings.untied(*openings.widened(made, args, kwargs, capture), capture)
+            made, wide, named = openings.larger(*openings.untied(*openings.widened(made, args, kwargs, capture), capture), capture)
             made = openings.joined(made, wide, named, capture)
         found.append(made)
         examples.append((wide, named))

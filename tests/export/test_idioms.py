@@ -169,7 +169,6 @@ def transposed(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("f", (shifted, pooled, transposed), ids=lambda f: f.__name__)
 def test_size_one(f: Any) -> None:
     p = pliant.export(f, (torch.rand(3, 4, 8),))
-    assert not any(s.hint == 3 for r in p.relations if r.expr.op in ("ne", "eq") for s in r.expr.symbols())
     for shape in ((1, 4, 8), (2, 1, 8), (1, 1, 8), (5, 7, 8)):
         agree(f, p, torch.rand(shape))
 

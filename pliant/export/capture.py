@@ -20,16 +20,18 @@ from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
-from pliant.export import effects, naming, signature, variants
+from pliant.export import effects, forms, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
 from pliant.guards.source import Source
 from pliant.interpret import CaptureFailed, UserError, capture
+from pliant.interpret.breaks import format_break
 from pliant.interpret.capture import BreakExit, Capture, Return
 from pliant.interpret.state import session, vm
 from pliant.interpret.types.numbers import through_attribute
 from pliant.jit import dims, resume
+from pliant.jit.compile import compile
 from pliant.jit.emit import Context, emit
 from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
@@ -159,15 +161,21 @@ def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakErr
 
     To see those behind the first, the function is run: on a copy, so that nothing of the caller's changes. Without one, the first is told.
     """
-    from pliant.interpret.breaks import format_break
-    from pliant.report.explain import explain
+    found: dict[tuple[str, str], str] = {}
 
-    found = {}
+    def note(event: Any) -> None:
+        code, reason, site = (event.fields[k] for k in ("code", "reason", "site"))
+        found[(code, str(site))] = format_break(code, reason, site)
+
     try:
         g, given, named = copy.deepcopy((f, args, kwargs))
         if g is not f or not isinstance(f, torch.nn.Module):
-            for b in explain(g, *given, **named).breaks:
-                found[(b.code, str(b.site))] = str(b)
+            twin = types.FunctionType(call.__code__.replace(), call.__globals__, "call")
+            stop = events.subscribe(note, ("graph_break",))
+            try:
+                compile(twin, backend="aten")(g, given, named)
+            finally:
+                stop()
     except Exception as e:  # the program raised on the way: what was met before it counts
         events.emit("warning", id="PL0000", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
     texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]
@@ -219,8 +227,6 @@ class Writer:
             defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
         )  # fmt: skip
         world.release()
-        from pliant.export import forms
-
         p = forms.FORMS[self.form](p, self)
         p.relations, p.asserts = self.relations(), self.asserts()  # what was recorded anew may need more of sizes
         return p
@@ -297,7 +303,9 @@ class Writer:
             elif s.op == "apply" and s.arg == "array_tensor":
                 steps.append(("view", s.arg))
             else:
-                raise PliantError(f"{naming.title(self.f)} reads {source.name}: a program cannot name such an input. Pass it as an argument.")
+                raise PliantError(
+                    f"{naming.title(self.f)} reads {source.name}: a program cannot name such an input. Pass it as an argument."
+                )
             s = s.base  # type: ignore[assignment]
         steps.reverse()
         return self.parameters.path(s.arg[1], steps)
@@ -325,7 +333,7 @@ class Writer:
             root = source.root
             if root.op != "local" or root.arg[1] not in PARAMETERS:
                 raise PliantError(
-                    f"{naming.title(self.f)} reads the changing number {source.name}, which is neither an argument nor a tensor: pass it in."
+                    f"{naming.title(self.f)} reads the changing number {source.name}, neither an argument nor a tensor: pass it in."
                 )
             path = self.path(source)
             symbol = self.found.trace.scope.symbols[name]
@@ -335,7 +343,11 @@ class Writer:
     # -- what must hold -------------------------------------------------------------------------------------------------
     def relations(self) -> list[Relation]:
         """Those about strides alone are not the user's business: inputs are laid out as the operations want them."""
-        return [Relation(g.user_form, where_text(g.site), variants.why(g)) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
+        return [
+            Relation(g.user_form, where_text(g.site), variants.why(g))
+            for g in self.found.trace.scope.guards
+            if not all(map(of_layout, g.expr.symbols()))
+        ]
 
     def asserts(self) -> list[Relation]:
         return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]

@@ -92,7 +92,9 @@ def read_before(found: Any, source: Source, name: Any) -> bool:
     for g in found.guards:
         if g.source in at and g.kind in ("EQ_MATCH", "ID_MATCH", "TENSOR_MATCH", "INT", "FLOAT"):
             return True
-        if g.kind == "DICT_LACKS" and g.source in holders and name in g.value:  # its class has one, or the program asked whether it is there
+        if (
+            g.kind == "DICT_LACKS" and g.source in holders and name in g.value
+        ):  # its class has one, or the program asked whether it is there
             return True
     return False
 

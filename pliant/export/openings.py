@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pliant import events
+from pliant.errors import PliantError
 from pliant.export import text
 from pliant.export.program import USER, Program, Relation
 from pliant.graph.symnode import expr_of
@@ -217,7 +218,12 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
             continue
         merged = either(p, q)
         if merged is not None and merged is not p.relations:
-            p = rebuilt(p, merged)
+            own = p.relations
+            try:
+                p = rebuilt(p, merged)
+            except PliantError as e:  # something in it has no text: it serves what it was captured for
+                p.relations = own
+                events.emit("warning", id="PL0000", text=f"size 1 is not served: {e}")
     return p
 
 
@@ -228,8 +234,10 @@ def rebuilt(p: Program, relations: list[Relation]) -> Program:
     """
     p.relations = relations
     q = text.Reader(frozenset(op.target._schema.name.partition("::")[0] for op in p.ops)).program(text.one_text(p))
-    for a, b in ((*zip(q.inputs, p.inputs, strict=True), *zip(q.outputs, p.outputs, strict=True))):
-        a.path = b.path
+    for i, own in zip(q.inputs, p.inputs, strict=True):
+        i.path = own.path
+    for o, mine in zip(q.outputs, p.outputs, strict=True):
+        o.path = mine.path
     for name in ("checks", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples"):
         setattr(q, name, getattr(p, name))
     q.cache["scope"] = p.cache.get("scope", p.scope)  # it has what was declared

@@ -232,7 +232,9 @@ def align(found: list[Program]) -> None:
     for q, leaves in zip(found, rows, strict=True):
         users = [o for o in q.outputs if o.kind == USER]
         others = [o for o in q.outputs if o.kind != USER]
-        if not all(t.kind == "output" or (t.kind == "constant" and type(t.value) in (int, float, bool)) for n, t in enumerate(leaves) if n in names):
+        if not all(
+            t.kind == "output" or (t.kind == "constant" and type(t.value) in (int, float, bool)) for n, t in enumerate(leaves) if n in names
+        ):
             return
         new = []
         for n, t in enumerate(leaves):

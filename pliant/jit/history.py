@@ -88,9 +88,6 @@ class History:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
 
-    def is_opaque(self, source: Source) -> bool:
-        return source in self.opaque
-
     def watches(self, code: CodeType) -> bool:
         breaks, loops = self.sites.breaks, self.sites.loops
         return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None

@@ -280,7 +280,7 @@ def test_agrees_with_eager(name: str) -> None:
     fn, make = CASES[name]
     f, _ = named(fn, make(5))
     made = to_stablehlo(export(f, make(5)))
-    for n in (7, 1, 5):
+    for n in (7, 1):
         _, inputs = named(fn, make(n))
         agree(list(made.run(inputs).values()), leaves(fn(*make(n))))
     assert operator.index(len(made.bytecode())) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 from pliant.export.program import Program
+from pliant.export.signature import SignatureError
 from pliant.export.stablehlo import module, run
 
 
 class StableHLO:
     """The module of a program. `made.text` is MLIR in the dialects stablehlo, chlo and func."""
 
-    def __init__(self, p: Program, bounded: bool, composites: bool) -> None:
-        self.program = p
-        self.made = module.build(p, bounded, composites)
+    def __init__(self, groups: list[list[Program]], bounded: bool, composites: bool) -> None:
+        self.programs, *rest = groups
+        self.program = self.programs[0]
+        self.made = module.build(self.programs, bounded, composites)
         self.runner: run.Runner | None = None
+        #: the same function on other sides of its branches on sizes: modules of their own
+        self.others = [StableHLO([group], bounded, composites) for group in rest]
 
     def text(self) -> str:
         """The module as MLIR."""
@@ -52,5 +57,11 @@ class StableHLO:
     def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Outputs by name for inputs by name (tensors and numbers), computed by XLA on the CPU; see `run.Runner`."""
         if self.runner is None:
-            self.runner = run.Runner(self.program, self.made)
-        return self.runner(inputs)
+            self.runner = run.Runner(self.programs, self.made)
+        try:
+            return self.runner(inputs)
+        except SignatureError:
+            for other in self.others:
+                with contextlib.suppress(SignatureError):
+                    return other.run(inputs)
+            raise

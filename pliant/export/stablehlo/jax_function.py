@@ -12,6 +12,7 @@ int64 and float64; inside nothing is narrowed.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -52,7 +53,11 @@ class JaxFunction:
     Where an assertion of the program about data fails, a call raises RuntimeError; under `jax.jit` a callback of the compiled code does.
     """
 
-    def __init__(self, p: Program, made: module.Made, numbers: Mapping[str, Any], wide: bool, checked: bool) -> None:
+    def __init__(self, groups: list[list[Program]], numbers: Mapping[str, Any], wide: bool, checked: bool) -> None:
+        programs, *rest = groups
+        p = programs[0]
+        made = module.build(programs)
+        self.others = [JaxFunction([group], numbers, wide, checked) for group in rest]  # for other sides of branches on sizes
         fixed = set(numbers)
         missing = [i.name for i in p.inputs if not i.is_tensor and i.value.name in made.shaped_by and i.name not in fixed]
         if missing:
@@ -67,12 +72,13 @@ class JaxFunction:
             raise PliantError(f"numbers= names what is no number input of {p.name}: {', '.join(sorted(numbers))}")
         self.checked = checked
         self.assertions = made.assertions
-        self.inputs = [i for i in p.inputs if i.name not in fixed]
+        self.given = module.inputs_of(programs)
+        self.inputs = [i for i in self.given if i.name not in fixed]
         self.users = [i.name for i in self.inputs if i.kind == "user"]
         self.wide = wide
         device = jax.devices()[0]
         with jax.enable_x64(wide):
-            self.state = {i.name: run.to_array(p.state[i.name], device) for i in p.inputs if i.kind != "user"}
+            self.state = {i.name: run.to_array(p.state[i.name], device) for i in self.inputs if i.kind != "user"}
             if not wide:
                 self.state = {k: v.astype(NARROW.get(v.dtype.type, v.dtype)) for k, v in self.state.items()}
         self.numbers = dict(numbers)
@@ -82,7 +88,7 @@ class JaxFunction:
         self.closed = ""  # why sizes cannot be left open
         self.exported: Any = None
         try:
-            self.exported = exported(self, dimensions(p), artifact(p, made.text, self.numbers, wide))
+            self.exported = exported(self, dimensions(p), artifact(self, made.text))
         except NoWords as e:
             self.closed = str(e)
 
@@ -98,7 +104,14 @@ class JaxFunction:
             what = f"has no input {', '.join(wrong)}" if wrong else f"needs {', '.join(missing)}"
             raise PliantError(f"{self.program.name} {what}: its inputs are {', '.join(self.users)}")
         given = [jax.numpy.asarray(inputs[i.name] if i.name in inputs else state[i.name], dtype=self.dtype(i)) for i in self.inputs]
-        out = self.chosen([x.shape for x in given]).call(*given)
+        try:
+            chosen = self.chosen([x.shape for x in given])
+        except SignatureError:
+            for other in self.others:
+                with contextlib.suppress(SignatureError):
+                    return other.apply(state, inputs)
+            raise
+        out = chosen.call(*given)
         n = len(self.program.outputs)
         for text, ok in zip(self.assertions, out[n:]):
             if not self.checked:
@@ -123,10 +136,10 @@ class JaxFunction:
         key = tuple(shapes)
         found = self.static.get(key)
         if found is None:
-            types = [self.argument_type(i, env) for i in self.program.inputs]
-            fixed = {n: self.numbers[i.name] for n, i in enumerate(self.program.inputs) if i.name in self.numbers}
+            types = [self.argument_type(i, env) for i in self.given]
+            fixed = {n: self.numbers[i.name] for n, i in enumerate(self.given) if i.name in self.numbers}
             text = run.refined(self.text, types, fixed)
-            found = self.static[key] = exported(self, env, artifact(self.program, text, self.numbers, self.wide))
+            found = self.static[key] = exported(self, env, artifact(self, text))
             if len(self.static) > run.MOST:
                 self.static.popitem(last=False)
         self.static.move_to_end(key)
@@ -255,8 +268,10 @@ def of_parts(e: Expr, dims: dict[str, Any]) -> Any:
 
 
 # -- the module ------------------------------------------------------------------------------------------------------------------
-def artifact(p: Program, text: str, numbers: dict[str, Any], wide: bool) -> bytes:
+def artifact(f: JaxFunction, text: str) -> bytes:
     """The module, its name marks removed, with a `main` that takes what jax hands over."""
+
+    numbers, wide = f.numbers, f.wide
 
     def work(context: Any) -> bytes:
         m = ir.Module.parse(text)
@@ -267,13 +282,13 @@ def artifact(p: Program, text: str, numbers: dict[str, Any], wide: bool) -> byte
         inner.attributes["sym_name"] = ir.StringAttr.get("program")
         inner.attributes["sym_visibility"] = ir.StringAttr.get("private")
         types = ir.FunctionType(ir.TypeAttr(inner.attributes["function_type"]).value)
-        kept = [t if wide else narrowed(t) for i, t in zip(p.inputs, types.inputs) if i.name not in numbers]
+        kept = [t if wide else narrowed(t) for i, t in zip(f.given, types.inputs) if i.name not in numbers]
         with ir.InsertionPoint(m.body):
             main = func.FuncOp("main", (kept, [t if wide else narrowed(t) for t in types.results]), visibility="public")
             with ir.InsertionPoint(main.add_entry_block()):
                 rest = iter(main.arguments)
                 given = [
-                    constant(t, numbers[i.name]) if i.name in numbers else convert(next(rest), t) for i, t in zip(p.inputs, types.inputs)
+                    constant(t, numbers[i.name]) if i.name in numbers else convert(next(rest), t) for i, t in zip(f.given, types.inputs)
                 ]
                 made_ = func.CallOp(list(types.results), "program", given)
                 func.ReturnOp([convert(r, t if wide else narrowed(t)) for r, t in zip(made_.results, types.results)])

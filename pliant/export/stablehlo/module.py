@@ -7,6 +7,7 @@ one: it becomes a further result, named `assert: ` and the text, which whoever r
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +20,12 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from pliant.errors import PliantError
 from pliant.export.program import Program, Relation
-from pliant.export.stablehlo import backward, complex, indexing, linear, pointwise, reductions, views, windows
+from pliant.export.stablehlo import backward, branches, complex, indexing, linear, pointwise, reductions, views, windows
 from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
 from pliant.export.stablehlo.composite import composite
 from pliant.export.stablehlo.sizes import make
 from pliant.export.stablehlo.table import LOWERINGS, key
+from pliant.export.variants import SIZE_BRANCH
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -50,10 +52,11 @@ class ExportError(PliantError):
 
 @dataclass(slots=True)
 class Made:
-    """A module as text, and what running it needs to know: the numbers (inputs that are no tensors) that sizes are made of, by symbol;
-    the symbols of sizes that only data tell; the texts of the assertions that are results."""
+    """A module as text, and what running it needs to know: the names of its inputs; the numbers (inputs that are no tensors) that sizes
+    are made of, by symbol; the symbols of sizes that only data tell; the texts of the assertions that are results."""
 
     text: str
+    inputs: list[str] = field(default_factory=list)
     shaped_by: list[str] = field(default_factory=list)
     shaped_by_data: list[str] = field(default_factory=list)
     assertions: list[str] = field(default_factory=list)
@@ -72,50 +75,50 @@ class Out:
 class Lowering(Builder):
     """The builder of one function, with the values of the program's tensors."""
 
-    def __init__(self, p: Program, bounded: bool, composites: bool) -> None:
+    def __init__(self, p: Program, bounded: bool, composites: bool, body: Any, counts: Any) -> None:
         super().__init__(p.scope, bounded)
         self.p = p
         self.composites = composites
-        self.body: Any = None  # of the module
-        self.composed = 0  # composites made so far
+        self.body = body  # of the module
+        self.counts = counts  # of composites
         self.values: dict[int, Value] = {}
         self.reads: set[int] = set()
         self.shown: dict[str, str] = {}
         self.numbers = {i.value.name for i in p.inputs if not i.is_tensor}
 
+    def child(self) -> Lowering:
+        """A builder for a function of its own."""
+        return Lowering(self.p, self.bounded, False, self.body, self.counts)
+
     # -- the function ------------------------------------------------------------------------------------------------------------
-    def build(self) -> Made:
+    def emit(self, arguments: Sequence[Any]) -> tuple[list[Value], list[tuple[Value, str]]]:
+        """The program at the insertion point: its results, and what must hold of data with the text that says so."""
         p = self.p
-        ops = liveness.live_ops(p.ops, [o.value for o in p.outputs], [i.value for i in p.inputs if i.is_tensor])
         asserts = [r for r in p.asserts if r.expr.const is None]  # not simplified: they are among the facts
-        needed = {s.name for r in asserts for s in r.expr.symbols()}
-        ops = [op for op in p.ops if any(op is o for o in ops) or any(liveness.number(b.symbol).name in needed for b in op.binds)]
-        self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
-        types = [self.input_type(i) for i in p.inputs]
-        main = func.FuncOp("main", (types, []), visibility="public")
-        block = main.add_entry_block()
-        made = Made("")
-        with ir.InsertionPoint(block):
-            self.bind_inputs(block.arguments)
-            for r in p.relations:
+        wanted = [o.value for o in p.outputs]
+        self.bind_inputs(arguments)
+        for r in p.relations:
+            self.relation(r)
+        self.run(wanted, asserts)
+        return self.results(), self.conditions(asserts)
+
+    def run(self, wanted: list[Any], asserts: list[Relation]) -> None:
+        """The operations that results and assertions need."""
+        p = self.p
+        ops = liveness.live_ops(p.ops, [*wanted, *[r.expr for r in asserts]], [i.value for i in p.inputs if i.is_tensor])
+        self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(wanted)}
+        for op in ops:
+            self.operation(op)
+
+    def conditions(self, asserts: list[Relation]) -> list[tuple[Value, str]]:
+        """Assertions about data as values; those about sizes are checked where they stand."""
+        found = []
+        for r in asserts:
+            if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
+                found.append((Value(self.scalar(r.expr), (), torch.bool), r.why or f"{r.expr} at {r.site}"))
+            else:
                 self.relation(r)
-            for op in ops:
-                self.operation(op)
-            results, names = self.results()
-            for r in asserts:
-                if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
-                    results.append(Value(self.scalar(r.expr), (), torch.bool))
-                    names.append(ASSERTION + (r.why or f"{r.expr} at {r.site}"))
-                    made.assertions.append(r.why or f"{r.expr} at {r.site}")
-                else:
-                    self.relation(r)
-            func.ReturnOp([v.ir for v in results])
-        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [v.ir.type for v in results]))
-        main.arg_attrs = ir.ArrayAttr.get([named(i.name) for i in p.inputs])
-        main.res_attrs = ir.ArrayAttr.get([named(n) for n in names])
-        made.shaped_by_data = [n for n in self.shaped_by_data if n not in self.numbers]
-        made.shaped_by = [n for n in self.shaped_by_data if n in self.numbers]
-        return made
+        return found
 
     def input_type(self, i: Any) -> Any:
         if not i.is_tensor:
@@ -175,7 +178,9 @@ class Lowering(Builder):
     def relation(self, r: Relation) -> None:
         """A check of sizes, with the text that tells which and whose line."""
         if r.expr.const is not None or any(s.name not in self.sources or s.name in self.of_data for s in r.expr.symbols()):
-            return  # about layouts, which this form has not; about data, see `build`
+            return  # about layouts, which this form has not; about data, see `conditions`
+        if not self.foldable(r.expr):
+            return  # of floats: refinement would stop at it. Who calls checks it (`run.py`)
         shown = r.expr.symbols()[:MOST_SHOWN]
         names = self.shown
         text = f"{self.p.name} needs {r.expr.python(names)}" + (f", because of {r.site}" if r.site else "")
@@ -188,7 +193,7 @@ class Lowering(Builder):
         )  # fmt: skip
         ir.Operation.create("stablehlo.custom_call", [], [self.scalar(r.expr), *[self.scalar(s) for s in shown]], attributes)
 
-    def results(self) -> tuple[list[Value], list[str]]:
+    def results(self) -> list[Value]:
         out = []
         for o in self.p.outputs:
             if type(o.value) is TracedTensor:
@@ -197,7 +202,15 @@ class Lowering(Builder):
             else:
                 e = liveness.number(o.value)
                 out.append(self.number(o.value if e is None else e))
-        return out, [o.name for o in self.p.outputs]
+        return out
+
+    def results_shape(self, k: int) -> tuple[tuple[Any, ...], torch.dtype]:
+        """Sizes and dtype of a result."""
+        value = self.p.outputs[k].value
+        if type(value) is TracedTensor:
+            return self.sizes_of(value), value.dtype
+        e = liveness.number(value)
+        return (), NUMBERS[type(value) if e is None else e.kind]
 
     # -- operations --------------------------------------------------------------------------------------------------------------
     def operation(self, op: Op) -> None:
@@ -220,7 +233,7 @@ class Lowering(Builder):
                 args, kwargs = [self.argument(a) for a in op.args], {k: self.argument(v) for k, v in op.kwargs.items()}
                 kwargs = {k: v for k, v in kwargs.items() if k not in PLACES}
                 if row.composite and self.composites:
-                    found = composite(self, lambda: Lowering(self.p, self.bounded, False), row.fn, op.target, args, kwargs)
+                    found = composite(self, self.child, row.fn, op.target, args, kwargs)
                 else:
                     found = row.fn(self, *args, **kwargs)
         except Unsupported as e:
@@ -296,16 +309,16 @@ def in_context(work: Callable[[Any], Any]) -> Any:
         return work(context)
 
 
-def build(p: Program, bounded: bool = False, composites: bool = False) -> Made:
-    """The module of a program, verified. `ExportError` names what has no StableHLO."""
+def build(programs: list[Program], bounded: bool = False, composites: bool = False) -> Made:
+    """The module of a program, verified. Of several, the sides of its branches on data (`sides`), a `case` takes the right one.
+    `ExportError` names what has no StableHLO."""
+    p = programs[0]
 
     def work(context: Any) -> Made:
         module = ir.Module.create()
         module.operation.attributes["sym_name"] = ir.StringAttr.get("".join(c if c.isalnum() else "_" for c in p.name))
         with ir.InsertionPoint(module.body):
-            lowering = Lowering(p, bounded, composites)
-            lowering.body = module.body
-            made = lowering.build()
+            made = main_function(module.body, programs, bounded, composites)
         try:
             module.operation.verify()
         except ir.MLIRError as e:
@@ -314,3 +327,55 @@ def build(p: Program, bounded: bool = False, composites: bool = False) -> Made:
         return made
 
     return in_context(work)
+
+
+def main_function(body: Any, programs: list[Program], bounded: bool, composites: bool) -> Made:
+    """`main`, and what running it needs to know."""
+    p = programs[0]
+    inputs = inputs_of(programs)
+    made = Made("", inputs=[i.name for i in inputs])
+    counts = itertools.count()
+
+    def lowering(q: Program) -> Lowering:
+        return Lowering(q, bounded, composites, body, counts)
+
+    types = [lowering(p).input_type(i) for i in inputs]
+    main = func.FuncOp("main", (types, []), visibility="public")
+    block = main.add_entry_block()
+    given = dict(zip(made.inputs, block.arguments))
+    with ir.InsertionPoint(block):
+        if len(programs) == 1:
+            one = lowering(p)
+            results, conditions = one.emit(list(block.arguments))
+            lowerings = [one]
+        else:
+            results, conditions, lowerings = branches.case(programs, lowering, given)
+        func.ReturnOp([v.ir for v in (*results, *[c for c, _ in conditions])])
+    made.assertions = [text for _, text in conditions]
+    names = [*[o.name for o in p.outputs], *[ASSERTION + text for text in made.assertions]]
+    made_types = [v.ir.type for v in (*results, *[c for c, _ in conditions])]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, made_types))
+    main.arg_attrs = ir.ArrayAttr.get([named(n) for n in made.inputs])
+    main.res_attrs = ir.ArrayAttr.get([named(n) for n in names])
+    by = {n: low for low in lowerings for n in low.shaped_by_data}
+    made.shaped_by_data = [n for n, low in by.items() if n not in low.numbers]
+    made.shaped_by = [n for n, low in by.items() if n in low.numbers]
+    return made
+
+
+def sides(p: Program) -> list[list[Program]]:
+    """The program and its variants, together where they take the same sizes: data choose between those, sizes between the groups."""
+    groups: dict[frozenset[str], list[Program]] = {}
+    for q in (p, *p.variants):
+        groups.setdefault(frozenset(str(r.expr) for r in q.relations if r.why == SIZE_BRANCH), []).append(q)
+    return list(groups.values())
+
+
+def inputs_of(programs: list[Program]) -> list[Any]:
+    """The inputs of all, those of the first in front, by name."""
+    found: dict[str, Any] = {}
+    for q in programs:
+        for i in q.inputs:
+            found.setdefault(i.name, i)
+    users = [i for i in found.values() if i.kind == "user"]
+    return [*[i for i in found.values() if i.kind != "user"], *users]

@@ -87,11 +87,13 @@ def first_open(text: str) -> str:
 class Runner:
     """Calls of one module: `runner({name: tensor or number})` gives the outputs by name."""
 
-    def __init__(self, p: Program, made: Made, most: int = MOST) -> None:
-        self.p = p
+    def __init__(self, programs: list[Program], made: Made, most: int = MOST) -> None:
+        p = self.p = programs[0]
         self.made = made
         self.text = BOUNDS.sub("", made.text)  # refinement does not see through bounds, and sizes are static after it
         self.most = most
+        known = {i.name: i for q in reversed(programs) for i in q.inputs}
+        self.inputs = [known[n] for n in made.inputs]
         self.caller = Caller(p)
         self.compiled: OrderedDict[tuple, Any] = OrderedDict()
         self.state: dict[str, tuple[torch.Tensor, int, Any]] = {}
@@ -107,10 +109,10 @@ class Runner:
         """`SignatureError` for inputs that do not fit, `Refused` where XLA cannot, RuntimeError where an assertion about data fails."""
         p = self.p
         check_asserts(p, self.caller.check(values))
-        given = [p.state[i.name] if i.kind != "user" else values[i.name] for i in p.inputs]
+        given = [p.state[i.name] if i.kind != "user" else values[i.name] for i in self.inputs]
         executable = self.executable(given)
         with jax.enable_x64(True):
-            arrays = [self.array(i, v) for i, v in zip(p.inputs, given)]
+            arrays = [self.array(i, v) for i, v in zip(self.inputs, given)]
             out = executable.execute_sharded(arrays).disassemble_into_single_device_arrays()
         found = [tensor(o[0]) for o in out]
         for text, ok in zip(self.made.assertions, found[len(p.outputs) :]):
@@ -120,9 +122,8 @@ class Runner:
 
     def executable(self, given: Sequence[Any]) -> Any:
         """The code for these shapes, compiled if it is not there."""
-        p = self.p
         types = [type_of(v) for v in given]
-        numbers = {n: v for n, (i, v) in enumerate(zip(p.inputs, given)) if not i.is_tensor and i.value.name in self.made.shaped_by}
+        numbers = {n: v for n, (i, v) in enumerate(zip(self.inputs, given)) if not i.is_tensor and i.value.name in self.made.shaped_by}
         key = (tuple(types), tuple(map(repr, numbers.items())))
         found = self.compiled.get(key)
         if found is None:

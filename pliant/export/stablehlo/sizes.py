@@ -23,6 +23,7 @@ from pliant.symbolic.expr import TABLE, Expr, parts, postorder
 
 STATEMENT = re.compile(r"(?:(?P<name>\w+) = )?(?P<op>\w+) (?P<operands>.*?) ?@(?P<types>[\w,>]+)$")
 SMALL = 2**31
+COMPARISONS = {"eq": ops.eq, "ne": ops.ne, "lt": ops.lt, "le": ops.le, "gt": ops.gt, "ge": ops.ge}
 NARROW = frozenset(("floordiv", "mod", "min", "max", "subtotal", "bool_to_int"))
 
 
@@ -106,27 +107,35 @@ class Sizes:
                 self.memo["value", e, bits] = self.node(e, bits) if instead is None else self.memo["value", instead, bits]
 
     def integral(self, e: Expr) -> Expr | None:
-        """A rounded quotient or multiple of sizes, `ceil(n / 2)` or `floor(n * 1.5)`, in integers: XLA's refinement folds no floats. Sizes
-        are far from 2**52, so both are exact."""
-        if e.op not in ("floor", "ceil", "trunc"):
+        """What floats made of sizes come to, in integers: `ceil(n / 2)`, `floor(n * 1.5)`, `float(n) != 0`; None for another expression.
+        XLA's refinement folds no floats. Sizes are far from 2**52, so both are exact."""
+        if e.op in ("floor", "ceil", "trunc"):
+            x = e.args[0]
+            ratio = (x.args[0], x.args[1]) if x.op == "int_truediv" else rational(x)
+            if ratio is None or (e.op == "trunc" and (limits := self.scope.range(x)) is not None and limits[0] < 0):
+                return None
+            made = (ops.ceildiv if e.op == "ceil" else ops.floordiv)(*ratio)
+        elif e.op.removeprefix("f") in COMPARISONS and any(a.kind is float for a in e.args):
+            left, right = map(rational, e.args)
+            if left is None or right is None:
+                return None
+            made = COMPARISONS[e.op.removeprefix("f")](ops.mul(left[0], right[1]), ops.mul(right[0], left[1]))
+        else:
             return None
-        x = e.args[0]
-        ratio: tuple[Any, Any] | None = None
-        if x.op == "int_truediv":
-            ratio = x.args[0], x.args[1]
-        elif x.op in ("fmul", "fdiv") and any(a.op == "to_float" for a in x.args) and any(a.const is not None for a in x.args):
-            n = next(a for a in x.args if a.op == "to_float").args[0]
-            c = next(a.const for a in x.args if a.const is not None)
-            if math.isfinite(c) and c and max(map(abs, c.as_integer_ratio())) <= 2**20:
-                p, q = c.as_integer_ratio()
-                if x.op == "fmul":
-                    ratio = ops.mul(n, p), q
-                elif x.args[1].const is not None:
-                    ratio = ops.mul(n, q), p
-        if ratio is None or (e.op == "trunc" and (limits := self.scope.range(x)) is not None and limits[0] < 0):
-            return None
-        made = (ops.ceildiv if e.op == "ceil" else ops.floordiv)(*ratio)
         return made if type(made) is Expr else self.scope.const(made)
+
+    def foldable(self, e: Expr) -> bool:
+        """Whether XLA's refinement can work it out from sizes: without floats, once `integral` has been at it."""
+        stack, seen = [e], set()
+        while stack:
+            n = stack.pop()
+            if n.kind is float:
+                return False
+            instead = self.integral(n)
+            more = [p for p in (parts(n) if instead is None else [instead]) if p not in seen]
+            seen.update(more)
+            stack += more
+        return True
 
     def node(self, e: Expr, bits: int) -> Any:
         def of(part: Expr) -> Any:
@@ -142,16 +151,26 @@ class Sizes:
             return of(e.args[0])
         if e.op in ("floordiv", "mod"):
             return self.division(e, of(e.args[0]), of(e.args[1]), bits)
-        template = TABLE[e.op].stablehlo
+        name = e.op
+        if name in COMPARISONS and any(a.kind is float for a in e.args):
+            name = f"f{name}"
+        template = TABLE[name].stablehlo
         if not template:
             raise ValueError(f"`{e}`: the scalar operator {e.op} has no StableHLO")
         values = [of(a) for a in e.args]
+        if any(a.kind is float for a in e.args):  # floats with floats
+            values = [self.float_of(a, v, bits) for a, v in zip(e.args, values)]
         if TABLE[e.op].arity != -1:
             return self.statements(template, values, e.kind, bits)
         total = values[0]
         for v in values[1:]:
             total = self.statements(template, [total, v], e.kind, bits)
         return total
+
+    def float_of(self, e: Expr, value: Any, bits: int) -> Any:
+        if e.kind is not int:
+            return value
+        return self.constant(float(e.const), -64) if e.const is not None else self.cast(value, bits, -64)
 
     def symbol(self, e: Expr, bits: int) -> Any:
         source = self.sources.get(e.name)
@@ -233,6 +252,31 @@ class Sizes:
                 return build()
             finally:
                 self.inside = inside
+
+
+def rational(x: Expr) -> tuple[Any, int] | None:
+    """A float that is a size times a constant with few bits, as numerator and positive denominator."""
+    if x.const is not None:
+        c = float(x.const)
+        return c.as_integer_ratio() if math.isfinite(c) and max(map(abs, c.as_integer_ratio())) <= 2**20 else None
+    if x.kind is int:
+        return x, 1
+    if x.op == "to_float":
+        return x.args[0], 1
+    if x.op not in ("fmul", "fdiv", "fneg"):
+        return None
+    found = [rational(a) for a in x.args]
+    if any(f is None for f in found):
+        return None
+    (n, d), *rest = found  # type: ignore[misc]
+    if x.op == "fneg":
+        return ops.neg(n), d
+    p, q = rest[0]
+    if x.op == "fmul" and (type(n) is int or type(p) is int):
+        return ops.mul(n, p), d * q
+    if x.op == "fdiv" and type(p) is int and p > 0 and (p * d) & (p * d - 1) == 0:  # by a power of two: others are rounded
+        return ops.mul(n, q), d * p
+    return None
 
 
 def narrow(e: Expr) -> bool:

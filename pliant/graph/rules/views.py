@@ -83,7 +83,7 @@ def is_single(trace: Any, size: Any) -> bool:
 
 @rule("squeeze", "squeeze.dim", "squeeze.dims")
 def squeeze(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
-    """A dim goes if it is 1: the rank of the result hangs on it, so there is no general case. Of sizes that only the run knows, none goes."""
+    """A dim goes if it is 1: the rank of the result hangs on it, so there is no general case. Of unbacked sizes none goes."""
     n = len(x.sizes)
     wanted = range(n) if dims is None else [wrap(d, n) for d in ([dims] if isinstance(dims, int) else dims)]
     if None in wanted:

@@ -57,9 +57,12 @@ def zipped(found: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-WORDS = ["-1", "0", "9223372036854775807", "s0", "s99", "%0", "%999", "None", "True", "[", "]", "inf", "nan", "aten.add.Tensor", "x" * 300, "(s0 + ",
-         "aten.empty.memory_format", "1e308", "float('nan')", "f64", "bool", "device('cuda')", "aten.from_file.default", "os.system", "__import__",
-         "min", "max(s0, 1)", "s0 // 0", "s0 % 0", "2 ** 999999", "of", "strides", "of %0", "many", "finds", "finds s0 at 0"]  # fmt: skip
+WORDS = [
+    "-1", "0", "9223372036854775807", "s0", "s99", "%0", "%999", "None", "True", "[", "]", "inf", "nan", "aten.add.Tensor", "x" *
+    300, "(s0 + ", "aten.empty.memory_format", "1e308", "float('nan')", "f64", "bool", "device('cuda')", "aten.from_file.default",
+    "os.system", "__import__", "min", "max(s0, 1)", "s0 // 0", "s0 % 0", "2 ** 999999", "of", "strides", "of %0", "many", "finds",
+    "finds s0 at 0",
+]  # fmt: skip
 
 
 def bytes_(r: random.Random, data: bytes) -> bytes:
@@ -112,7 +115,25 @@ def json_(r: random.Random, value: Any) -> Any:
     if isinstance(value, list) and value and r.random() < 0.9:
         at = r.randrange(len(value))
         return [*value[:at], *([] if r.random() < 0.2 else [json_(r, value[at])]), *value[at + 1 :]]
-    return r.choice([None, -1, 0, 1 << 70, 1.5, "", "x", [], {}, [[]], {"float": "nan"}, {"int": "x"}, {"class": "os:system"}, "output", ["object", "subprocess:Popen", [], []]])
+    return r.choice(
+        [
+            None,
+            -1,
+            0,
+            1 << 70,
+            1.5,
+            "",
+            "x",
+            [],
+            {},
+            [[]],
+            {"float": "nan"},
+            {"int": "x"},
+            {"class": "os:system"},
+            "output",
+            ["object", "subprocess:Popen", [], []],
+        ]
+    )
 
 
 def signature(r: random.Random, data: bytes) -> bytes:
@@ -148,7 +169,24 @@ def attempt(path: Path) -> str:
         p(*args, **kwargs)
         str(p)
     except Exception as e:
-        return "raised" if isinstance(e, (PliantError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError, MemoryError, ZeroDivisionError)) else f"FAULT: the call raised {type(e).__name__}: {e}"
+        return (
+            "raised"
+            if isinstance(
+                e,
+                (
+                    PliantError,
+                    RuntimeError,
+                    TypeError,
+                    ValueError,
+                    IndexError,
+                    NotImplementedError,
+                    OverflowError,
+                    MemoryError,
+                    ZeroDivisionError,
+                ),
+            )
+            else f"FAULT: the call raised {type(e).__name__}: {e}"
+        )
     return "answered"
 
 

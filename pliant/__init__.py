@@ -12,8 +12,9 @@ from pliant.report.logs import set_logs, set_logs_from_environment
 
 __version__ = "0.1.0.dev0"
 __all__ = [
-    "Config", "Dim", "PliantError", "Program", "__version__", "allow_in_graph", "compile", "disable", "explain", "export", "graph_break", "inline",
-    "is_compiling", "load", "mark_dynamic", "mark_static", "mark_unbacked", "maybe_mark_dynamic", "reset", "set_logs", "skip", "stats", "versions",
+    "Config", "Dim", "PliantError", "Program", "__version__", "allow_in_graph", "compile", "disable", "explain", "export",
+    "graph_break", "inline", "is_compiling", "load", "mark_dynamic", "mark_static", "mark_unbacked", "maybe_mark_dynamic",
+    "reset", "set_logs", "skip", "stats", "versions",
 ]  # fmt: skip
 
 set_logs_from_environment()

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -119,6 +120,7 @@ int main(int argc, char **argv) {
     for (const Ids &b : batches) requests.push_back(prepare(b));
     std::vector<std::vector<float>> answers(requests.size());
     const auto first = Clock::now();
+    const std::clock_t worked = std::clock();
     double first_answer = 0;
     const auto serve = [&](int who) {
         for (int round = 0; round < repeat; round++)
@@ -139,12 +141,13 @@ int main(int argc, char **argv) {
     for (auto &t : others) t.join();
     const double seconds = std::chrono::duration<double>(Clock::now() - first).count();
 
+    const double busy = static_cast<double>(std::clock() - worked) / CLOCKS_PER_SEC; // of all threads: what others do on this machine is not in it
     int64_t texts = 0, tokens = 0;
     for (const Request &r : requests) texts += r.sizes[0], tokens += r.sizes[0] * r.sizes[1];
     std::printf("machine code for %s, loaded in %.1f ms, first answer after %.1f ms more\n", pliant_level(p), 1e3 * loading, 1e3 * first_answer);
-    std::printf("%zu requests, %lld texts, %lld tokens, %d times in %.3f s: %.0f tokens/s, %.3f ms a request\n", requests.size(),
+    std::printf("%zu requests, %lld texts, %lld tokens, %d times in %.3f s: %.0f tokens/s, %.3f ms a request (%.3f ms of processor time)\n", requests.size(),
                 static_cast<long long>(texts), static_cast<long long>(tokens), repeat, seconds, static_cast<double>(tokens) * repeat / seconds,
-                1e3 * seconds / (repeat * static_cast<double>(requests.size())));
+                1e3 * seconds / (repeat * static_cast<double>(requests.size())), 1e3 * busy / (repeat * static_cast<double>(requests.size())));
 
     if (random_shapes) { // no growth, whatever the sizes
         uint64_t state = 1;

@@ -10,9 +10,12 @@ from typing import Any
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
+from pliant.native import WAYS
 
-# How an operand is read, as native/decode.cpp has them; not negative: the number of a pool.
-FLAGGED, FORWARD, BACKWARD, FIXED, NONE, PLAIN, HIGH, LOW = -1, -2, -3, -4, -5, -6, -7, -8
+# How an operand is read; what is not negative is the number of a pool.
+FLAGGED, FORWARD, BACKWARD, FIXED, NONE, PLAIN, HIGH, LOW = (
+    WAYS[name] for name in "FLAGGED FORWARD BACKWARD FIXED NONE PLAIN HIGH LOW".split()
+)
 NAME, CONSTANT, BINARY, COMPARE = 0, 1, 2, 3
 
 

@@ -22,10 +22,15 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pliant.errors import PliantError
+from pliant.export import export, load
+from pliant.export.naming import Parameters
+from pliant.export.signature import Caller, SignatureError
+from pliant.jit.dims import Dim
 
 SPEC = re.compile(r"(?:(?P<key>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]+\d*)\[(?P<sizes>[^\]]*)\](?:<(?P<below>\d+))?")
 NUMBER = re.compile(r"(?:(?P<key>[A-Za-z_]\w*)=)?(?P<value>-?\d+(?:\.\d+)?|true|false)")
@@ -46,8 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, write and check. The exit status is 1 if a format could not be written, or answers otherwise than eager."""
-    from pliant.export import export
-
     formats = [f for f in args.to.split(",") if f]
     unknown = [f for f in formats if f not in FORMATS]
     if unknown:
@@ -176,9 +179,6 @@ class Inputs:
 
     def dynamic(self, model: Any, given: tuple) -> dict[str, Any]:
         """The dims of each input as `pliant.export` takes them."""
-        from pliant.export.naming import Parameters
-        from pliant.jit.dims import Dim
-
         parameters = Parameters(model, given, {})
         dims = {n: Dim(n) for n in self.names}
         out: dict[str, Any] = {}
@@ -198,8 +198,6 @@ Answer = Callable[[dict[str, Any]], list[Any]]
 
 
 def to_pliant(p: Any, output: Path) -> tuple[Path, Answer]:
-    from pliant.export import load
-
     path = output.with_name(output.name + ".pliant")
     p.save(path)
     q = load(path)
@@ -220,8 +218,7 @@ def to_torch(p: Any, output: Path) -> tuple[Path, Answer]:
 
 
 def to_onnx(p: Any, output: Path) -> tuple[Path, Answer]:
-    import onnxruntime
-
+    onnxruntime = importlib.import_module("onnxruntime")
     path = output.with_name(output.name + ".onnx")
     p.to_onnx(path)
     session = onnxruntime.InferenceSession(str(path))
@@ -249,8 +246,6 @@ FORMATS: dict[str, Callable[[Any, Path], tuple[Path, Answer]]] = {
 # -- checks --------------------------------------------------------------------------------------------------------------------
 def checked(model: Any, answer: Answer, p: Any, inputs: Inputs | None, example: tuple, sizes: list[int]) -> str:
     """What running at several sizes came to, in words."""
-    from pliant.export.signature import SignatureError
-
     calls: list[tuple[str, tuple]] = [("example", example)]
     if inputs is not None and inputs.names:
         calls += [(f"{n}", inputs.made(dict.fromkeys(inputs.names, n))) for n in sizes]
@@ -290,8 +285,6 @@ def apart(got: list[Any], want: list[Any]) -> float:
 
 
 def signature(p: Any) -> str:
-    from pliant.export.signature import Caller
-
     caller = Caller(p)
     takes = ", ".join(f"{i.name}: {caller.promise(i).removeprefix('a tensor ').removeprefix('a Python ')}" for i in p.user_inputs)
-    return f"({takes}) -> {', '.join(o.name for o in p.user_outputs)}"
+    return escape(f"({takes}) -> {', '.join(o.name for o in p.user_outputs)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pliant.export.program import Program
+from pliant.export.program import Program, door
 
 
 def export(
@@ -21,9 +21,7 @@ def export(
     Raises `GraphBreakError`, which lists every break with its line and fix, where the program is not one graph; `PliantError` for an
     effect or a result that a program cannot have; `ConstraintViolation` where a declared dim is pinned; what `f` itself raises.
     """
-    from pliant.export.capture import whole
-
-    return whole(f, tuple(args), dict(kwargs or {}), dynamic, form)
+    return door("capture:whole")(f, tuple(args), dict(kwargs or {}), dynamic, form)
 
 
 def load(path: Any, *, libraries: Iterable[str] = (), machine_code: bool = False) -> Any:
@@ -32,13 +30,9 @@ def load(path: Any, *, libraries: Iterable[str] = (), machine_code: bool = False
     `machine_code=True` runs the machine code that `Program.compile` put into the file: nothing is compiled then, but the file is trusted
     as any program is that one starts. A `Compiled` comes back, which is called as the program is.
     """
-    from pliant.export import file
-
     if machine_code:
-        from pliant.export import compiled
-
-        return compiled.load(path, libraries)
-    return file.load(path, libraries=libraries)
+        return door("compiled:load")(path, libraries)
+    return door("file:load")(path, libraries=libraries)
 
 
 __all__ = ["Program", "export", "load"]

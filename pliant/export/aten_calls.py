@@ -22,7 +22,9 @@ from pliant.lower import liveness
 aten = torch.ops.aten
 
 
-def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:
+def batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5
+) -> Any:
     return aten.batch_norm.default, (x, weight, bias, mean, var, training, momentum, eps, torch.backends.cudnn.enabled)
 
 
@@ -34,8 +36,13 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
     return (aten.dropout_ if inplace else aten.dropout).default, (x, p, training)
 
 
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    pairs = [[v, v] if isinstance(v, int) else list(v or ()) for v in (kernel_size, stride if stride is not None else kernel_size, padding, dilation)]
+def max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False
+) -> Any:
+    pairs = [
+        [v, v] if isinstance(v, int) else list(v or ())
+        for v in (kernel_size, stride if stride is not None else kernel_size, padding, dilation)
+    ]
     return None if return_indices else (aten.max_pool2d.default, (x, *pairs, ceil_mode))
 
 
@@ -109,7 +116,9 @@ def spelled(node: fx.Node) -> tuple[Any, tuple, dict] | None:
     elif node.op != "call_method":
         return None
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if isinstance(node.target, torch._ops.OpOverload) or not (node.op == "call_method" or type(node.target).__name__ == "builtin_function_or_method"):
+    if isinstance(node.target, torch._ops.OpOverload) or not (
+        node.op == "call_method" or type(node.target).__name__ == "builtin_function_or_method"
+    ):
         return None
     packet = getattr(aten, name, None)
     if packet is None or getattr(node.target, "__module__", None) in NUMBERS or name in ("size", "stride", "dim"):

@@ -8,6 +8,7 @@ function that `jit/emit.py` prints for the capture: its graph gives tokens, and 
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import types
 from collections.abc import Iterator, Mapping
@@ -19,16 +20,18 @@ from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
-from pliant.export import effects, naming, signature, variants
+from pliant.export import effects, forms, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
 from pliant.guards.source import Source
 from pliant.interpret import CaptureFailed, UserError, capture
+from pliant.interpret.breaks import format_break
 from pliant.interpret.capture import BreakExit, Capture, Return
 from pliant.interpret.state import session, vm
 from pliant.interpret.types.numbers import through_attribute
 from pliant.jit import dims, resume
+from pliant.jit.compile import compile
 from pliant.jit.emit import Context, emit
 from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
@@ -56,12 +59,13 @@ class Open(History):
     def oracle(self) -> Any:
         return self.path.answers()
 
+    def is_static(self, source: Source) -> bool:
+        root = source.root
+        return root.op != "local" or root.arg[1] not in PARAMETERS
+
     def is_dynamic(self, source: Source) -> bool:
         of = source.base if source.op in ("size", "stride", "offset") and source.base is not None else source
-        root = of.root
-        if root.op != "local" or root.arg[1] not in PARAMETERS:
-            return False
-        return of is not source or not through_attribute(source)
+        return not self.is_static(of) and (of is not source or not through_attribute(source))
 
 
 def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program:
@@ -77,8 +81,12 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     def again(args: tuple, kwargs: dict, path: variants.Path) -> Program:
         return captured(f, parameters, args, kwargs, config, form, path)
 
-    p = variants.explored(args, kwargs, again, dynamic is not False)
-    check(p.scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p)])
+    try:
+        p = variants.explored(args, kwargs, again, dynamic is not False)
+    except Broken as e:
+        raise breaks(f, args, kwargs, e.exit) from None
+    scope = p.cache.pop("scope", p.scope)
+    check(scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p, scope)])
     return p
 
 
@@ -116,7 +124,7 @@ def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config
             found = capture(code, frame, history=history, config=config)
             dims.check(found.trace.scope)
             if isinstance(found.exit, BreakExit):
-                raise breaks(f, args, kwargs, found.exit)
+                raise Broken(found.exit)
             return Writer(f, parameters, found, code, frame, form).program()
         except UserError as e:
             raise e.error from None
@@ -140,15 +148,34 @@ def declarations(f: Any, parameters: naming.Parameters, dynamic: Any) -> Any:
     return dims.spread(dims.table(dynamic), parameters.declared)
 
 
-def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakError:
-    """Every reason why the program is not one graph, each with its line and its fix."""
-    from pliant.interpret.breaks import format_break
-    from pliant.report.explain import explain
+class Broken(GraphBreakError):
+    """The first graph break of a capture."""
 
-    found = {}
+    def __init__(self, exit_: BreakExit) -> None:
+        super().__init__(f"{exit_.code}: {exit_.reason}")
+        self.exit = exit_
+
+
+def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakError:
+    """Every reason why the program is not one graph, each with its line and its fix.
+
+    To see those behind the first, the function is run: on a copy, so that nothing of the caller's changes. Without one, the first is told.
+    """
+    found: dict[tuple[str, str], str] = {}
+
+    def note(event: Any) -> None:
+        code, reason, site = (event.fields[k] for k in ("code", "reason", "site"))
+        found[(code, str(site))] = format_break(code, reason, site)
+
     try:
-        for b in explain(f, *args, **kwargs).breaks:
-            found[(b.code, str(b.site))] = str(b)
+        g, given, named = copy.deepcopy((f, args, kwargs))
+        if g is not f or not isinstance(f, torch.nn.Module):
+            twin = types.FunctionType(call.__code__.replace(), call.__globals__, "call")
+            stop = events.subscribe(note, ("graph_break",))
+            try:
+                compile(twin, backend="aten")(g, given, named)
+            finally:
+                stop()
     except Exception as e:  # the program raised on the way: what was met before it counts
         events.emit("warning", id="PL0000", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
     texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]
@@ -200,8 +227,6 @@ class Writer:
             defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
         )  # fmt: skip
         world.release()
-        from pliant.export import forms
-
         p = forms.FORMS[self.form](p, self)
         p.relations, p.asserts = self.relations(), self.asserts()  # what was recorded anew may need more of sizes
         return p
@@ -278,7 +303,9 @@ class Writer:
             elif s.op == "apply" and s.arg == "array_tensor":
                 steps.append(("view", s.arg))
             else:
-                raise PliantError(f"{naming.title(self.f)} reads {source.name}: a program cannot name such an input. Pass it as an argument.")
+                raise PliantError(
+                    f"{naming.title(self.f)} reads {source.name}: a program cannot name such an input. Pass it as an argument."
+                )
             s = s.base  # type: ignore[assignment]
         steps.reverse()
         return self.parameters.path(s.arg[1], steps)
@@ -306,7 +333,7 @@ class Writer:
             root = source.root
             if root.op != "local" or root.arg[1] not in PARAMETERS:
                 raise PliantError(
-                    f"{naming.title(self.f)} reads the changing number {source.name}, which is neither an argument nor a tensor: pass it in."
+                    f"{naming.title(self.f)} reads the changing number {source.name}, neither an argument nor a tensor: pass it in."
                 )
             path = self.path(source)
             symbol = self.found.trace.scope.symbols[name]
@@ -316,7 +343,11 @@ class Writer:
     # -- what must hold -------------------------------------------------------------------------------------------------
     def relations(self) -> list[Relation]:
         """Those about strides alone are not the user's business: inputs are laid out as the operations want them."""
-        return [Relation(g.user_form, where_text(g.site), variants.why(g)) for g in self.found.trace.scope.guards if not all(map(of_layout, g.expr.symbols()))]
+        return [
+            Relation(g.user_form, where_text(g.site), variants.why(g))
+            for g in self.found.trace.scope.guards
+            if not all(map(of_layout, g.expr.symbols()))
+        ]
 
     def asserts(self) -> list[Relation]:
         return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]

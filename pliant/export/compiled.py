@@ -163,7 +163,7 @@ class Compiled:
         kept = [(o, v) for o, v, keep in zip(p.outputs, outs, self.keeps, strict=True) if not keep]
         if any(o.kind == MUTATION for o, _ in kept):
             rest = replace(p, outputs=[o for o, _ in kept])
-            run.apply_mutations(rest, State(self.caller), given, values, [v for _, v in kept])
+            run.apply_mutations(rest, State(self.caller), given, values, [v for _, v in kept])  # type: ignore[arg-type]
         return run.result(p, self.caller, given, outs)
 
     def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class Compiled:
         """What the runtime gets for an input."""
         kind = self.numbers.get(name)
         if kind is not None and not isinstance(value, torch.Tensor):
-            if type(value) is not PYTHON[kind] or (kind == "int" and not -(2**63) <= value < 2**63):
+            if type(value) is not PYTHON[kind] or (type(value) is int and not -(2**63) <= value < 2**63):
                 raise SignatureError(f"{name} must be a Python {kind}, but it is a {type(value).__name__}.")
             return torch.tensor(value, dtype=KINDS[kind])
         known = isinstance(value, torch.Tensor) and value.layout is torch.strided and value.device.type == "cpu"
@@ -228,7 +228,7 @@ def load(path: Any, libraries: Any, level: str | None = None) -> Any:
     except Exception as e:  # of zipfile, zlib and json: there are many
         raise file.FormatError(f"{path.name} is no saved program, or is damaged: {type(e).__name__}: {e}") from e
     try:
-        return Compiled(path, *parts.values(), level)
+        return Compiled(path, parts[file.SIGNATURE], parts[PLAN], level)
     except CannotRun as e:
         events.emit("warning", id="machine-code", text=f"{e}; it is compiled here")
         return file.load(path, libraries=libraries)

@@ -49,7 +49,7 @@ def sorted_out(writer: Any) -> tuple[list[Effect], list[Write]]:
 def write_of(writer: Any, e: Effect) -> Write | None:
     world = writer.found.world
     if e.kind == "call":
-        if harmless(e.target, e.args):
+        if harmless(e.target, *e.args[:1]):
             writer.notes.append(f"it calls {getattr(e.target, '__qualname__', e.target)}")
             return None
         raise refused(writer, f"it calls {getattr(e.target, '__qualname__', e.target)}, which acts on the outside")
@@ -92,7 +92,9 @@ def read_before(found: Any, source: Source, name: Any) -> bool:
     for g in found.guards:
         if g.source in at and g.kind in ("EQ_MATCH", "ID_MATCH", "TENSOR_MATCH", "INT", "FLOAT"):
             return True
-        if g.kind == "DICT_LACKS" and g.source in holders and name in g.value:  # its class has one, or the program asked whether it is there
+        if (
+            g.kind == "DICT_LACKS" and g.source in holders and name in g.value
+        ):  # its class has one, or the program asked whether it is there
             return True
     return False
 
@@ -100,7 +102,7 @@ def read_before(found: Any, source: Source, name: Any) -> bool:
 LOGGERS: tuple[Callable, ...] = (warnings.warn, warnings.warn_explicit)
 
 
-def harmless(fn: Any, args: tuple) -> bool:
+def harmless(fn: Any, args: tuple = ()) -> bool:
     """Words to people: they are said where the function runs, not by the program."""
     owner = getattr(fn, "__self__", args[0] if args else None)
     return fn in LOGGERS or fn is print or isinstance(owner, logging.Logger)

@@ -17,7 +17,7 @@ import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -261,8 +261,17 @@ def read_weights(path: Path, z: zipfile.ZipFile) -> dict[str, torch.Tensor]:
 
 
 def one_tensor(mapped: mmap.mmap, name: str, row: Any, data: int, room: int) -> torch.Tensor:
-    fits = isinstance(row, dict) and row.get("dtype") in DTYPES and isinstance(row.get("shape"), list) and isinstance(row.get("data_offsets"), list)
-    if not fits or len(row["data_offsets"]) != 2 or not all(type(n) is int and 0 <= n < 1 << 62 for n in [*row["shape"], *row["data_offsets"]]):
+    fits = (
+        isinstance(row, dict)
+        and row.get("dtype") in DTYPES
+        and isinstance(row.get("shape"), list)
+        and isinstance(row.get("data_offsets"), list)
+    )
+    if (
+        not fits
+        or len(row["data_offsets"]) != 2
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in [*row["shape"], *row["data_offsets"]])
+    ):
         raise FormatError(f"{WEIGHTS} is damaged: its row for {name!r}")
     dtype, shape, (begin, end) = DTYPES[row["dtype"]], row["shape"], row["data_offsets"]
     count = math.prod(shape)
@@ -336,7 +345,9 @@ def check_state(p: Program) -> None:
             raise FormatError(f"the file has no weights for {i.name}")
         sizes = [liveness.number(s) is None and s for s in i.value.sizes]
         if t.dtype is not i.value.dtype or list(t.shape) != sizes:
-            raise FormatError(f"the weights for {i.name} are {t.dtype} {list(t.shape)}, but the program wants {i.value.dtype} {list(i.value.sizes)}")
+            raise FormatError(
+                f"the weights for {i.name} are {t.dtype} {list(t.shape)}, but the program wants {i.value.dtype} {list(i.value.sizes)}"
+            )
         strides = tuple(i.value.strides)
         if not all(type(s) is int for s in strides):
             raise FormatError(f"the layout of {i.name} is not known")

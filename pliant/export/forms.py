@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
+from pliant.export import torch_form
 from pliant.export.decompose import decompose
 from pliant.export.functionalize import Functionalizer
 from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
@@ -95,8 +96,6 @@ def training(p: Program, writer: Any) -> Program:
 
 def torch_level(p: Program, writer: Any) -> Program:
     """The form "aten", and beside it the calls of the torch API as a module with the function's parameters."""
-    from pliant.export import torch_form
-
     torch_form.put(p, writer)
     p = aten(p, writer)
     p.form = "torch"

@@ -14,6 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pliant import events
+from pliant.errors import PliantError
+from pliant.export import text
 from pliant.export.program import USER, Program, Relation
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -91,6 +93,54 @@ def widened(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
     return best
 
 
+def untied(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
+    """`p`, or a program without a relation that two dims of one tensor are equal, as they happen to be in a square example."""
+    found: Found = p, args, kwargs
+    for r in [r for r in p.relations if r.why == "decide" and r.expr.op == "eq"]:
+        names = [s.name for s in r.expr.symbols()]
+        dims = [(i, d, e) for i, d, e in sizes(found[0]) if e.op == "sym" and e.name in names]
+        if len(names) != 2 or len(dims) != 2 or dims[0][0] is not dims[1][0] or dims[0][2].hint != dims[1][2].hint:
+            continue
+        i, d, e = dims[1]
+        places = in_arguments(found[0], [(i, d)], *found[1:])
+        if not places:
+            continue
+        try:
+            other = resized(places, *found[1:], to=e.hint + 2, whole=True)
+            q = again(*other)
+        except Exception as error:
+            events.emit("warning", id="PL0000", text=f"two sizes stay equal: {type(error).__name__}: {error}")
+            continue
+        if q.result == p.result and serves(q, p):
+            found = q, *other
+    return found
+
+
+def larger(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
+    """`p`, or a program of twice the sizes without relations that pin an inner size, which is 1 in the example: one row of patches, say."""
+    inner = [r for r in p.relations if r.why == "decide" and r.expr.op == "eq"]
+    eqs = [r for r in inner if any(a.op != "sym" for m, _ in r.expr.args[0].terms for a in m)]
+    names = {s.name for r in eqs for s in r.expr.symbols()}
+    groups = [g for g in tied(p) if any(s.name in names for s in g)]
+    change = {s.name: s.hint * 2 for g in groups for s in g}
+    worse = broken(p, change)
+    if not any(r is b for r in eqs for b in worse):
+        return p, args, kwargs
+    dims = [(i, d, e) for i, d, e in sizes(p) if e.name in change]
+    places = in_arguments(p, [(i, d) for i, d, _ in dims], args, kwargs)
+    if len(places) < len(dims):
+        return p, args, kwargs
+    try:
+        other = args, kwargs
+        for place, (_, _, e) in zip(places, dims, strict=True):
+            other = resized([place], *other, to=change[e.name], whole=True)
+        q = again(*other)
+    except Exception as error:
+        events.emit("warning", id="PL0000", text=f"an inner size stays: {type(error).__name__}: {error}")
+        return p, args, kwargs
+    return (q, *other) if q.result == p.result and serves(q, p) and len(q.relations) < len(p.relations) else (p, args, kwargs)
+
+
 def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict, again: Capture) -> Found | None:
     try:
         other = resized(places, args, kwargs)
@@ -163,9 +213,31 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
             events.emit("warning", id="PL0000", text=f"size 1 is not served: {type(e).__name__}: {e}")
             continue
         merged = either(p, q)
-        if merged is not None:
-            p.relations = merged
+        if merged is not None and merged is not p.relations:
+            own = p.relations
+            try:
+                p = rebuilt(p, merged)
+            except PliantError as e:  # something in it has no text: it serves what it was captured for
+                p.relations = own
+                events.emit("warning", id="PL0000", text=f"size 1 is not served: {e}")
     return p
+
+
+def rebuilt(p: Program, relations: list[Relation]) -> Program:
+    """`p` with these relations, in a scope that knows no more than they say: the one of its capture knows what the capture decided.
+
+    Its operations are recorded anew (`rederive.py`), so what they need beyond these relations is required, too.
+    """
+    p.relations = relations
+    q = text.Reader(frozenset(op.target._schema.name.partition("::")[0] for op in p.ops)).program(text.one_text(p))
+    for i, own in zip(q.inputs, p.inputs, strict=True):
+        i.path = own.path
+    for o, mine in zip(q.outputs, p.outputs, strict=True):
+        o.path = mine.path
+    for name in ("checks", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples"):
+        setattr(q, name, getattr(p, name))
+    q.cache["scope"] = p.cache.get("scope", p.scope)  # it has what was declared
+    return q
 
 
 def tied(p: Program) -> list[list[Any]]:
@@ -187,13 +259,13 @@ def either(p: Program, q: Program) -> list[Relation] | None:
     """The relations of `p` so that it serves what `q` serves, too; None where the two are not the same program."""
     if not Same(p, q).holds():
         return None
-    theirs = [translated(r.expr, q) for r in p.relations]
+    theirs = [translated(r.expr, q.scope) for r in p.relations]
     common = [q.scope.known_true(e) for e in theirs]
     own = [r for r, c in zip(p.relations, common, strict=True) if not c]
     if not own:
         return p.relations
     mine = {str(r.expr) for r in p.relations}
-    back = [translated(r.expr, p) for r in q.relations if str(r.expr) not in mine]
+    back = [translated(r.expr, p.scope) for r in q.relations if str(r.expr) not in mine]
     kept = [r for r, c in zip(p.relations, common, strict=True) if c]
     return [*kept, *(Relation(e, own[0].site, "either side of a branch") for e in disjunction(p.scope, [r.expr for r in own], back))]
 
@@ -225,9 +297,12 @@ def conjunction(scope: Any, parts: list[Any]) -> Any:
     return out
 
 
-def translated(e: Any, p: Program) -> Any:
-    """An expression over symbols of the same names in another program. ValueError for a name that it lacks."""
-    return e if not isinstance(e, Expr) else parse(e.python(), p.scope.symbols)
+def translated(e: Any, scope: Any) -> Any:
+    """An expression over symbols of the same names in another scope. ValueError for a name that it lacks."""
+    if not isinstance(e, Expr):
+        return e
+    found = parse(e.python(), scope.symbols)
+    return found if isinstance(found, Expr) else scope.ctx.lift(found)
 
 
 SHAPED = frozenset((torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.expand.default))
@@ -284,7 +359,7 @@ class Same:
         x, y = liveness.number(a), liveness.number(b)
         if x is None and y is None:
             return type(a) is type(b) and a == b
-        there = translated(x if x is not None else a, self.q)
+        there = translated(x if x is not None else a, self.q.scope)
         return self.q.scope.known_true(ops.eq(there, y if y is not None else b))
 
     def same(self, a: Any, b: Any) -> bool:

@@ -33,10 +33,10 @@ from pliant.export.program import USER, Input, Program
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.lower.cse import IDENTITIES
 from pliant.lower.program import REUSE, Alloc, KernelCall, SegmentCall
 from pliant.lower.segments import Segment
 from pliant.lower.text import SHORT
-from pliant.lower.cse import IDENTITIES
 from pliant.lower.views import view_base
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.machine import StraightLine
@@ -297,7 +297,7 @@ class Planner:
 
     def views(self, op: Any) -> bool:
         """Whether all that the operation does is to look at memory in another way; if so, that is done."""
-        bases = [view_base(op, i) if isinstance(o, TracedTensor) else None for i, o in enumerate(op.outs)]
+        bases: list[Any] = [view_base(op, i) if isinstance(o, TracedTensor) else None for i, o in enumerate(op.outs)]
         if op.target in IDENTITIES:
             bases = [op.args[0]]
         if liveness.mutable(op.target) or not bases or any(b is None for b in bases):

@@ -7,14 +7,16 @@ refers to the Python program that it came from.
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from pliant.errors import PliantError
+from pliant.export import trees
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
-from pliant.symbolic.expr import Expr
 
 FORMS = ("torch", "aten", "core", "training")
 """What a program may consist of: calls of the torch API, before autograd ("torch"); ATen operations as they were recorded, in-place ones
@@ -30,6 +32,11 @@ Step = tuple[str, Any]
 """From a parameter to a value inside of it: ("index", 0), ("key", "ids"), ("attr", "_values")."""
 
 
+def door(name: str) -> Any:
+    """A function of this room by its place: formats are imported when somebody asks for one."""
+    return pkgutil.resolve_name(f"pliant.export.{name}")
+
+
 @dataclass(slots=True, eq=False)
 class Input:
     """A tensor or a number that the program takes. `value` stands for it in the operations: a traced tensor, or a symbol (an int, float
@@ -37,7 +44,7 @@ class Input:
 
     name: str
     kind: str
-    value: TracedTensor | Expr
+    value: Any
     path: tuple[Any, ...] = ()
     written: bool = False  # the program writes it: an output of kind "mutation" says what it has become
 
@@ -123,86 +130,58 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the exported function gives. `signature.SignatureError` for arguments that do not fit; nothing has run then."""
-        from pliant.export import run
-
-        return run.call(self, args, kwargs)
+        return door("run:call")(self, args, kwargs)
 
     def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Outputs by name for inputs by name: the flat calling convention, that of all other formats."""
-        from pliant.export import run
-
-        return run.run(self, inputs)
+        return door("run:run")(self, inputs)
 
     def graph_module(self) -> Any:
         """Form "torch" only: the program as a `torch.fx.GraphModule` of ATen's composite operators, with the parameters of the exported
         module, for every size. torchao's graph-mode quantization (`prepare_qat_pt2e`, train, `convert_pt2e`) takes it, and what comes of
         that can be exported again. `program.module` is the same with calls of the torch API. PliantError for another form."""
-        from pliant.errors import PliantError
-        from pliant.export.aten_calls import aten_calls
-
         if self.module is None:
             raise PliantError(f'graph_module() is of programs of form="torch", not "{self.form}": pliant.export(..., form="torch")')
-        return aten_calls(self.module)
+        return door("aten_calls:aten_calls")(self.module)
 
     def inputs_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The inputs of a call by name, as `run` and all other formats take them. `SignatureError` for arguments that do not fit."""
-        from pliant.export import run
-
-        caller = run.caller_of(self)
-        values = caller.flat(caller.bind(args, kwargs))
-        caller.check(values)
-        return values
+        return door("run:inputs_of")(self, args, kwargs)
 
     def outputs_of(self, result: Any) -> list[Any]:
         """The user's outputs, in order, of a result that the exported function gave. ValueError for one of another structure."""
-        from pliant.export import trees
-
         found = trees.outputs(self.result, result)
         return [found[i] for i in sorted(found)]
 
     def to_torch_export(self) -> Any:
         """The program as a `torch.export.ExportedProgram`, its dims open; see `export/torch_export.py`."""
-        from pliant.export import torch_export
-
-        return torch_export.to_torch_export(self)
+        return door("torch_export:to_torch_export")(self)
 
     def to_onnx(self, path: Any, **options: Any) -> Any:
         """Write the program as an ONNX model that answers every size in one session; see `export/onnx`."""
-        from pliant.export import onnx
-
-        return onnx.to_onnx(self, path, **options)
+        return door("onnx:to_onnx")(self, path, **options)
 
     def to_stablehlo(self, *, bounded: bool = False, composites: bool = False) -> Any:
         """The program as StableHLO: `.text()`, `.bytecode()`, `.save(path)`, `.run(inputs)` through XLA; see `export/stablehlo`."""
-        from pliant.export import stablehlo
-
-        return stablehlo.to_stablehlo(self, bounded=bounded, composites=composites)
+        return door("stablehlo:to_stablehlo")(self, bounded=bounded, composites=composites)
 
     def to_jax(self, **options: Any) -> Any:
         """The program as a function of jax arrays, for `jax.jit` and `jax.export`; see `stablehlo.to_jax`."""
-        from pliant.export import stablehlo
-
-        return stablehlo.to_jax(self, **options)
+        return door("stablehlo:to_jax")(self, **options)
 
     def save(self, path: Any) -> None:
         """Write the program to a file: text, weights, signature (docs/program-format.md). `pliant.load` reads it."""
-        from pliant.export import file
-
-        file.save(self, path)
+        door("file:save")(self, path)
 
     def __str__(self) -> str:
-        from pliant.export import text
-
-        return text.program_text(self)
+        return door("text:program_text")(self)
 
     def compile(self, path: Any, *, levels: tuple[str, ...] | None = None) -> None:
         """Save the program with machine code beside it, which `pliant.load(path, machine_code=True)` and the C interface run at once.
 
         `levels`: kinds of processors, of "x86-64-v4", "x86-64-v3", "x86-64"; None: this processor's kind and the last, which all run.
         """
-        from pliant.export import aot
-
-        aot.compile(self, path, levels)
+        door("aot:compile")(self, path, levels)
 
     def input(self, name: str) -> Input:
         """The input of this name. KeyError if there is none."""

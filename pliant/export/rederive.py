@@ -53,7 +53,7 @@ def attention(q: TracedTensor, k: TracedTensor, v: TracedTensor, *others: Any, *
 
 
 SIZES = {torch.ops.aten.scaled_dot_product_attention.default: attention}
-"""Operators that are recorded anew as others before anything runs (`run.py`): their strides are nobody's business, their sizes are these."""
+"""Operators that are recorded anew as others before anything runs (`run.py`): their strides do not matter, their sizes are these."""
 
 
 def one(rewriter: Rewriter, op: Op) -> None:
@@ -76,7 +76,9 @@ def one(rewriter: Rewriter, op: Op) -> None:
             agree(rewriter.trace.scope, a, b, {}, op)
         return
     if len(found.outs) != len(op.outs) or len(found.binds) != len(op.binds):
-        raise Wrong(f"{op.target} gives {len(found.outs)} results with {len(found.binds)} numbers of its own, not {len(op.outs)}, {len(op.binds)}")
+        raise Wrong(
+            f"{op.target} gives {len(found.outs)} results with {len(found.binds)} numbers of its own, not {len(op.outs)}, {len(op.binds)}"
+        )
     names: dict[str, str] = {}
     for a, b in zip(found.binds, op.binds, strict=True):
         if (a.out, a.dim) != (b.out, b.dim):

@@ -16,7 +16,6 @@ from pliant.graph import layout, symnode
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 
-
 VIEWS = {torch.ops.aten.view.default: torch.reshape, torch.ops.aten._unsafe_view.default: torch.reshape}
 """How an operator on a replaced operand is spelled, which may be laid out so that it cannot be viewed. (In a program without writes a copy
 is as good as a view.)"""

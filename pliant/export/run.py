@@ -36,7 +36,9 @@ class Runner:
         spelled = Rewriter(p.trace)
         for op in p.ops:
             if op.target is SDPA:  # as this processor computes it
-                out = spelled.put(torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs))
+                out = spelled.put(
+                    torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs)
+                )
                 spelled.replace(op.outs, [out])
             else:
                 spelled.again(op)
@@ -50,7 +52,8 @@ class Runner:
     def flat(self, values: dict[str, Any]) -> list[Any]:
         """The outputs for inputs by name, in order."""
         env = self.caller.check(values)
-        slots, back = [], []
+        slots: list[Any] = []
+        back: list[tuple[torch.Tensor, torch.Tensor]] = []
         for i in self.p.inputs:
             v = self.state[i.name] if i.kind != "user" else values[i.name]
             if i.is_tensor and i.kind == "user":
@@ -184,3 +187,17 @@ def caller_of(p: Program) -> Caller:
     if found is None:
         found = p.cache["caller"] = Caller(p)
     return found
+
+
+def inputs_of(p: Program, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """The inputs of a call by name. SignatureError where no variant of the program takes them."""
+    caller = caller_of(p)
+    values = caller.flat(caller.bind(args, kwargs))
+    refused: list[SignatureError] = []
+    for q in (p, *p.variants):
+        try:
+            caller_of(q).check(values)
+            return values
+        except SignatureError as e:
+            refused.append(e)
+    raise refused[0]

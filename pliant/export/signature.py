@@ -51,10 +51,17 @@ class Results:
             self.outputs.append(Output(self.names.unique(name), USER, traced))
             return Tree("output", len(self.outputs) - 1)
         source = self.writer.found.world.sources.get(id(value))
-        if source is not None and source.root.op == "local" and source.root.arg[1] in ("args", "kwargs") and not isinstance(value, IMMUTABLE):
+        if (
+            source is not None
+            and source.root.op == "local"
+            and source.root.arg[1] in ("args", "kwargs")
+            and not isinstance(value, IMMUTABLE)
+        ):
             return Tree("argument", self.writer.path(source))
         if isinstance(value, torch.Tensor):
-            raise PliantError(f"the result of {naming.title(self.writer.f)} holds a tensor that the program does not compute: {'.'.join(map(str, path))}")
+            raise PliantError(
+                f"the result of {naming.title(self.writer.f)} holds a tensor that the program does not compute: {'.'.join(map(str, path))}"
+            )
         return None
 
 
@@ -188,7 +195,9 @@ class Caller:
             except (TypeError, ValueError, AttributeError):
                 fits = False
             if not fits:
-                raise SignatureError(f"{naming.path_name(c.path)} must be {words.format(c.value)}, as in the exported call, but it is {short(value)}.")
+                raise SignatureError(
+                    f"{naming.path_name(c.path)} must be {words.format(c.value)}, as in the exported call, but it is {short(value)}."
+                )
         return {i.name: self.walk(i.path, given) for i in self.users}
 
     def walk(self, path: tuple, given: dict[str, Any]) -> Any:
@@ -221,7 +230,9 @@ class Caller:
                 env[name] = value.shape[d] if what == "size" else value.stride()[d] if what == "stride" else value.storage_offset()
         extra = values.keys() - self.known.keys()
         if extra:
-            raise SignatureError(f"{self.p.name} has no input {', '.join(sorted(extra))}: its inputs are {', '.join(i.name for i in self.users)}.")
+            raise SignatureError(
+                f"{self.p.name} has no input {', '.join(sorted(extra))}: its inputs are {', '.join(i.name for i in self.users)}."
+            )
         for i in self.users:
             if i.is_tensor:
                 self.sizes(i, values[i.name], env)
@@ -238,7 +249,12 @@ class Caller:
         t = i.value
         if not isinstance(value, torch.Tensor):
             raise SignatureError(f"{i.name} must be {self.promise(i)}, but it is {short(value)}.")
-        if value.dtype is not t.dtype or value.device.type != t.device.type or value.dim() != len(t.sizes) or value.layout is not torch.strided:
+        if (
+            value.dtype is not t.dtype
+            or value.device.type != t.device.type
+            or value.dim() != len(t.sizes)
+            or value.layout is not torch.strided
+        ):
             raise SignatureError(f"{i.name} must be {self.promise(i)}, but a {describe(value)} came.")
 
     def number(self, i: Input, value: Any) -> Any:

@@ -188,8 +188,8 @@ class Reader(lowered.Reader):
                 except UNREADABLE as e:
                     raise FormatError(f"line {number} of the program cannot be read ({type(e).__name__}: {e}): {line[:120]!r}") from e
         p = Program(
-            name=found[2], form=found[3], trace=self.trace, inputs=self.inputs, outputs=self.outputs, ops=self.ops, relations=self.relations,
-            asserts=self.asserts, checks=[], result=None, state={},
+            name=found[2], form=found[3], trace=self.trace, inputs=self.inputs, outputs=self.outputs, ops=self.ops,
+            relations=self.relations, asserts=self.asserts, checks=[], result=None, state={},
         )  # fmt: skip
         numbers = [int(found[1]) for name in self.names if (found := re.fullmatch(r"u(\d{1,9})", name))]
         self.trace.next_unbacked = max(numbers, default=-1) + 1
@@ -255,5 +255,7 @@ def allowed(target: str, spaces: frozenset[str]) -> None:
     space, name, overload = target.split(".")
     if space not in spaces:
         raise FormatError(f"the operator {target} is of a library that this file was not allowed to use: load(..., libraries=[{space!r}])")
-    if name in DENIED or (space in SPACES and not torch._C._dispatch_has_kernel(f"{space}::{name}" + ("" if overload == "default" else f".{overload}"))):
+    if name in DENIED or (
+        space in SPACES and not torch._C._dispatch_has_kernel(f"{space}::{name}" + ("" if overload == "default" else f".{overload}"))
+    ):
         raise FormatError(f"{target} is no operator that a program may have")

@@ -58,7 +58,8 @@ def to_torch_export(program: Program, *, keywords: bool = False) -> ExportedProg
     Its arguments are those of the exported function that are, or hold, tensors or changing numbers, by position as far as the parameters
     allow (`keywords`: all by keyword; the format takes no argument either way). What else was passed is part of the program. Where such a
     value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds objects is a tuple of the
-    program's outputs. Raises `PliantError` for what the format cannot say.
+    program's outputs. Of a program with variants (the sides of its branches), this is the first: calls for the others fail its assertions.
+    Raises `PliantError` for what the format cannot say.
     """
     return Writer(program).program(keywords)
 
@@ -71,7 +72,6 @@ class Nodes(Builder):
         self.p = p
         self.read: dict[Expr, tuple[torch.fx.Node, int, int, int]] = {}  # symbol -> (input, dim, c, k): size is c * symbol + k
         self.exact = False  # conditions that the scope takes for true are written out
-        self.loose = any(op.target.overloadpacket is aten.scaled_dot_product_attention for op in p.ops)
 
     def placeholder(self, value: Any) -> None:
         raise NotImplementedError
@@ -146,8 +146,7 @@ class Nodes(Builder):
 
     def operation(self, op: Op) -> torch.fx.Node:
         node = super().operation(op)
-        if self.loose:
-            node.target = LOOSER.get(op.target, op.target)
+        node.target = LOOSER.get(op.target, op.target)
         if op.site is not None:
             node.meta["stack_trace"] = f'  File "{op.site.filename}", line {op.site.lineno}, in {op.site.function}\n'
         return node
@@ -242,7 +241,8 @@ class Writer:
         node = self.nodes.taken(f"{letter}_{re.sub(r'[^0-9A-Za-z]', '_', i.name)}", i.value)
         self.nodes.values[i.value.vid] = node
         self.placeholders[i.name] = node
-        target = i.name if re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", i.name) else node.name
+        ordinary = i.kind != CONSTANT and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", i.name)  # a constant may be called as a method of modules
+        target = i.name if ordinary else node.name
         argument = gs.TensorArgument(node.name)
         if kind == PARAMETER:
             self.state[target] = value if isinstance(value, torch.nn.Parameter) else torch.nn.Parameter(value, value.requires_grad)
@@ -507,7 +507,7 @@ class Named(torch._guards.Source):
 
 
 LOOSER = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
-"""PyTorch's decomposition of attention lays its result out otherwise than the kernel does, and a view of it would fail."""
+"""Operands may lie otherwise than in the capture (PyTorch's decomposition of attention does that to its result): a view could fail."""
 
 CHECKS = frozenset((aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default))
 

@@ -70,14 +70,17 @@ def with_state(p: Program, module: fx.GraphModule) -> fx.GraphModule:
 
 
 def rename(graph: fx.Graph, node: fx.Node, name: str) -> None:
-    node.target = node._rename(re.sub(r"\W", "_", name)) or node.name
+    node._rename(re.sub(r"\W", "_", name))
+    node.target = node.name
 
 
 def give_result(p: Program, graph: fx.Graph) -> None:
     """Let the graph return what the function returns, where that is made of tuples, lists and dicts; else the outputs in a tuple."""
     output = next(n for n in graph.nodes if n.op == "output")
     values = list(output.args[0])  # type: ignore[arg-type]
-    plain = all(t.kind != "object" and (t.kind in LEAVES or t.value[0] in (tuple, list, dict)) and t.kind != "argument" for t in p.result.walk())
+    plain = all(
+        t.kind != "object" and (t.kind in LEAVES or t.value[0] in (tuple, list, dict)) and t.kind != "argument" for t in p.result.walk()
+    )
     found = put_together(p.result, lambda t: values[t.value]) if plain else tuple(values)
     output.args = (found,)
 

@@ -7,6 +7,7 @@ program takes a call is then known before anything runs. Bounded: `MOST` program
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ MOST = 8
 """Programs of one export."""
 QUESTIONS = 6
 """Branches on data on the way through one program: a loop that asks data for more is not unrolled."""
+
+TRIES = 3
+"""Examples that are tried for the other side of a branch on sizes."""
 
 SIZE_BRANCH = "branch"
 """`Relation.why` of what a branch of the program itself asked of sizes."""
@@ -59,15 +63,18 @@ Capture = Callable[[tuple, dict, Path], Program]
 def explored(args: tuple, kwargs: dict, again: Capture, sizes: bool) -> Program:
     """The program of the example, with its variants."""
     found: list[Program] = []
-    examples = [(args, kwargs)]
+    examples = [[(args, kwargs)]]
     while examples:
-        example = examples.pop(0)
-        try:
-            made, wide = ways(*example, again, sizes, MOST - len(found))
-        except Exception as e:
-            if not found:
-                raise
-            events.emit("warning", id="PL0000", text=f"the other side of a branch is not served: {type(e).__name__}: {e}")
+        made = None
+        for example in examples.pop(0):
+            try:
+                made, wide = ways(*example, again, sizes, MOST - len(found))
+                break
+            except Exception as e:
+                if not found:
+                    raise
+                events.emit("warning", id="PL0000", text=f"the other side of a branch is not served: {type(e).__name__}: {e}")
+        if made is None:
             continue
         if found and any(takes_all(q, made[0]) for q in found):
             continue
@@ -109,7 +116,7 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
             def capture(a: tuple, k: dict, taken: Path = taken) -> Program:
                 return again(a, k, taken)
 
-            made, wide, named = openings.widened(made, args, kwargs, capture)
+            made, wide, named = openings.larger(*openings.untied(*openings.widened(made, args, kwargs, capture), capture), capture)
             made = openings.joined(made, wide, named, capture)
         found.append(made)
         examples.append((wide, named))
@@ -123,13 +130,16 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
 TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65, 96, 100, 128, 129, 160, 200, 256, 257, 512, 513, 1024)
 
 
-def others(p: Program, args: tuple, kwargs: dict, known: list[Program]) -> list[tuple[tuple, dict]]:
-    """Examples for the other sides of `p`'s branches on sizes."""
+def others(p: Program, args: tuple, kwargs: dict, known: list[Program]) -> list[list[tuple[tuple, dict]]]:
+    """Examples for the other sides of `p`'s branches on sizes: for each side several, the first that can be captured will do."""
+    sides = [other_sizes(p, r, known) for r in p.relations if r.why == SIZE_BRANCH]
+    return [found for changes in sides if (found := examples_of(p, changes, args, kwargs))]
+
+
+def examples_of(p: Program, changes: list[dict[str, int]], args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
+    """The arguments with other sizes, for each of these changes."""
     out = []
-    for r in [r for r in p.relations if r.why == SIZE_BRANCH]:
-        change = other_sizes(p, r, known)
-        if change is None:
-            continue
+    for change in changes:
         dims = [(i, d, e) for i, d, e in openings.sizes(p) if e.name in change]
         places = openings.in_arguments(p, [(i, d) for i, d, _ in dims], args, kwargs)
         if len(places) < len(dims):
@@ -144,21 +154,32 @@ def others(p: Program, args: tuple, kwargs: dict, known: list[Program]) -> list[
     return out
 
 
-def other_sizes(p: Program, r: Relation, known: list[Program]) -> dict[str, int] | None:
-    """Sizes for which `r` does not hold, all else that `p` needs does, and no known program takes: by symbol. None: none was found."""
+def other_sizes(p: Program, r: Relation, known: list[Program]) -> list[dict[str, int]]:
+    """Sizes for which `r` does not hold, all else that `p` needs does, and no known program takes: by symbol, the best first.
+
+    What the program needs behind the branch is not asked of the other side. Sizes like the example's are likelier to be what others of the
+    program's steps are good for.
+    """
+    at = next(n for n, x in enumerate(p.relations) if x is r)
+    before = p.relations[:at]
     symbols = [s for s in r.expr.symbols() if s.hint is not None]
     groups = [g for g in openings.tied(p) if any(s is x for s in symbols for x in g)]
     groups += [[s] for s in symbols if not any(s is x for g in groups for x in g)]
-    best: tuple[int, dict[str, int]] | None = None
+    best: list[tuple[int, float, dict[str, int]]] = []
     for g in groups:
-        for n in (*TRIED, g[0].hint * 2, g[0].hint + 1, max(g[0].hint // 2, 1)):
+        for n in dict.fromkeys((*TRIED, g[0].hint * 2, g[0].hint + 1, max(g[0].hint // 2, 1))):
             change = dict.fromkeys([s.name for s in g], n)
             broken = openings.broken(p, change)
-            if n == g[0].hint or not any(b is r for b in broken) or any(b.why != SIZE_BRANCH for b in broken):
+            if (
+                n == g[0].hint
+                or not any(b is r for b in broken)
+                or any(b.why != SIZE_BRANCH for b in broken if any(b is x for x in before))
+            ):
                 continue
-            if not any(takes(q, p, change) for q in known) and (best is None or len(broken) < best[0]):
-                best = len(broken), change
-    return None if best is None else best[1]
+            if not any(takes(q, p, change) for q in known):
+                best.append((len([b for b in broken if b.why == SIZE_BRANCH]), abs(math.log(n / max(g[0].hint, 1))), change))
+    best.sort(key=lambda b: b[:2])
+    return [change for *_, change in best[:TRIES]]
 
 
 def example_of(p: Program, change: dict[str, int]) -> dict[tuple[str, int], int]:
@@ -214,7 +235,9 @@ def align(found: list[Program]) -> None:
     for q, leaves in zip(found, rows, strict=True):
         users = [o for o in q.outputs if o.kind == USER]
         others = [o for o in q.outputs if o.kind != USER]
-        if not all(t.kind == "output" or (t.kind == "constant" and type(t.value) in (int, float, bool)) for n, t in enumerate(leaves) if n in names):
+        if not all(
+            t.kind == "output" or (t.kind == "constant" and type(t.value) in (int, float, bool)) for n, t in enumerate(leaves) if n in names
+        ):
             return
         new = []
         for n, t in enumerate(leaves):
@@ -225,16 +248,14 @@ def align(found: list[Program]) -> None:
         q.outputs = [*new, *others]
 
 
-def needed(p: Program) -> Iterator[tuple[Any, str]]:
-    """What sizes must be for some program to take them: (expression, line)."""
+def needed(p: Program, scope: Any) -> Iterator[tuple[Any, str]]:
+    """What sizes must be for some program to take them, in the words of `scope`: (expression, line)."""
     if not p.variants:
-        yield from ((r.expr, r.site) for r in p.relations)
+        yield from ((openings.translated(r.expr, scope), r.site) for r in p.relations)
         return
     whole = None
     for q in (p, *p.variants):
-        both = p.scope.ctx.true
-        for r in q.relations:
-            both = ops.and_(both, openings.translated(r.expr, p))
+        both = openings.conjunction(scope, [openings.translated(r.expr, scope) for r in q.relations])
         whole = both if whole is None else ops.or_(whole, both)
     yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")
 

@@ -164,11 +164,23 @@ def is_about_one(scope: Scope, relation: Expr) -> bool:
     if relation.op not in ("ne", "ge") or relation.args[0].kind is not int:
         return False
     p = relation.args[0]
+    if relation.op == "ne":
+        p = reduced(p)
     one, least = (1, 0) if relation.op == "ne" else (2, 1)  # n - 1 != 0, or n - 2 >= 0 of what is not 0
     if constant_of(p) != -one:
         return False
     bounds = scope.range(shift(p, one))
     return bounds is not None and bounds[0] >= least
+
+
+def reduced(p: Expr) -> Expr:
+    """`p` without the atoms that all its terms have: `a*b - b` is `a - 1`, times `b`."""
+    rest = [list(mono) for mono, _ in p.terms]
+    for a in list(rest[-1]) if rest else []:
+        if all([any([x is a for x in mono]) for mono in rest]):
+            for mono in rest:
+                del mono[next(i for i, x in enumerate(mono) if x is a)]
+    return p.ctx.poly({tuple(mono): c for mono, (_, c) in zip(rest, p.terms, strict=True)})
 
 
 def is_open(cond: Expr) -> bool:

@@ -75,7 +75,3 @@ def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:
     """The value passed for `name`, or None."""
     i = info.names.index(name)
     return args[i] if i < len(args) else kwargs.get(name)
-
-
-def is_mutating(func: Any) -> bool:
-    return bool(op_info(func).writes)

@@ -23,12 +23,7 @@ from pliant.guards.words import ATOMS, clip, object_text, type_text, value_text
 from pliant.symbolic import maths
 
 OP = {name: i for i, name in enumerate(native.OPS)}
-POSTFIX = {
-    name: i
-    for i, name in enumerate(
-        "var const add sub mul floordiv mod neg abs min max eq ne lt le gt ge and or not where".split()  # the order of run.cpp
-    )
-}
+POSTFIX = {name.lower(): i for name, i in native.POSTFIX.items()}
 INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"], "length": OP["LEN"]}
 # What protects the other checks of a node comes first.
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
@@ -492,7 +487,7 @@ def too_much(lacking: dict[str, type | None], seen: Any) -> str:
         found = clip(value_text(value)) if there else "nothing"
         if kind is None and there:
             return f"DICT_LACKS expected no {name!r}, saw {found}"
-        if kind is not None and (type(value) is not kind or len(value)):
+        if kind is not None and (type(value) is not kind or value):
             return f"DICT_LACKS expected an empty {kind.__name__} as {name!r}, saw {found}"
     return "DICT_LACKS failed"
 

@@ -10,7 +10,7 @@ import torch
 ATOMS = (int, float, complex, bytes, bool, type(None))
 SHOWN = frozenset({*ATOMS, str, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, range})
 """Types that print themselves."""
-BRACKETS = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
+BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}"), dict: ("{", "}")}
 NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 MOST = 20  # items of a container, of which a message shows the first few
 

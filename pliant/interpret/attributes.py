@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET
@@ -28,7 +29,7 @@ from pliant.interpret.types.row import ROWS
 from pliant.native import generic_attributes, made_in_python
 
 FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, types.ModuleType
-MODULE_GETATTR = torch.nn.Module.__getattr__
+MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__setattr__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
@@ -365,6 +366,28 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
     raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
+def plain_in_module(obj: Any, name: str, value: Any) -> bool:
+    """Whether `nn.Module.__setattr__` does what that of an object does, without its look at the whole `__dict__`: neither is the value
+    a parameter, a buffer or a module, nor does the module have one of that name."""
+    made = type(value) is TracedTensor and value.source is None and value.pytype is torch.Tensor
+    if not made and type(value) not in DATA and type(value) not in (torch.SymInt, torch.SymFloat, type(None)):
+        return False
+    world = vm.world
+    d, h = own_dict(obj, id(obj) in world.outside and id(obj) not in world.by_copy)
+    for kind in ("_parameters", "_modules", "_buffers"):
+        if d is None or kind not in d:
+            return False
+        if h is not None and shadows.is_empty(world, h, kind):
+            continue
+        sub = shadows.item(world, h, kind) if h is not None else d[kind]
+        if type(sub) is not dict or name in sub:
+            return False
+        inner = world.by_copy.get(id(sub))
+        if inner is not None:
+            shadows.absent(world, inner, name)
+    return True
+
+
 def module_getattr(mod: Any, name: str) -> Any:
     """An attribute of a Python module: a guarded read of its dict."""
     world = vm.world
@@ -558,8 +581,10 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     if not generic:
         sa = lookup(t, "__setattr__")
         if type(sa) is FunctionType:
-            vm.interp(sa, (obj, name, value), {})
-            return
+            if sa is not MODULE_SETATTR or not plain_in_module(obj, name, value):
+                vm.interp(sa, (obj, name, value), {})
+                return
+            sa = vars(object)["__setattr__"]
         if type(sa) is not types.WrapperDescriptorType:
             raise Break("PL0006", f"attribute {name!r} of a {t.__name__}, whose __setattr__ is no plain function", clean=True)
         if issubclass(t, OWN_WAYS):

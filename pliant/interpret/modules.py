@@ -21,7 +21,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opcodes import global_value
 from pliant.interpret.slots import truth
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 
 CALL, CALL_IMPL = torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -84,3 +84,48 @@ def plain_class(t: type) -> bool:
         guard_function(CALL)
         guard_function(CALL_IMPL)
     return found
+
+
+# -- conversions that change nothing ------------------------------------------------------------------------------------------------
+CONVERT = torch.nn.Module.to
+REPLACES = "it replaces the tensors of a module"
+FLOATING = {"float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def parts_of(module: Any) -> tuple:
+    """What a conversion walks over. (This is interpreted.)"""
+    return list(module.modules()), [*module.parameters(), *module.buffers()]
+
+
+def unchanged(module: Any, device: Any, dtype: Any) -> bool:
+    """Whether all tensors of `module` are on this device and of this dtype already, and it is converted as modules are."""
+    modules, tensors = vm.interp(parts_of, (module,), {})
+    if any([lookup(type(m), "_apply") is not torch.nn.Module._apply for m in modules]):
+        return False
+    changes = [dtype is not None and (t.is_floating_point() or t.is_complex()) and t.dtype is not dtype for t in tensors]
+    return not any(changes) and (device is None or all([t.device == device for t in tensors]))
+
+
+@lookaside(CONVERT)
+def l_to(args: tuple, kw: dict) -> Any:
+    """`module.to(...)` of a module that is there already is that module."""
+    module, *how = args
+    if any([issubclass(type(v), torch.Tensor) for v in (*how, *kw.values())]):
+        raise Break("PL0006", f"call of torch.nn.Module.to: {REPLACES}", clean=True)
+    device, dtype, _, memory_format = torch._C._nn._parse_to(*how, **kw)
+    if dtype is not None and not dtype.is_floating_point or memory_format is not None or not unchanged(module, device, dtype):
+        raise Break("PL0006", f"call of torch.nn.Module.to: {REPLACES}", clean=True)
+    return module
+
+
+def to_floating(name: str) -> Any:
+    def convert(args: tuple, kw: dict) -> Any:
+        if len(args) != 1 or kw or not unchanged(args[0], None, FLOATING[name]):
+            raise Break("PL0006", f"call of torch.nn.Module.{name}: {REPLACES}", clean=True)
+        return args[0]
+
+    return convert
+
+
+for _name in FLOATING:
+    lookaside(getattr(torch.nn.Module, _name))(to_floating(_name))

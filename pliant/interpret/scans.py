@@ -40,8 +40,9 @@ def l_associative_scan(args: tuple, kw: dict) -> Any:
     leaves = [method("movedim", x, dim, 0) for x in leaves]
     if reverse:
         leaves = [method("flip", x, [0]) for x in leaves]
-    for k in range(steps(leaves[0].sizes[0])):
-        leaves = step(given["combine_fn"], leaves, 1 << k, type(xs) is tuple)
+    n = leaves[0].sizes[0]
+    for k in range(steps(n)):
+        leaves = step(given["combine_fn"], leaves, n, 1 << k, type(xs) is tuple)
     if reverse:
         leaves = [method("flip", x, [0]) for x in leaves]
     leaves = [method("movedim", x, 0, dim) for x in leaves]
@@ -61,7 +62,7 @@ def steps(n: Any) -> int:
     scope, e, site = vm.scope, n.node.expr, current_site()
     if not e.backed or is_declared(e):
         words = f"associative_scan of more than {1 << STEPS} items, whose number is open"
-        if not scope.assume(ops.le(e, 1 << STEPS), site, words):
+        if not scope.assume(ops.le(e, 1 << STEPS), site, words) or not scope.assume(ops.ge(e, 1), site, "associative_scan of nothing"):
             raise Break("PL0030", words, clean=True)
         return STEPS
     k = 0
@@ -70,8 +71,7 @@ def steps(n: Any) -> int:
     return k
 
 
-def step(combine: Any, leaves: list[Any], apart: int, many: bool) -> list[Any]:
-    n = leaves[0].sizes[0]
+def step(combine: Any, leaves: list[Any], n: Any, apart: int, many: bool) -> list[Any]:
     m = n - apart if type(n) is int else torch.sym_max(n - apart, 0)
     earlier, later = [method("narrow", x, 0, 0, m) for x in leaves], [method("narrow", x, 0, n - m, m) for x in leaves]
     before = len(vm.trace.ops)
@@ -82,7 +82,11 @@ def step(combine: Any, leaves: list[Any], apart: int, many: bool) -> list[Any]:
     rank = len(leaves[0].sizes)
     if not all(map(pointwise, vm.trace.ops[before:], [rank] * len(vm.trace.ops))) or any([len(x.sizes) != rank for x in found]):
         raise Break("PL0030", "associative_scan with a function that is not pointwise")
-    return [method("cat", [method("narrow", x, 0, 0, n - m), y], 0) for x, y in zip(leaves, found, strict=True)]
+    out = [method("cat", [method("narrow", x, 0, 0, n - m), y], 0) for x, y in zip(leaves, found, strict=True)]
+    for x in out:
+        if type(n) is not int and type(x.sizes[0]) is not int:
+            vm.scope.learn(ops.eq(x.sizes[0].node.expr, n.node.expr))  # n - m and m of them; sizes stay as short as that
+    return out
 
 
 def pointwise(op: Any, rank: int) -> bool:

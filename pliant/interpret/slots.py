@@ -32,7 +32,6 @@ QUIET_ITERATORS = {  # type: ignore[var-annotated]
     type(iter(o)) for o in ([], (), "", "\u00e9", b"", range(0), {}, {}.values(), {}.items(), set())
 } | {type(reversed([])), type(reversed({}))}  # fmt: skip
 """Iterators of C that hand out what is there and call nobody."""
-QUIET_ITERABLES = {list, tuple, str, bytes, range, dict, set, frozenset, torch.Size, type({}.keys()), type({}.values()), type({}.items())}
 
 
 def hashable(k: Any) -> Any:

@@ -50,6 +50,8 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
     if world.dynamic is False:
         return (True,) * v.dim()
     h = world.history
+    if h is not None and h.is_static(source):
+        return (True,) * v.dim()
     if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
         if h is None or not h.is_dynamic(source):
             return (True,) * v.dim()

@@ -106,9 +106,6 @@ class World:
         d[name] = found
 
     # -- what is outside -----------------------------------------------------------------------
-    def is_outside(self, obj: Any) -> bool:
-        return id(obj) in self.outside
-
     def source_of(self, obj: Any) -> Source | None:
         """Where an outside object (an instance, or the original of a shadow) came from."""
         if type(obj) in SOURCED:

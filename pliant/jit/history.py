@@ -80,12 +80,13 @@ class History:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
 
+    def is_static(self, source: Source) -> bool:
+        """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""
+        return False
+
     def oracle(self) -> Any:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
-
-    def is_opaque(self, source: Source) -> bool:
-        return source in self.opaque
 
     def watches(self, code: CodeType) -> bool:
         breaks, loops = self.sites.breaks, self.sites.loops

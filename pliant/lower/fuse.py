@@ -10,9 +10,7 @@ other. Two groups are joined only if no path leads from one to the other through
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
 from pliant.lower.memory import hinted
 from pliant.lower.program import Group, Program
+from pliant.lower.search import KERNELS
 
 MAX_ACCESSES = 24
 """Loads and stores of one kernel. More of them spill registers."""
@@ -37,35 +36,6 @@ FAR = 64
 """Operations between a producer and its consumer from which on it counts what the producer reads: joined, it runs at the consumer."""
 NEAR = 16
 """Readers of the same memory that are looked at together. All pairs of hundreds take minutes."""
-
-
-class Limit:
-    """How many operations may go into kernels, for the search for a wrong one (`report/bisect.py`)."""
-
-    def __init__(self, most: int | None = None) -> None:
-        self.most = most
-        self.seen: list[Any] = []  # only while a search is on
-
-    def allows(self, op: Any) -> bool:
-        if not searching:
-            return True
-        self.seen.append(op)
-        return self.most is None or len(self.seen) <= self.most
-
-
-limit = Limit()
-searching = False
-
-
-@contextlib.contextmanager
-def limited(most: int | None) -> Iterator[Limit]:
-    """Inside, the first `most` operations may go into kernels (all, if None), and those seen are kept until the next search."""
-    global limit, searching
-    limit, searching = Limit(most), True
-    try:
-        yield limit
-    finally:
-        searching = False
 
 
 class Fuser:
@@ -103,7 +73,7 @@ class Fuser:
                 continue
             written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
-            nests = None if effect and not checks or not limit.allows(op) else self.builder.lower(op)
+            nests = None if effect and not checks or not KERNELS.allows(op) else self.builder.lower(op)
             if nests is not None and written:
                 first = nests[0]
                 nests = nests if len(nests) == 1 and self.writes_in_place(first, {p.root for p in first.stores}) else None

@@ -15,13 +15,14 @@ import torch
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
 from pliant.lower.loop_nest import Facts, Size
+from pliant.native import PRODUCT_FLAGS
 
 aten = torch.ops.aten
 Batch = tuple[Size, Size, Size]
 """Something of each dim of a batch, the innermost last."""
 ONE: Batch = (1, 1, 1)
-HALVES = {torch.float16: 8, torch.bfloat16: 16}
-"""What they are called in native/gemm.cpp."""
+TRANSPOSED_A, TRANSPOSED_B, HAS_BIAS = (PRODUCT_FLAGS[name] for name in ("TRANSPOSED_A", "TRANSPOSED_B", "HAS_BIAS"))
+HALVES = {torch.float16: PRODUCT_FLAGS["F16"], torch.bfloat16: PRODUCT_FLAGS["BF16"]}
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +64,8 @@ class Gemm:
 
     @property
     def flags(self) -> int:
-        """As in native/gemm.cpp."""
-        return self.a.transposed + 2 * self.b.transposed + 4 * (self.bias is not None) + HALVES.get(self.out.dtype, 0)
+        of_operands = TRANSPOSED_A * self.a.transposed + TRANSPOSED_B * self.b.transposed + HAS_BIAS * (self.bias is not None)
+        return of_operands + HALVES.get(self.out.dtype, 0)
 
 
 class Products:

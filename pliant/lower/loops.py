@@ -19,6 +19,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pliant import native
+
 Size = int | Hashable
 
 
@@ -123,14 +125,11 @@ SCALARS: dict[str, Scalar] = {
     "where": Scalar(3, "fiub", 1, "second"),
 }
 
-OUT_OF_SELF, OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_CLASSES = range(0x40000001, 0x40000005)
-FAILURES: dict[int, tuple[type[Exception], str]] = {
-    OUT_OF_SELF: (IndexError, "index out of range in self"),
-    OUT_OF_BOUNDS: (IndexError, "an index is out of bounds for the dimension that it selects from"),
-    OUT_OF_GATHER: (RuntimeError, "an index is out of bounds for the dimension that it selects from"),
-    OUT_OF_CLASSES: (IndexError, "Target is out of bounds."),
-}
-"""Codes of failures of "bounded", and what eager raises. `native/launch.cpp` says the same."""
+FAILURES: dict[int, tuple[type[Exception], str]] = {code: (error, words) for code, error, words in native.FAILURES.values()}
+"""Codes of failures of "bounded", and what eager raises."""
+OUT_OF_SELF, OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_CLASSES = (
+    native.FAILURES[name][0] for name in ("OUT_OF_SELF", "OUT_OF_BOUNDS", "OUT_OF_GATHER", "OUT_OF_CLASSES")
+)
 
 # What a reduction starts from and how partial results meet. sum: floats cascade (pairwise over blocks), f32 sums of bf16 are the
 # lowering's casts. max/min give NaN if there is one. argmax/argmin give i64, the first position (row-major in the reduction dims).

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pliant.lower.loop_nest import Facts, Size
+from pliant.native import ALIGNMENT
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
-ALIGNMENT = 64
 UNKNOWN = 64  # elements, where a size has no hint
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pliant import events
 from pliant.config import env_flag
 from pliant.errors import InternalError
-from pliant.lower import cse, liveness, ordering, select
+from pliant.lower import cse, liveness, ordering, search, select
 from pliant.lower.accumulate import accumulate
 from pliant.lower.emit import Emitter
 from pliant.lower.fuse import Fuser
@@ -131,32 +131,6 @@ def checked(on: bool) -> Iterator[None]:
         verifying.reset(token)
 
 
-class Search:
-    """How many times optional passes may run, for the search for a wrong one; `ran`: (pass, program) of each that did or could have."""
-
-    def __init__(self, most: int | None = None) -> None:
-        self.most = most
-        self.ran: list[tuple[str, str]] = []
-
-    def allows(self, row: Pass, p: Program) -> bool:
-        self.ran.append((row.name, p.name))
-        return self.most is None or len(self.ran) <= self.most
-
-
-search: Search | None = None
-
-
-@contextlib.contextmanager
-def searching(most: int | None) -> Iterator[Search]:
-    """Inside, optional passes run the first `most` times (always, if None)."""
-    global search
-    before, search = search, Search(most)
-    try:
-        yield search
-    finally:
-        search = before
-
-
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
     """Inside, these passes are left out. ValueError for a name that is no optional pass."""
@@ -183,7 +157,7 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
     if check:
         verify(p, "given")
     for row in passes:
-        if not row.required and (row.name in off or search is not None and not search.allows(row, p)):
+        if not row.required and (row.name in off or not search.PASSES.allows((row.name, p.name))):
             continue
         if row.at != p.level:
             raise InternalError(f"the pass {row.name} takes a program at level {row.at}, not {p.level}")

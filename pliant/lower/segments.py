@@ -15,10 +15,8 @@ from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Facts, Size
 from pliant.lower.memory import Interval, Plan, plan
 from pliant.lower.program import Instruction, NativeStep
+from pliant.native import MOST_ARGUMENTS
 from pliant.symbolic.expr import Expr, postorder
-
-MOST_ARGUMENTS = 1000
-"""Of one native call (`kMaxArgs` of the launcher)."""
 
 
 @dataclass(slots=True, eq=False)

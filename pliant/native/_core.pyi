@@ -10,6 +10,13 @@ SKIP_RECURSIVE: int
 RUN_ONLY: int
 PASS: int
 OPS: tuple[str, ...]
+POSTFIX: dict[str, int]
+WAYS: dict[str, int]
+PRODUCT_FLAGS: dict[str, int]
+FAILURES: dict[str, tuple[int, type[Exception], str]]
+OUT_OF_MEMORY: int
+ALIGNMENT: int
+MOST_ARGUMENTS: int
 
 class Guard:
     hits: int

@@ -3,13 +3,13 @@
 // One block a thread, kept between calls because fresh pages cost more than most kernels. A segment takes it, runs, and gives it back; no
 // Python and no other segment runs on the thread in between, but if one did it would get a block of its own.
 #include "routines.h"
+#include "shared.h"
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 namespace pliant {
 
-constexpr int64_t kAlignment = 64;
 constexpr int64_t kSmallest = 4 << 10;
 constexpr int64_t kIdleThread = 256ll << 20; // a larger block is freed when it is given back
 constexpr int64_t kIdleAll = 1ll << 30;      // and so is any, while threads together keep more than this
@@ -36,7 +36,7 @@ struct Arena {
 static thread_local Arena arena;
 
 static char *allocate(int64_t bytes) {
-    auto *p = static_cast<char *>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes)));
+    auto *p = static_cast<char *>(std::aligned_alloc(ALIGNMENT, static_cast<size_t>(bytes)));
     if (!p) return nullptr;
     const int64_t now = held += bytes;
     int64_t seen = most_held.load();

@@ -9,13 +9,13 @@
 #include "matmul.h"
 #include "pool.h"
 #include "routines.h"
+#include "shared.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
 namespace pliant {
 
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr double kGrain = 1 << 21;     // multiplications that are worth a thread
 constexpr int64_t kCutKeys = 2 * kKeys; // of a cut
 constexpr int64_t kEnough = 16;        // blocks of rows that need no cuts
@@ -63,7 +63,7 @@ static void run_units(Work &w, int64_t low, int64_t high) {
     const Attention &a = w.a;
     auto *scores = static_cast<float *>(std::aligned_alloc(64, kBlock * kSpan * sizeof(float)));
     if (!scores) {
-        __atomic_store_n(&w.status, kOutOfMemory, __ATOMIC_RELAXED);
+        __atomic_store_n(&w.status, OUT_OF_MEMORY, __ATOMIC_RELAXED);
         return;
     }
     float most[kBlock], total[kBlock];
@@ -131,7 +131,7 @@ static int32_t attention(const Attention &given, const Loops *loops) {
     const int64_t total = w.units() * w.cuts;
     if (w.cuts > 1) {
         w.parts = static_cast<float *>(std::malloc(total * w.part() * sizeof(float)));
-        if (!w.parts) return kOutOfMemory;
+        if (!w.parts) return OUT_OF_MEMORY;
     }
     // few rows wait for the memory of keys and values
     const double work = static_cast<double>(a.batch) * a.heads * std::max<int64_t>(a.rows, 8) * a.keys * (a.depth + a.width);

@@ -9,6 +9,7 @@
 #include "routines.h"
 #include "matmul.h"
 #include "pool.h"
+#include "shared.h"
 #include "vectors.h"
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +20,7 @@
 namespace pliant {
 namespace {
 
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kNonsense = 1;
+constexpr int32_t kNonsense = 1;
 constexpr int64_t kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kWeights = 64 << 10;   // of a block of features: what stays in the second cache while the pixels go by
 constexpr int64_t kSummed = 256;         // products that are summed one by one: sums of sums lose fewer digits
@@ -294,7 +295,7 @@ void run_units(Work &w, int64_t low, int64_t high) {
     if (!w.in_place) hand.planes = floats((w.packed ? c.batch : 1) * w.picture);
     if (w.packed) hand.panel = floats(c.depth() * kPanel + kLanes);
     if ((!w.in_place && !hand.planes) || (w.packed && !hand.panel)) {
-        __atomic_store_n(&w.status, kOutOfMemory, __ATOMIC_RELAXED);
+        __atomic_store_n(&w.status, OUT_OF_MEMORY, __ATOMIC_RELAXED);
         return;
     }
     for (int64_t at = low; at < high; at++) (w.packed ? run_packed : run_bordered)(w, hand, at);
@@ -365,7 +366,7 @@ int32_t by_planes(const Convolution &c) {
     for (int d = 0; d < kDims; d++) length *= c.to[d] + (c.kernel[d] - 1) * c.dilation[d] / c.stride[d];
     const int64_t most = pieces(length, kLanes), tables = 2 * depth + 5 * (c.kernel[0] + c.kernel[1] + c.kernel[2]) + most + most / 4 + 1;
     auto *memory = static_cast<int64_t *>(std::malloc(tables * sizeof(int64_t)));
-    if (!memory) return kOutOfMemory;
+    if (!memory) return OUT_OF_MEMORY;
     Tables t{memory};
     for (int d = 0; d < kDims; d++) plan_axis(w.axis[d], c, d, t);
     const Axis &a0 = w.axis[0], &a1 = w.axis[1], &a2 = w.axis[2];

@@ -1,11 +1,9 @@
 // Bytecode to (handler, operand) pairs: the loop over code units of `bytecode/decode.py`, which says what each opcode's row means.
 #include "core.h"
+#include "shared.h"
 #include <vector>
 
 namespace pliant {
-
-// How an operand is read; what is not negative is the number of the pool that it indexes. See bytecode/operands.py.
-enum Way : long { Flagged = -1, Forward = -2, Backward = -3, Fixed = -4, None_ = -5, Plain = -6, High = -7, Low = -8 };
 
 static PyObject *item(PyObject *pool, long at) {
     if (!PyTuple_Check(pool) || at < 0 || at >= PyTuple_GET_SIZE(pool)) {
@@ -21,14 +19,14 @@ static PyObject *operand(long way, long arg, long shift, PyObject *pools, PyObje
         return pool ? item(pool, arg >> shift) : (PyErr_SetString(PyExc_ValueError, "no such pool"), nullptr);
     }
     switch (way) {
-    case Flagged: { // (name, the bits below its index)
+    case FLAGGED: { // (name, the bits below its index)
         PyObject *n = item(PyTuple_GET_ITEM(pools, 0), arg >> shift);
         return n ? Py_BuildValue("(Nl)", n, arg & ((1L << shift) - 1)) : nullptr;
     }
-    case Fixed: return Py_NewRef(fixed);
-    case None_: Py_RETURN_NONE;
-    case High: return PyLong_FromLong(arg >> 4);
-    case Low: return PyLong_FromLong(arg & 15);
+    case FIXED: return Py_NewRef(fixed);
+    case NONE: Py_RETURN_NONE;
+    case HIGH: return PyLong_FromLong(arg >> 4);
+    case LOW: return PyLong_FromLong(arg & 15);
     default: return PyLong_FromLong(arg >> shift);
     }
 }
@@ -76,9 +74,9 @@ static PyObject *decode_units(PyObject *, PyObject *args) {
         for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(parts); i++) {
             PyObject *part = PyTuple_GET_ITEM(parts, i);
             const long way = PyLong_AsLong(PyTuple_GET_ITEM(part, 2)), shift = PyLong_AsLong(PyTuple_GET_ITEM(part, 3));
-            if (way == Forward || way == Backward)
-                targets.push_back({PyList_GET_SIZE(ins), at / 2 + units + (way == Forward ? arg + shift : -arg), way == Backward});
-            PyObject *value = way == Forward || way == Backward ? Py_NewRef(Py_None)
+            if (way == FORWARD || way == BACKWARD)
+                targets.push_back({PyList_GET_SIZE(ins), at / 2 + units + (way == FORWARD ? arg + shift : -arg), way == BACKWARD});
+            PyObject *value = way == FORWARD || way == BACKWARD ? Py_NewRef(Py_None)
                                                                 : operand(way, arg, shift, pools, PyTuple_GET_ITEM(part, 4));
             PyObject *pair = value ? PyTuple_Pack(2, PyTuple_GET_ITEM(part, 0), value) : nullptr;
             PyObject *offset = PyLong_FromSsize_t((begin < 0 ? at : begin) + i);

@@ -4,6 +4,7 @@
 // that see it. Lanes that would read padding are masked off, rows of padding are read from a row of zeros.
 #include "conv.h"
 #include "pool.h"
+#include "shared.h"
 #include "vectors.h"
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +15,6 @@ namespace {
 
 #define WHOLLY _Pragma("GCC unroll 24")
 
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int kLargest = 7;
 constexpr double kGrain = 1 << 18; // multiplications that are worth a thread
 
@@ -87,7 +87,7 @@ bool depthwise(const Convolution &c, int32_t &status) {
     const int64_t vectors = pieces(c.to[2], kLanes), k = c.kernel[2], s = c.stride[2];
     auto *lanes = static_cast<Lanes *>(std::calloc(vectors * k, sizeof(Lanes)));
     if (!lanes) {
-        status = kOutOfMemory;
+        status = OUT_OF_MEMORY;
         return true;
     }
     for (int64_t at = 0; at < c.to[2]; at++)

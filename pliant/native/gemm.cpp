@@ -6,6 +6,7 @@
 #include "matmul.h"
 #include "pool.h"
 #include "routines.h"
+#include "shared.h"
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -22,10 +23,7 @@ static Sgemm *sgemm = nullptr;
 static Batch *sgemm_batch = nullptr;
 
 constexpr int kColumnMajor = 102, kPlain = 111, kTransposed = 112; // CBLAS's names for them
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF;
 constexpr int64_t kOnStack = 64;
-
-enum Flag : int64_t { TransposedA = 1, TransposedB = 2, HasBias = 4, F16 = 8, BF16 = 16 };
 
 constexpr int kDims = 3;
 
@@ -46,14 +44,14 @@ struct Product {
 
 // Sizes beyond what BLAS's integers hold.
 static void one_by_one(const Product &p) {
-    const int64_t row_a = p.flags & TransposedA ? 1 : p.lda, col_a = p.flags & TransposedA ? p.lda : 1;
-    const int64_t row_b = p.flags & TransposedB ? 1 : p.ldb, col_b = p.flags & TransposedB ? p.ldb : 1;
+    const int64_t row_a = p.flags & TRANSPOSED_A ? 1 : p.lda, col_a = p.flags & TRANSPOSED_A ? p.lda : 1;
+    const int64_t row_b = p.flags & TRANSPOSED_B ? 1 : p.ldb, col_b = p.flags & TRANSPOSED_B ? p.ldb : 1;
     for (int64_t q = 0, batch = p.batch(); q < batch; q++)
         for (int64_t i = 0; i < p.m; i++)
             for (int64_t j = 0; j < p.n; j++) {
                 float *c = p.c + (q * p.m + i) * p.n + j;
                 const float *a = p.a_of(q) + i * row_a, *b = p.b_of(q) + j * col_b;
-                double sum = p.flags & HasBias ? *c : 0.0;
+                double sum = p.flags & HAS_BIAS ? *c : 0.0;
                 for (int64_t k = 0; k < p.k; k++) sum += static_cast<double>(a[k * col_a]) * b[k * row_b];
                 *c = static_cast<float>(sum);
             }
@@ -68,7 +66,7 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
     const int64_t batch = p.batch();
     if (batch > kOnStack) {
         heap = std::malloc(3 * batch * sizeof(void *));
-        if (!heap) return kOutOfMemory;
+        if (!heap) return OUT_OF_MEMORY;
         a = static_cast<const float **>(heap);
         b = a + batch;
         c = const_cast<float **>(b + batch);
@@ -78,8 +76,8 @@ static int32_t batched(const Product &p, int m, int n, int k, int lda, int ldb) 
         b[q] = p.b_of(q);
         c[q] = p.c + q * p.m * p.n;
     }
-    const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
-    const int ta = p.flags & TransposedA ? kTransposed : kPlain, tb = p.flags & TransposedB ? kTransposed : kPlain;
+    const float one = 1.0f, beta = p.flags & HAS_BIAS ? 1.0f : 0.0f;
+    const int ta = p.flags & TRANSPOSED_A ? kTransposed : kPlain, tb = p.flags & TRANSPOSED_B ? kTransposed : kPlain;
     const int group = static_cast<int>(batch);
     sgemm_batch(kColumnMajor, &tb, &ta, &n, &m, &k, &one, b, &ldb, a, &lda, &beta, c, &n, 1, &group);
     std::free(heap);
@@ -98,7 +96,7 @@ static void lay(const Product &p) {
 static bool trivial(const Product &p) {
     if (p.dims[0] <= 0 || p.dims[1] <= 0 || p.dims[2] <= 0 || p.m <= 0 || p.n <= 0) return true;
     if (p.k > 0) return false;
-    if (p.flags & HasBias) lay(p);
+    if (p.flags & HAS_BIAS) lay(p);
     else std::memset(p.c, 0, size_of(p) * p.batch() * p.m * p.n);
     return true;
 }
@@ -128,13 +126,13 @@ static void run_parts(const Parts &w, int64_t low, int64_t high) {
             const auto *left = reinterpret_cast<const uint16_t *>(p.a), *right = reinterpret_cast<const uint16_t *>(p.b);
             const HalfMatrix a = {left + Product::place(p.sa, p.dims, q), w.a.row, w.a.column};
             const HalfMatrix b = {right + Product::place(p.sb, p.dims, q), w.b.row, w.b.column};
-            const auto *bias = p.flags & HasBias ? reinterpret_cast<const uint16_t *>(p.bias) : nullptr;
+            const auto *bias = p.flags & HAS_BIAS ? reinterpret_cast<const uint16_t *>(p.bias) : nullptr;
             const HalfResult out = {reinterpret_cast<uint16_t *>(p.c) + q * p.m * p.n, p.n, bias};
-            if (!run_half(w, a.part(i, 0), b.part(0, j), out.part(i, j), m, n)) __atomic_store_n(w.status, kOutOfMemory, __ATOMIC_RELAXED);
+            if (!run_half(w, a.part(i, 0), b.part(0, j), out.part(i, j), m, n)) __atomic_store_n(w.status, OUT_OF_MEMORY, __ATOMIC_RELAXED);
             continue;
         }
         const Matrix a = {p.a_of(q), w.a.row, w.a.column}, b = {p.b_of(q), w.b.row, w.b.column};
-        const Result out = {p.c + q * p.m * p.n, p.n, 1.0f, p.flags & HasBias ? p.bias : nullptr, 0};
+        const Result out = {p.c + q * p.m * p.n, p.n, 1.0f, p.flags & HAS_BIAS ? p.bias : nullptr, 0};
         w.loops->multiply(w.way, a.part(i, 0), b.part(0, j), out.part(i, j), m, n, p.k);
     }
 }
@@ -143,7 +141,7 @@ static int32_t own_gemm(const Product &p, const Loops *loops) {
     constexpr int64_t kRows = 8;
     constexpr double kGrain = 1 << 22; // multiplications that are worth a thread
     if (trivial(p)) return 0;
-    const bool ta = p.flags & TransposedA, tb = p.flags & TransposedB;
+    const bool ta = p.flags & TRANSPOSED_A, tb = p.flags & TRANSPOSED_B;
     const int64_t batch = p.batch();
     int32_t status = 0;
     Parts w{p, loops, {p.a, ta ? 1 : p.lda, ta ? p.lda : 1}, {p.b, tb ? 1 : p.ldb, tb ? p.ldb : 1}, Way::Columns, 1, 0, true, &status};
@@ -169,19 +167,19 @@ static int32_t plain_gemm(const Product *p) { return own_gemm(*p, &loops_plain);
 static int32_t gemm(const Product *given) {
     const Product &p = *given;
     if (trivial(p)) return 0;
-    if (p.flags & HasBias) lay(p);
+    if (p.flags & HAS_BIAS) lay(p);
     if (std::max({p.batch(), p.m, p.n, p.k, p.lda, p.ldb}) > INT_MAX) {
         one_by_one(p);
         return 0;
     }
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
     // Of a dim of size 1 the stride says nothing, but BLAS looks at it.
-    const int lda = static_cast<int>(std::max(p.lda, p.flags & TransposedA ? p.m : p.k));
-    const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TransposedB ? p.k : p.n));
+    const int lda = static_cast<int>(std::max(p.lda, p.flags & TRANSPOSED_A ? p.m : p.k));
+    const int ldb = static_cast<int>(std::max(p.ldb, p.flags & TRANSPOSED_B ? p.k : p.n));
     if (p.batch() > 1 && sgemm_batch) return batched(p, m, n, k, lda, ldb);
-    const float one = 1.0f, beta = p.flags & HasBias ? 1.0f : 0.0f;
+    const float one = 1.0f, beta = p.flags & HAS_BIAS ? 1.0f : 0.0f;
     for (int64_t q = 0, batch = p.batch(); q < batch; q++)
-        sgemm(p.flags & TransposedB ? "T" : "N", p.flags & TransposedA ? "T" : "N", &n, &m, &k, &one, p.b_of(q), &ldb, p.a_of(q), &lda, &beta,
+        sgemm(p.flags & TRANSPOSED_B ? "T" : "N", p.flags & TRANSPOSED_A ? "T" : "N", &n, &m, &k, &one, p.b_of(q), &ldb, p.a_of(q), &lda, &beta,
               p.c + q * p.m * p.n, &n);
     return 0;
 }

@@ -1,5 +1,6 @@
 // `native.Guard`: built from the flat program that guards/program.py writes.
 #include "guards.h"
+#include "shared.h"
 #include <algorithm>
 #include <map>
 #include <new>
@@ -188,8 +189,11 @@ bool parse_code(Program &p, PyObject *code) {
     return true;
 }
 
-// How many operands each postfix operator takes, in the order of relation_holds()'s enum.
-constexpr int kTakes[] = {0, 0, 2, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 3};
+constexpr int kTakes[] = { // operands of each postfix operator
+#define X(name, takes) takes,
+    PLIANT_POSTFIX(X)
+#undef X
+};
 
 bool parse_relations(Program &p, PyObject *relations) {
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(relations); k++) {
@@ -201,7 +205,7 @@ bool parse_relations(Program &p, PyObject *relations) {
             long long value;
             if (!PyArg_ParseTuple(PyList_GET_ITEM(steps, j), "iL", &op, &value)) return false;
             if (op < 0 || op >= static_cast<int>(std::size(kTakes)) || depth < kTakes[op] || depth >= 60 ||
-                (op == 0 && (value < 0 || value >= p.nvars))) {
+                (op == static_cast<int>(Postfix::VAR) && (value < 0 || value >= p.nvars))) {
                 PyErr_SetString(PyExc_ValueError, "malformed relation");
                 return false;
             }

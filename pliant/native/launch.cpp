@@ -1,14 +1,13 @@
 // Launcher: calls one compiled kernel, `int32 kernel(int64 *ctx)`, with the addresses of tensors and integers.
 #include "core.h"
+#include "shared.h"
 #include "tensor_layout.h"
 #include <structmember.h>
 
 namespace pliant {
 
 static_assert(sizeof(void *) == sizeof(unsigned long long));
-constexpr Py_ssize_t kMaxArgs = 1024; // on the stack: only what is used is touched
 constexpr int64_t kSmall = 8192;      // elements that take less time than letting other threads run
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kFirstIndex = 0x40000001;
 
 struct Launcher {
     PyObject_HEAD
@@ -19,14 +18,13 @@ struct Launcher {
     PyObject *owner;     // keeps the code alive
 };
 
-// What eager raises for an index that is none: the codes of lower/loops.py, from `OUT_OF_SELF` on.
 static PyObject *raise(int32_t status) {
-    if (status == kOutOfMemory) return PyErr_Format(PyExc_RuntimeError, "there is not enough memory for intermediate results");
-    switch (status - kFirstIndex) {
-    case 0: return PyErr_Format(PyExc_IndexError, "index out of range in self");
-    case 1: return PyErr_Format(PyExc_IndexError, "an index is out of bounds for the dimension that it selects from");
-    case 2: return PyErr_Format(PyExc_RuntimeError, "an index is out of bounds for the dimension that it selects from");
-    case 3: return PyErr_Format(PyExc_IndexError, "Target is out of bounds.");
+    if (status == OUT_OF_MEMORY) return PyErr_Format(PyExc_RuntimeError, "there is not enough memory for intermediate results");
+    switch (status) {
+#define X(name, value, error, words)                                                                                                  \
+    case value: return PyErr_Format(PyExc_##error, words);
+        PLIANT_FAILURES(X)
+#undef X
     default: return PyErr_Format(PyExc_RuntimeError, "a kernel stopped at check %d", static_cast<int>(status));
     }
 }
@@ -65,7 +63,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
     const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     if (n != k->buffers + k->sizes || kwnames)
         return PyErr_Format(PyExc_TypeError, "a kernel of %zd tensors and %zd sizes was called with %zd arguments", k->buffers, k->sizes, n);
-    int64_t ctx[kMaxArgs];
+    int64_t ctx[MOST_ARGUMENTS];
     const char *itemsizes = PyBytes_AS_STRING(k->itemsizes);
     int64_t work = 0;
     for (Py_ssize_t i = 0; i < k->buffers; i++) {
@@ -93,8 +91,8 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *) {
     Py_ssize_t sizes;
     PyObject *itemsizes, *owner;
     if (!PyArg_ParseTuple(args, "KO!nO", &address, &PyBytes_Type, &itemsizes, &sizes, &owner)) return nullptr;
-    if (PyBytes_GET_SIZE(itemsizes) + sizes > kMaxArgs)
-        return PyErr_Format(PyExc_ValueError, "a kernel takes at most %zd arguments", kMaxArgs);
+    if (PyBytes_GET_SIZE(itemsizes) + sizes > MOST_ARGUMENTS)
+        return PyErr_Format(PyExc_ValueError, "a kernel takes at most %zd arguments", MOST_ARGUMENTS);
     auto *k = reinterpret_cast<Launcher *>(type->tp_alloc(type, 0));
     if (!k) return nullptr;
     k->call = launch;

@@ -1,5 +1,6 @@
 // Running a guard program. No user Python runs here; whatever cannot be read fails the guard.
 #include "program.h"
+#include "shared.h"
 #include <algorithm>
 
 namespace pliant {
@@ -118,12 +119,12 @@ PyObject *item_at(PyObject *o, int64_t i, bool &owned) {
 } // namespace
 
 bool relation_holds(const Relation &r, const int64_t *vars) {
-    enum : uint8_t { VAR, CONST, ADD, SUB, MUL, FLOORDIV, MOD, NEG, ABS, MIN, MAX, EQ, NE, LT, LE, GT, GE, AND, OR, NOT, WHERE };
+    using enum Postfix;
     int64_t s[64];
     int n = 0;
     for (const auto &step : r) {
         int64_t &a = s[n >= 2 ? n - 2 : 0], &b = s[n >= 1 ? n - 1 : 0]; // the depth was checked when the program was built
-        switch (step.op) {
+        switch (const auto op = static_cast<Postfix>(step.op)) {
         case VAR: s[n++] = vars[step.value]; break;
         case CONST: s[n++] = step.value; break;
         case ADD: if (__builtin_add_overflow(a, b, &a)) return false; n--; break;
@@ -134,7 +135,7 @@ bool relation_holds(const Relation &r, const int64_t *vars) {
             if (b == 0 || (a == INT64_MIN && b == -1)) return false;
             int64_t q = a / b, m = a % b;
             if (m != 0 && ((m < 0) != (b < 0))) q--, m += b;
-            a = step.op == MOD ? m : q;
+            a = op == MOD ? m : q;
             n--;
             break;
         }

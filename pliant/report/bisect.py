@@ -18,7 +18,7 @@ from pliant.codegen import native, target
 from pliant.errors import PliantError
 from pliant.jit.compile import compile as compiled
 from pliant.jit.compile import reset
-from pliant.lower import fuse, pipeline
+from pliant.lower import pipeline, search
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Trial:
         self.random = torch.get_rng_state()
         self.want = self.answer(fn)
         self.launches: list[Any] = []
+        self.operations: list[Any] = []  # that were asked to go into kernels
 
     def answer(self, fn: Callable[..., Any]) -> Any:
         """What it returns, and what it leaves in its arguments; each run gets its own copy, and the same random numbers."""
@@ -81,7 +82,7 @@ class Trial:
 
         native.compile_all = recording
         try:
-            with fuse.limited(limit), pipeline.without("join-runs"):
+            with search.KERNELS.first(limit) as self.operations, pipeline.without("join-runs"):
                 got = self.answer(compiled(self.fn, backend="native"))
         finally:
             native.compile_all = compile_all
@@ -99,7 +100,7 @@ def first_wrong(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, atol: fl
     found = trial.difference(None)
     if not found:
         return None
-    right, wrong = 0, len(fuse.limit.seen)
+    right, wrong = 0, len(trial.operations)
     if trial.difference(0):
         raise PliantError(f"the answer differs from eager's without a kernel, so no kernel is at fault: {found}")
     while wrong - right > 1:
@@ -109,7 +110,7 @@ def first_wrong(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, atol: fl
         else:
             right = middle
     found = trial.difference(wrong)
-    op = fuse.limit.seen[wrong - 1]
+    op = trial.operations[wrong - 1]
     made = {t.vid for t in op.outs if hasattr(t, "vid")}
     guilty = [launch for launch in trial.launches if any(t.vid in made for t in launch.buffers)] or trial.launches[-1:]
     return Culprit(wrong - 1, str(op.target), str(op.site), tuple(launch.kernel for launch in guilty), found)
@@ -143,28 +144,28 @@ def first_wrong_pass(fn: Callable[..., Any], *args: Any, rtol: float = 1e-3, ato
     runs kernels by interpreting them, answers as eager does, else `REQUIRED`.
     """
     trial = Trial(fn, args, rtol, atol)
-    with pipeline.searching(None) as every:
+    with search.PASSES.first(None) as every:
         found = trial.differs()
     if not found:
         return None
-    with pipeline.searching(0) as none:
+    with search.PASSES.first(0) as none:
         without = trial.differs()
     if without:
         with target.using("reference"):
             interpreted = trial.differs()
         return CulpritPass(REQUIRED if interpreted else CODE, "", without)
-    right, wrong = 0, max(len(every.ran), len(none.ran))
+    right, wrong = 0, max(len(every), len(none))
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        with pipeline.searching(middle):
+        with search.PASSES.first(middle):
             difference = trial.differs()
         if difference:
             wrong, found = middle, difference
         else:
             right = middle
-    with pipeline.searching(wrong) as last:
+    with search.PASSES.first(wrong) as last:
         found = trial.differs() or found
-    return CulpritPass(*last.ran[wrong - 1], found, tuple(name for name in optional() if is_right_without(trial, name)))
+    return CulpritPass(*last[wrong - 1], found, tuple(name for name in optional() if is_right_without(trial, name)))
 
 
 def optional() -> list[str]:

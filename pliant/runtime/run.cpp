@@ -1,14 +1,18 @@
 // One call of a program: inputs are looked at, then the steps of the plan are done one after the other.
 #include "runtime.h"
+#include "../native/shared.h"
 #include <algorithm>
 #include <cstring>
 
 namespace pliant::runtime {
 namespace {
 
-constexpr int32_t kOutOfMemory = 0x7FFFFFFF, kFirstIndex = 0x40000001;
-constexpr const char *kFailures[] = {"index out of range in self", "an index is out of bounds for the dimension that it selects from",
-                                     "an index is out of bounds for the dimension that it selects from", "Target is out of bounds."};
+#define X(name, code, type, words) words,
+constexpr const char *kFailures[] = {PLIANT_FAILURES(X)};
+#undef X
+#define X(name, code, type, words) code,
+constexpr int32_t kFirstIndex = std::min({PLIANT_FAILURES(X)});
+#undef X
 
 std::string shape_of(const pliant_tensor &t) {
     std::string s = "[";
@@ -134,7 +138,7 @@ struct Run {
             for (const int32_t row : s.b) *at++ = integer(row);
             const int32_t status = s.function(f.box.data());
             if (!status) return;
-            if (status == kOutOfMemory) fail("there is not enough memory for intermediate results", at_line(s.relation.where));
+            if (status == OUT_OF_MEMORY) fail("there is not enough memory for intermediate results", at_line(s.relation.where));
             const int32_t index = status - kFirstIndex;
             if (index >= 0 && index < 4) fail(kFailures[index], at_line(s.relation.where));
             fail("a kernel stopped at check ", str(status), at_line(s.relation.where));

@@ -172,7 +172,7 @@ def test_objects_are_cached():
 def test_damaged_objects_are_built_again(damage):
     cpu.compile_kernels([softmax_kernel()])
     to = machine.current()
-    key = cache.key(cpu.module_text([exp_kernel()], to), (to, (cpu.llvmlite.__version__, cpu.llvm.llvm_version_info)))
+    key = cache.key(cpu.module_text([exp_kernel()], to), (to, cpu.versions()))
     cpu.compile_kernels([exp_kernel()])
     path = cache.directory() / key[:2] / key
     data = path.read_bytes()

@@ -627,7 +627,7 @@ case(
     lambda n: (floats(3, n),),
     lambda x: (
         torch.fft.fft(x).real,
-        torch.fft.fft(torch.fft.fft(x, dim=0)).imag,
+        torch.fft.fft(x).imag,
         torch.fft.rfft(x).abs(),
         torch.fft.ifft(x, norm="ortho").imag,
     ),

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
+from pliant import native
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.schedule import Schedule, plan
-from pliant.codegen.cpu.segment import OUT_OF_MEMORY
 from pliant.errors import PliantError
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel, Node, Size
@@ -147,7 +147,7 @@ class Dump:
         if number <= len(loads) + len(s.kernel.stores):
             st = s.kernel.stores[number - len(loads) - 1]
             return f"the store to b{st.buffer}, strides {sizes_text(st.strides)}, offset {st.offset}"
-        return "memory for scratch rows" if number == OUT_OF_MEMORY else "an index that is out of range"
+        return "memory for scratch rows" if number == native.OUT_OF_MEMORY else "an index that is out of range"
 
 
 def load(path: str | pathlib.Path) -> Dump:

@@ -21,10 +21,10 @@ from pliant.codegen.cpu.text import Value, const
 from pliant.codegen.cpu.transpose import Tile, rows
 from pliant.codegen.cpu.values import Values
 from pliant.lower.loops import Node, Size, Store
+from pliant.native import OUT_OF_MEMORY
 
 FEW = 4  # copies in the loop between a wider one and single vectors
 STACK_BYTES = 1 << 17  # scratch rows up to this size live on the stack
-OUT_OF_MEMORY = 0x7FFFFFFF
 
 
 class Body(Values):

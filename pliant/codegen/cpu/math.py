@@ -361,10 +361,6 @@ class Math:
         e, m = self.mantissa(wide)
         return self.log_ends(x, (self.log_of(m - 1.0, e) * factor).to("float"))
 
-    def log2_64(self, x: X) -> X:
-        e, m = self.mantissa(x)
-        return self.log_ends(x, self.fma(self.log_of(m - 1.0, e * 0.0), 1 / LN2, e))
-
     def log1p(self, x: X) -> X:
         """log(u) for u = 1 + x, and what that sum has lost."""
         b = self.b
@@ -553,10 +549,6 @@ class Math:
 
     def rsqrt(self, x: X) -> X:
         return 1.0 / x.sqrt()
-
-
-def by_libm(name: str) -> Callable[..., X]:
-    return lambda m, *args: m.libm(name, *args)
 
 
 F32: dict[str, Callable[..., X]] = {

@@ -26,7 +26,6 @@ from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Kernel
-from pliant.lower.memory import ALIGNMENT
 from pliant.lower.program import NativeStep
 from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
@@ -34,7 +33,6 @@ from pliant.symbolic.machine import llvm_all, llvm_declarations
 TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
 LIBRARY: dict[type, str] = {Gemm: "pliant_gemm", Attention: "pliant_attention", Convolution: "pliant_convolution"}
 """Steps that are calls, and what they call."""
-OUT_OF_MEMORY = 0x7FFFFFFF
 DECLARED = {
     TAKE: f"declare ptr @{TAKE}(i64)",
     GIVE: f"declare void @{GIVE}(ptr, i64)",
@@ -152,15 +150,15 @@ class Printer:
         offsets, total = [], "0"
         for slot in s.plan.slots:
             offsets.append(total)
-            up = self.op(f"add i64 {self.at_most(slot.sizes)}, {ALIGNMENT - 1}")
-            total = self.op(f"add i64 {total}, {self.op(f'and i64 {up}, {-ALIGNMENT}')}")
+            up = self.op(f"add i64 {self.at_most(slot.sizes)}, {native.ALIGNMENT - 1}")
+            total = self.op(f"add i64 {total}, {self.op(f'and i64 {up}, {-native.ALIGNMENT}')}")
         self.line(f"%total = add i64 {total}, 0")
         self.declared[TAKE] = DECLARED[TAKE]
         self.line(f"%arena = call ptr @{TAKE}(i64 %total)")
         missing = self.op("icmp eq ptr %arena, null")
         self.line(f"br i1 {missing}, label %missing, label %step0")
         self.lines.append("missing:")
-        self.line(f"ret i32 {OUT_OF_MEMORY}")
+        self.line(f"ret i32 {native.OUT_OF_MEMORY}")
         self.lines.append("step0:")
         base = self.op("ptrtoint ptr %arena to i64")
         places = [self.op(f"add i64 {base}, {offset}") for offset in offsets]

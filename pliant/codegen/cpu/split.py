@@ -18,12 +18,12 @@ from pliant.codegen.cpu.reduce import Accumulators
 from pliant.codegen.cpu.schedule import Schedule
 from pliant.codegen.cpu.sweep import ZERO, Sweeper
 from pliant.codegen.cpu.text import Value, const
+from pliant.native import OUT_OF_MEMORY
 
 CHUNK_POINTS = 1 << 14
 MOST_CHUNKS = 64
 MOST_SHARED = 1024  # outer points beyond which chunks would only cost memory
 STACK_BYTES = 1 << 16
-OUT_OF_MEMORY = 0x7FFFFFFF
 
 
 class PartialBody(Body):

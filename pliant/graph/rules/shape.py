@@ -358,9 +358,6 @@ def preserved_strides(trace: Any, x: TracedTensor) -> tuple:
 
 
 # result types ---------------------------------------------------------------------------------------------
-INTEGRAL = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-NUMBER_TYPES = (int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def category(dtype: torch.dtype) -> int:

@@ -73,14 +73,22 @@ def unsqueeze(trace: Any, x: TracedTensor, dim: int) -> Any:
     return view_of(x, (*x.sizes[:d], 1, *x.sizes[d:]), (*x.strides[:d], stride, *x.strides[d:]), x.offset)
 
 
+def is_single(trace: Any, size: Any) -> bool:
+    """Whether a size is 1, decided under a guard where that can be, for declared sizes too."""
+    if type(size) is int:
+        return size == 1
+    one = ops.eq(key(size), 1)
+    return trace.scope.decide(one, symnode.site_hook()) if one.backed else equal(trace, size, 1)
+
+
 @rule("squeeze", "squeeze.dim", "squeeze.dims")
 def squeeze(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
-    """A dim goes only if it is known to be 1 for every run."""
+    """A dim goes if it is 1: the rank of the result hangs on it, so there is no general case. Of unbacked sizes none goes."""
     n = len(x.sizes)
     wanted = range(n) if dims is None else [wrap(d, n) for d in ([dims] if isinstance(dims, int) else dims)]
     if None in wanted:
         return NotImplemented
-    keep = [d for d in range(n) if d not in wanted or not equal(trace, x.sizes[d], 1)]
+    keep = [d for d in range(n) if d not in wanted or not is_single(trace, x.sizes[d])]
     return view_of(x, tuple([x.sizes[d] for d in keep]), tuple([x.strides[d] for d in keep]), x.offset)
 
 

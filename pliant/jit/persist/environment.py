@@ -27,7 +27,7 @@ from pliant.errors import PliantError
 from pliant.graph import operators
 from pliant.interpret import policy
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES
-from pliant.lower import pipeline
+from pliant.lower import pipeline, search
 from pliant.symbolic import event
 
 try:
@@ -126,7 +126,7 @@ def state() -> tuple | None:
 def key(config: Any) -> bytes | None:
     """What the environment is, in 32 bytes; None where entries are neither kept nor looked up."""
     to = target.current()
-    told = policy._by_user or not to.keeps_code() or event.RECORD or pipeline.search is not None  # what no name says
+    told = policy._by_user or not to.keeps_code() or event.RECORD or search.searching()  # what no name says
     if told or not isinstance(config.backend, str):
         return None
     always, now = fixed(), state()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import re
 import subprocess
 import sys
 import time
@@ -128,9 +129,7 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
         if row.generate is not None:
             return out | {"export": "skipped"}
         with torch.no_grad():
-            model(
-                *copy.deepcopy(calls[0][0]), **copy.deepcopy(calls[0][1])
-            )  # a model in use: what it remembers of its first call, it knows
+            seeded(model, *copy.deepcopy(calls[0]))  # a model in use: what it remembers of its first call, it knows
             want = [seeded(copy.deepcopy(model), copy.deepcopy(a), copy.deepcopy(k)) for a, k in calls]
     except Exception as e:
         return out | {"export": "no eager", "note": f"{type(e).__name__}: {e}"}
@@ -212,6 +211,34 @@ def report(row: dict[str, Any], formats: list[str]) -> None:
     print("  ".join(words), *[n.splitlines()[0][:300] for n in notes if n], sep="\n      ", flush=True)
 
 
+def table(files: list[Path]) -> str:
+    """The results as a page: figures, then what every model came to, with the reason where it is not "right"."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for file in files:
+        families |= json.loads(file.read_text())
+    rows = [(f, r) for f, found in families.items() for r in found if r["export"] not in ("no eager", "skipped")]
+    formats = [f for f in FORMATS if any(f in r for _, r in rows)]
+    right = {f: sum(r.get(f, {}).get("status") == "right" for _, r in rows) for f in formats}
+    exported = sum(r["export"] == "right" for _, r in rows)
+    lines = ["# Exports of other people's models", "", "Generated: `python -m benchmarks.export_zoo --json r.json; python -m benchmarks.export_zoo"]
+    lines[-1] += " --table r.json > docs/export-zoo.md`. Each model is exported from one call and answers calls of other sizes."
+    lines += ["", f"{len(rows)} models; exported {exported}" + "".join(f"; {f} right {n}" for f, n in right.items()) + ".", ""]
+    lines += ["| model | family | export | " + " | ".join(formats) + " | why not |", "|---|---|---|" + "---|" * (len(formats) + 1)]
+    for family_, r in rows:
+        cells = [r["export"], *[r.get(f, {}).get("status", "") for f in formats]]
+        note = next((n for n in [r.get("note", ""), *[r.get(f, {}).get("note", "") for f in formats]] if n), "")
+        lines.append(f"| {r['name']} | {family_} | {' | '.join(cells)} | {reason(note)} |")
+    return "\n".join(lines) + "\n"
+
+
+def reason(note: str) -> str:
+    """The essence of an error: a graph break's first cause, without places."""
+    what = re.search(r"what: (.*)", note)
+    text = what.group(1) if what else note.partition("\n")[0]
+    text = re.sub(r"/\S*/site-packages/|/\S*/lib/python[\d.]+/", "", text)
+    return re.sub(r"\|", r"\\|", text)[:240]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
@@ -222,7 +249,11 @@ def main() -> None:
     parser.add_argument("--example", type=int, default=0, help="which of the model's calls is exported")
     parser.add_argument("--inside")
     parser.add_argument("--names")
+    parser.add_argument("--table", type=Path, nargs="+", help="print the page of these results, and do nothing else")
     args = parser.parse_args()
+    if args.table:
+        print(table(args.table), end="")
+        return
     formats = [f for f in args.formats.split(",") if f]
     if args.inside:
         inside(args.inside, json.loads(args.names), formats, args.work, args.example)

@@ -116,10 +116,14 @@ def untied(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
     return found
 
 
+def terms(r: Relation) -> Any:
+    """The terms of a relation's left side."""
+    return r.expr.args[0].terms if r.expr.args[0].kind is int else ()
+
+
 def larger(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
     """`p`, or a program of twice the sizes without relations that pin an inner size, which is 1 in the example: one row of patches, say."""
-    inner = [r for r in p.relations if r.why == "decide" and r.expr.op == "eq"]
-    eqs = [r for r in inner if any(a.op != "sym" for m, _ in r.expr.args[0].terms for a in m)]
+    eqs = [r for r in p.relations if r.why == "decide" and r.expr.op == "eq" and any(a.op != "sym" for m, _ in terms(r) for a in m)]
     names = {s.name for r in eqs for s in r.expr.symbols()}
     groups = [g for g in tied(p) if any(s.name in names for s in g)]
     change = {s.name: s.hint * 2 for g in groups for s in g}

@@ -170,11 +170,8 @@ def other_sizes(p: Program, r: Relation, known: list[Program]) -> list[dict[str,
         for n in dict.fromkeys((*TRIED, g[0].hint * 2, g[0].hint + 1, max(g[0].hint // 2, 1))):
             change = dict.fromkeys([s.name for s in g], n)
             broken = openings.broken(p, change)
-            if (
-                n == g[0].hint
-                or not any(b is r for b in broken)
-                or any(b.why != SIZE_BRANCH for b in broken if any(b is x for x in before))
-            ):
+            early = [b for b in broken if any(b is x for x in before)]
+            if n == g[0].hint or not any(b is r for b in broken) or any(b.why != SIZE_BRANCH for b in early):
                 continue
             if not any(takes(q, p, change) for q in known):
                 best.append((len([b for b in broken if b.why == SIZE_BRANCH]), abs(math.log(n / max(g[0].hint, 1))), change))

@@ -62,6 +62,9 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if data is not None:
         with torch._C._DisableTorchDispatch():
             return data.item()
+    number = of_numbers(trace, x)
+    if number is not None:
+        return to_sym(trace.scope, number)
     need_unbacked(trace, func)
     if x.dtype.is_complex:
         raise Untraceable(func, "a complex number cannot be symbolic", "data-dependent")
@@ -73,6 +76,33 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     op = record(trace, func, args, kwargs, to_sym(trace.scope, symbol))
     op.binds.append(Bind(symbol, 0))
     return op.outs[0]
+
+
+def of_numbers(trace: Any, x: TracedTensor) -> Any:
+    """The value of a tensor that was made of sizes alone (`torch.div(n, 8, rounding_mode="trunc")`), if nothing has written to it."""
+    if x.dtype is not torch.int64 or x.sizes:
+        return None
+    for op in reversed(trace.ops):
+        if any([o is x for o in op.outs]):
+            return NUMBERS[op.target](trace.scope, *op.args, **op.kwargs) if op.target in NUMBERS else None
+        if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
+            return None
+    return None
+
+
+def quotient(scope: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
+    if type(a) not in INTS or type(b) not in INTS:
+        return None
+    p, q = expr_of(a, scope), expr_of(b, scope)
+    whole = rounding_mode == "floor" or rounding_mode == "trunc" and scope.known_true(ops.ge(p, 0))
+    return ops.floordiv(p, q) if whole and scope.known_true(ops.gt(q, 0)) else None
+
+
+INTS = (int, torch.SymInt)
+NUMBERS: dict[Any, Any] = {
+    aten.div.Tensor_mode: quotient,
+    aten.scalar_tensor.default: lambda scope, n, **kwargs: expr_of(n, scope) if type(n) in INTS else None,
+}
 
 
 UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}

@@ -179,3 +179,33 @@ def test_attention_of_one() -> None:
         x = torch.rand(shape)
         got, want = p(x, x, x), ATTENTION(x, x, x)
         torch.testing.assert_close(got[0], want[0])
+
+
+def test_number_of_a_size_in_a_tensor() -> None:
+    f = lambda x: x.view(x.size(0), torch.div(x.size(1), 4, rounding_mode="trunc"), 4).sum(1)  # noqa: E731
+    p = pliant.export(f, (torch.rand(3, 8),))
+    for shape in ((1, 4), (5, 20)):
+        agree(f, p, torch.rand(shape))
+
+
+class Positions(nn.Module):
+    """A learned grid that is resized only where the input is of another size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid = nn.Parameter(torch.rand(1, 2, 4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.mean((2, 3), keepdim=True)
+        if x.shape[-1] * x.shape[-2] == 16 and x.shape[-1] == x.shape[-2]:
+            return y + self.grid
+        return y + nn.functional.interpolate(self.grid, size=x.shape[-2:], mode="bicubic")
+
+
+def test_other_side_of_a_branch_on_products() -> None:
+    m = Positions().eval()
+    p = pliant.export(m, (torch.rand(3, 2, 4, 4),))
+    for shape in ((1, 2, 4, 4), (2, 2, 6, 4), (1, 2, 9, 7)):
+        agree(m, p, torch.rand(shape))
+        x = torch.rand(shape)
+        torch.testing.assert_close(p.run(p.inputs_of(x))[p.user_outputs[0].name], m(x).detach())

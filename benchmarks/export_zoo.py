@@ -220,8 +220,8 @@ def table(files: list[Path]) -> str:
     formats = [f for f in FORMATS if any(f in r for _, r in rows)]
     right = {f: sum(r.get(f, {}).get("status") == "right" for _, r in rows) for f in formats}
     exported = sum(r["export"] == "right" for _, r in rows)
-    lines = ["# Exports of other people's models", "", "Generated: `python -m benchmarks.export_zoo --json r.json; python -m benchmarks.export_zoo"]
-    lines[-1] += " --table r.json > docs/export-zoo.md`. Each model is exported from one call and answers calls of other sizes."
+    lines = ["# Exports of other people's models", "", "Generated: `python -m benchmarks.export_zoo --json r.json;"]
+    lines[-1] += " python -m benchmarks.export_zoo --table r.json > docs/export-zoo.md`. Each model is exported from one call and answers calls of other sizes."
     lines += ["", f"{len(rows)} models; exported {exported}" + "".join(f"; {f} right {n}" for f, n in right.items()) + ".", ""]
     lines += ["| model | family | export | " + " | ".join(formats) + " | why not |", "|---|---|---|" + "---|" * (len(formats) + 1)]
     for family_, r in rows:

@@ -52,9 +52,10 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
-    def __init__(self, path: variants.Path) -> None:
+    def __init__(self, path: variants.Path, keeps_ones: bool = False) -> None:
         super().__init__(Sites())
         self.path = path
+        self.keeps_ones = keeps_ones
 
     def oracle(self) -> Any:
         return self.path.answers()
@@ -91,15 +92,18 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
 
 
 def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
-    """One capture; where it wants gradients inside, another with gradients on."""
-    try:
-        with quiet(gradients=form == "training"):
-            return one(f, parameters, args, kwargs, config, form, path)
-    except (RuntimeError, GraphBreakError):
-        if form == "training" or not torch.is_grad_enabled():
-            raise
-        with quiet(gradients=True):
-            return one(f, parameters, args, kwargs, config, form, path)
+    """One capture. Where it fails, others: with gradients on, for what wants them inside; with sizes of 1 as they are, for what PyTorch
+    cannot take in general (a product of batches, one of which is stretched)."""
+    ways = [(form == "training", False), *([(True, False)] if form != "training" and torch.is_grad_enabled() else []), (form == "training", True)]
+    first: Exception | None = None
+    for gradients, keeps_ones in ways:
+        try:
+            with quiet(gradients):
+                return one(f, parameters, args, kwargs, config, form, Open(path, keeps_ones))
+        except (RuntimeError, GraphBreakError) as e:
+            first = first or e
+    assert first is not None
+    raise first
 
 
 @contextlib.contextmanager
@@ -114,11 +118,10 @@ def quiet(gradients: bool) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
+def one(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, history: Open) -> Program:
     """One capture."""
     code = types.FunctionType(call.__code__.replace(), call.__globals__, "call")  # entries and events of its own
     frame = [f, args, kwargs]
-    history = Open(path)
     with session(history=history, config=config, refused=frozenset()):
         try:
             found = capture(code, frame, history=history, config=config)

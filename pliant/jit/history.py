@@ -66,6 +66,8 @@ class Sites:
 class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
 
+    keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
+
     def __init__(self, sites: Sites, in_loop: bool = False) -> None:
         self.sites = sites
         self.in_loop = in_loop  # the body of a region loop: the ints of its state (counters, items) change from turn to turn

@@ -295,6 +295,8 @@ def test_the_table_names_real_operators() -> None:
     missing = []
     for name in LOWERINGS:
         space, _, rest = name.partition("::")
+        if space != "aten":
+            continue  # a library's, which need not be here
         packet, _, overload = rest.rpartition(".")
         found = getattr(getattr(torch.ops, space), packet, None)
         if found is None or not hasattr(found, overload):

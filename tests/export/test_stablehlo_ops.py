@@ -201,6 +201,7 @@ CASES |= {
     "bicubic": (lambda x: (F.interpolate(x, size=(5, 9), mode="bicubic"), F.interpolate(x, size=(9, 4), mode="bicubic", align_corners=True)), lambda n: (rand(1, 2, n + 5, n + 6),)),
     "rotary": (lambda x, a: torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.polar(torch.ones_like(a), a)), lambda n: (rand(n, 6), rand(3))),
     "fft": (lambda x: (torch.fft.fft(x).real, torch.fft.fft2(x).imag, torch.fft.ifft(x, norm="ortho").abs() * 0, torch.view_as_real(torch.fft.rfft(x, dim=0))), lambda n: (rand(n, 6),)),
+    "grouped_mm": (lambda x, w, o: grouped(x, w, o), lambda n: (rand(3 * n, 6), rand(4, 6, 5), torch.tensor([0, n, n, 2 * n]))),
     "histc": (lambda x: torch.histc(x, 5, -2, 2), lambda n: (rand(n, 6),)),
     # what gradients are made of, called by name
     "activation_backward": (lambda g, x: (A.gelu_backward(g, x), A.gelu_backward(g, x, approximate="tanh"), A.silu_backward(g, x), A.sigmoid_backward(g, x), A.tanh_backward(g, x), A.threshold_backward(g, x, 0)), lambda n: (rand(n, 6), rand(n, 6) * 2)),
@@ -216,6 +217,24 @@ CASES |= {
     "embedding_bag": (lambda w, i, o: (F.embedding_bag(i, w, o, mode="sum"), F.embedding_bag(i, w, o, mode="mean")), lambda n: (rand(9, 6), ints(3 * n, lo=0, hi=9), torch.arange(n) * 2)),
     "im2col": (lambda x: F.unfold(x, (2, 3), padding=1, stride=2), lambda n: (rand(1, 2, n + 5, n + 6),)),
 }  # fmt: skip
+
+
+@torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=()) if not hasattr(torch.ops.transformers, "grouped_mm_fallback") else lambda f: f
+def grouped_rows(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    out = input.new_zeros(input.shape[0], weight.shape[2])
+    start = 0
+    for i, end in enumerate(offs.tolist()):
+        out[start:end] = input[start:end] @ weight[i]
+        start = end
+    return out
+
+
+if hasattr(grouped_rows, "register_fake"):
+    grouped_rows.register_fake(lambda input, weight, offs: input.new_empty(input.shape[0], weight.shape[2]))
+
+
+def grouped(x, w, o):
+    return torch.ops.transformers.grouped_mm_fallback(x, w, o)
 
 
 def pooled(x):

@@ -9,15 +9,15 @@ from pliant.errors import PliantError
 from pliant.export.program import Program
 
 try:
+    import jax
     import jaxlib
 
     if tuple(map(int, jaxlib.__version__.split(".")[:2])) < (0, 10):
         raise ImportError(f"jaxlib {jaxlib.__version__} is older than 0.10")
-    import jax
-
-    from pliant.export.stablehlo import artifact, jax_function, module
 except ImportError as e:  # said once, when somebody asks
     raise PliantError(f"StableHLO needs jax and jaxlib 0.10 or newer (pip install jax): {e}") from e
+
+from pliant.export.stablehlo import artifact, jax_function, module  # noqa: E402 -- after it is known that jax is there
 
 
 def to_stablehlo(p: Program, *, bounded: bool = False, composites: bool = False) -> artifact.StableHLO:

@@ -29,7 +29,7 @@ def composite(
             collect(x)
 
     collect([*args, *kwargs.values()])
-    name = f"{target._schema.name.removeprefix('aten::')}_{next(b.counts)}"
+    name = f"{target._schema.name.removeprefix('aten::').replace('::', '_')}_{next(b.counts)}"
     body = Body(b, name, operands, lambda child, moved: fn(child, *map(moved, args), **{k: moved(v) for k, v in kwargs.items()}))
     asked = body.make(fresh(), {})[2]  # once to hear which sizes it asks for: XLA wants them to be the first arguments
     body.made.operation.erase()

@@ -78,7 +78,7 @@ class JaxFunction:
         self.wide = wide
         device = jax.devices()[0]
         with jax.enable_x64(wide):
-            self.state = {i.name: run.to_array(p.state[i.name], device) for i in self.inputs if i.kind != "user"}
+            self.state = {i.name: jax.device_put(run.to_array(p.state[i.name], device), device) for i in self.inputs if i.kind != "user"}
             if not wide:
                 self.state = {k: v.astype(NARROW.get(v.dtype.type, v.dtype)) for k, v in self.state.items()}
         self.numbers = dict(numbers)

@@ -103,7 +103,7 @@ def trilinear(b: Builder, i1: Value, i2: Value, i3: Value, expand1: Any, expand2
     return total(b, b.same("multiply", b.same("multiply", p, q), r), list(sumdim))
 
 
-@lowering("_grouped_mm.default", composite=True)
+@lowering("_grouped_mm.default transformers::grouped_mm_fallback.default", composite=True)
 def grouped_mm(b: Builder, self: Value, mat2: Value, offs: Value | None = None, bias: Any = None, out_dtype: Any = None) -> Value:
     """Rows of `self` by the matrix of their group; group g ends before row `offs[g]`. Each row meets every matrix, and its own is kept."""
     if offs is None or self.rank != 2 or mat2.rank != 3 or bias is not None:

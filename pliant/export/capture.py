@@ -94,7 +94,8 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
 def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
     """One capture. Where it fails, others: with gradients on, for what wants them inside; with sizes of 1 as they are, for what PyTorch
     cannot take in general (a product of batches, one of which is stretched)."""
-    ways = [(form == "training", False), *([(True, False)] if form != "training" and torch.is_grad_enabled() else []), (form == "training", True)]
+    trains = form == "training"
+    ways = [(trains, False), *([(True, False)] if not trains and torch.is_grad_enabled() else []), (trains, True)]
     first: Exception | None = None
     for gradients, keeps_ones in ways:
         try:
@@ -180,7 +181,7 @@ def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakErr
             finally:
                 stop()
     except Exception as e:  # the program raised on the way: what was met before it counts
-        events.emit("warning", id="PL0000", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
+        events.emit("warning", id="export", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
     texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]
     n = len(texts)
     head = f"{naming.title(f)} is not one graph: {n} graph break{'s' if n > 1 else ''}. A program is exported whole or not at all."

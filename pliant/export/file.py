@@ -33,6 +33,8 @@ from pliant.lower.text import NAMED
 
 TEXT, SIGNATURE, WEIGHTS = "program.txt", "signature.json", "weights.safetensors"
 ALIGNMENT = 64
+DATE = (2020, 1, 1, 0, 0, 0)
+"""Of the members: the same program gives the same file."""
 MOST_TEXT = 1 << 28
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
@@ -54,11 +56,11 @@ def save(p: Program, path: Any, parts: Mapping[str, bytes] | None = None) -> Non
     handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as out, zipfile.ZipFile(out, "w") as z:
-            z.writestr(TEXT, text, zipfile.ZIP_DEFLATED)
-            z.writestr(SIGNATURE, signature, zipfile.ZIP_DEFLATED)
+            z.writestr(zipfile.ZipInfo(TEXT, DATE), text, zipfile.ZIP_DEFLATED)
+            z.writestr(zipfile.ZipInfo(SIGNATURE, DATE), signature, zipfile.ZIP_DEFLATED)
             write_weights(z, p.state)
             for name, data in (parts or {}).items():
-                z.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), data)
+                z.writestr(zipfile.ZipInfo(name, DATE), data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -81,7 +83,7 @@ def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
         at += size
     text = json.dumps(header).encode()
     assert z.fp is not None
-    info = zipfile.ZipInfo(WEIGHTS, (2020, 1, 1, 0, 0, 0))
+    info = zipfile.ZipInfo(WEIGHTS, DATE)
     start = z.fp.tell() + 30 + len(WEIGHTS) + 20 + 8  # behind the local header with its 20 bytes for large files, and the length
     text += b" " * (-(start + len(text)) % ALIGNMENT)
     with z.open(info, "w", force_zip64=True) as f:

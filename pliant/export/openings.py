@@ -109,7 +109,7 @@ def untied(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
             other = resized(places, *found[1:], to=e.hint + 2, whole=True)
             q = again(*other)
         except Exception as error:
-            events.emit("warning", id="PL0000", text=f"two sizes stay equal: {type(error).__name__}: {error}")
+            events.emit("warning", id="export", text=f"two sizes stay equal: {type(error).__name__}: {error}")
             continue
         if q.result == p.result and serves(q, p):
             found = q, *other
@@ -140,7 +140,7 @@ def larger(p: Program, args: tuple, kwargs: dict, again: Capture) -> Found:
             other = resized([place], *other, to=change[e.name], whole=True)
         q = again(*other)
     except Exception as error:
-        events.emit("warning", id="PL0000", text=f"an inner size stays: {type(error).__name__}: {error}")
+        events.emit("warning", id="export", text=f"an inner size stays: {type(error).__name__}: {error}")
         return p, args, kwargs
     return (q, *other) if q.result == p.result and serves(q, p) and len(q.relations) < len(p.relations) else (p, args, kwargs)
 
@@ -150,7 +150,7 @@ def attempt(p: Program, places: list[tuple[int, int]], args: tuple, kwargs: dict
         other = resized(places, args, kwargs)
         q = joined(again(*other), *other, again)
     except Exception as e:  # the program's own errors: the size was needed
-        events.emit("warning", id="PL0000", text=f"sizes of 1 stay: {type(e).__name__}: {e}")
+        events.emit("warning", id="export", text=f"sizes of 1 stay: {type(e).__name__}: {e}")
         return None
     fewer = len(list(pinned(q))) < len(list(pinned(p)))
     return (q, *other) if fewer and q.result == p.result and serves(q, p) else None
@@ -214,7 +214,7 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
         try:
             q = again(*resized(places, args, kwargs, to=1))
         except Exception as e:
-            events.emit("warning", id="PL0000", text=f"size 1 is not served: {type(e).__name__}: {e}")
+            events.emit("warning", id="export", text=f"size 1 is not served: {type(e).__name__}: {e}")
             continue
         merged = either(p, q)
         if merged is not None and merged is not p.relations:
@@ -223,7 +223,7 @@ def joined(p: Program, args: tuple, kwargs: dict, again: Capture) -> Program:
                 p = rebuilt(p, merged)
             except PliantError as e:  # something in it has no text: it serves what it was captured for
                 p.relations = own
-                events.emit("warning", id="PL0000", text=f"size 1 is not served: {e}")
+                events.emit("warning", id="export", text=f"size 1 is not served: {e}")
     return p
 
 

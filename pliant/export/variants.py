@@ -73,7 +73,7 @@ def explored(args: tuple, kwargs: dict, again: Capture, sizes: bool) -> Program:
             except Exception as e:
                 if not found:
                     raise
-                events.emit("warning", id="PL0000", text=f"the other side of a branch is not served: {type(e).__name__}: {e}")
+                events.emit("warning", id="export", text=f"the other side of a branch is not served: {type(e).__name__}: {e}")
         if made is None:
             continue
         if found and any(takes_all(q, made[0]) for q in found):

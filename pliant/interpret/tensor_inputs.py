@@ -55,7 +55,8 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
     if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
         if h is None or not h.is_dynamic(source):
             return (True,) * v.dim()
-    return tuple([n in SPECIALIZED_INTS and not (h is not None and not h.keeps_ones and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
+    opens = h is not None and not h.keeps_ones
+    return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
 
 
 def is_module_state(source: Source) -> bool:

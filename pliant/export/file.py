@@ -32,7 +32,7 @@ from pliant.lower import liveness
 from pliant.lower.text import NAMED
 
 TEXT, SIGNATURE, WEIGHTS = "program.txt", "signature.json", "weights.safetensors"
-ALIGNMENT = 64
+BOUNDARY = 64
 DATE = (2020, 1, 1, 0, 0, 0)
 """Of the members: the same program gives the same file."""
 MOST_TEXT = 1 << 28
@@ -69,7 +69,7 @@ def save(p: Program, path: Any, parts: Mapping[str, bytes] | None = None) -> Non
 
 
 def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
-    """The safetensors file, its first byte of data at a multiple of `ALIGNMENT`."""
+    """The safetensors file, its first byte of data at a multiple of `BOUNDARY`."""
     header: dict[str, Any] = {}
     at = 0
     tensors = []
@@ -77,7 +77,7 @@ def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
         if t.layout is not torch.strided or t.dtype not in NAMES or t.is_quantized:
             raise PliantError(f"{name} cannot be saved: it is a {t.layout} tensor of {t.dtype}")
         size = t.numel() * t.element_size()
-        at += -at % ALIGNMENT
+        at += -at % BOUNDARY
         header[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + size]}
         tensors.append((at, t))
         at += size
@@ -85,7 +85,7 @@ def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
     assert z.fp is not None
     info = zipfile.ZipInfo(WEIGHTS, DATE)
     start = z.fp.tell() + 30 + len(WEIGHTS) + 20 + 8  # behind the local header with its 20 bytes for large files, and the length
-    text += b" " * (-(start + len(text)) % ALIGNMENT)
+    text += b" " * (-(start + len(text)) % BOUNDARY)
     with z.open(info, "w", force_zip64=True) as f:
         f.write(struct.pack("<Q", len(text)))
         f.write(text)

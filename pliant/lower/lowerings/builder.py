@@ -78,7 +78,7 @@ class Space(Numbers):
     def strides(self, t: TracedTensor, axes: Sequence[int] | None = None, spread: bool = False) -> tuple[Size, ...]:
         """How `t` moves along the dims of the nest; `axes` are the dims of this space that its dims lie on (default: the last ones).
 
-        `spread`: a size that is not known to be that of the space is 1 or equal to it, as only the run tells.
+        `spread`: a size may be one that is known to be 1 or that of the space, and which of the two only the run tells.
         """
         facts = self.build.facts
         if axes is None:
@@ -91,10 +91,9 @@ class Space(Numbers):
             if type(n) is int and n == 1:
                 continue
             if not facts.surely_equal(n, self.sizes[axis]):
-                if not spread:
+                if not spread or type(n) is int or not facts.scope.known_true(ops.or_(ops.eq(n, self.sizes[axis]), ops.eq(n, 1))):
                     raise Refuse
-                if type(n) is not int:  # a number other than 1 is the size of the space
-                    stride = facts.size(ops.where(ops.eq(n, 1), 0, facts.size(stride)))
+                stride = facts.size(ops.where(ops.eq(n, 1), 0, facts.size(stride)))
             # what does not move along a loop is loaded outside of it, also where the loop has no turn and the tensor no memory
             out[self.position[axis]] = 1 if type(n) is int and n == 0 else facts.size(stride)
         return tuple(out)

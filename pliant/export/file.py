@@ -203,13 +203,13 @@ def load(path: Any, *, libraries: Iterable[str] = ()) -> Program:
             text, signature = read_text(z, TEXT), read_text(z, SIGNATURE)
             state = read_weights(path, z)
     except zipfile.BadZipFile as e:
-        raise FormatError(f"{path.name} is no saved program, or is damaged: {e}") from e
+        raise FormatError(f"{path.name} is no saved program, or is damaged: {str(e)[:200]}") from e
     except (NotImplementedError, zipfile.LargeZipFile, EOFError, struct.error) as e:
-        raise FormatError(f"{path.name} is damaged: {e}") from e
+        raise FormatError(f"{path.name} is damaged: {str(e)[:200]}") from e
     except Exception as e:
         if isinstance(e, PliantError):
             raise
-        raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {e}") from e
+        raise FormatError(f"{path.name} is damaged: {type(e).__name__}: {str(e)[:200]}") from e
     p = Reader.whole(text, SPACES | frozenset(libraries))
     try:
         data = json.loads(signature)

@@ -27,6 +27,7 @@ import torch
 import pliant
 from benchmarks import zoo
 from benchmarks.crawl import Mismatch, same_tensor
+from pliant.cli import export as cli
 
 LIMIT_S = 180.0
 RELATIVE = 1e-4
@@ -80,43 +81,13 @@ def as_file(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
     return lambda values: users(q, q.run(values))
 
 
-def as_torch(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
-    module = p.to_torch_export().module()
-    names = [i.name for i in p.user_inputs]
-
-    def run(values: dict[str, Any]) -> list[Any]:
-        out = module(*[values[n] for n in names])
-        return list(out.values()) if isinstance(out, dict) else list(out) if isinstance(out, (tuple, list)) else [out]
-
-    return run
-
-
-def as_onnx(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
-    import onnxruntime
-
-    path = work / "m.onnx"
-    p.to_onnx(path)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options)
-    names = {i.name for i in session.get_inputs()}
-
-    def run(values: dict[str, Any]) -> list[Any]:
-        given = {
-            k: v.detach().numpy() if isinstance(v, torch.Tensor) else __import__("numpy").array(v) for k, v in values.items() if k in names
-        }
-        return [torch.as_tensor(x) for x in session.run([o.name for o in p.user_outputs], given)]
-
-    return run
-
-
-def as_stablehlo(p: Any, work: Path) -> Callable[[dict[str, Any]], list[Any]]:
-    module = p.to_stablehlo()
-    return lambda values: users(p, module.run(values))
+def as_others(name: str) -> Callable[[Any, Path], Callable[[dict[str, Any]], list[Any]]]:
+    """What `pliant export` writes and runs."""
+    return lambda p, work: cli.FORMATS[name](p, work / "m")[1]
 
 
 FORMATS: dict[str, Callable[[Any, Path], Callable[[dict[str, Any]], list[Any]]]] = {
-    "program": as_program, "file": as_file, "torch": as_torch, "onnx": as_onnx, "stablehlo": as_stablehlo,
+    "program": as_program, "file": as_file, **{name: as_others(name) for name in ("torch", "onnx", "stablehlo")},
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from rich.console import Console
 from rich.markup import escape
@@ -225,7 +226,7 @@ def to_onnx(p: Any, output: Path) -> tuple[Path, Answer]:
     names = {i.name for i in session.get_inputs()}
 
     def answer(values: dict[str, Any]) -> list[Any]:
-        given = {k: torch.as_tensor(v).detach().numpy() for k, v in values.items() if k in names}
+        given = {k: v.detach().numpy() if isinstance(v, torch.Tensor) else numpy.array(v) for k, v in values.items() if k in names}
         return [torch.as_tensor(x) for x in session.run([o.name for o in p.user_outputs], given)]
 
     return path, answer

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,9 +18,9 @@ import torch
 from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
-from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
+from pliant.errors import GraphBreakError, PliantError
 from pliant.export import effects, forms, naming, signature, variants
-from pliant.export.program import CONSTANT, FORMS, USER, Input, Output, Program, Relation
+from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
 from pliant.guards.source import Source
@@ -35,7 +34,6 @@ from pliant.jit.compile import compile
 from pliant.jit.emit import Context, emit
 from pliant.jit.history import History, Sites
 from pliant.jit.reconstruct import CannotReconstruct
-from pliant.jit.region import where
 from pliant.lower import liveness
 from pliant.symbolic.dims import check
 from pliant.symbolic.expr import Expr
@@ -226,13 +224,13 @@ class Writer:
         dims_ = naming.dims(found.trace.scope, own)
         p = Program(
             name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
-            relations=self.relations(), asserts=self.asserts(), checks=signature.checks(found.guards, self.path), result=tree,
+            relations=[], asserts=[], checks=signature.checks(found.guards, self.path), result=tree,
             state=state, parameters=self.parameters.positional, keywords=self.parameters.keywords, rest=self.parameters.rest,
             defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
         )  # fmt: skip
         world.release()
         p = forms.FORMS[self.form](p, self)
-        p.relations, p.asserts = self.relations(), self.asserts()  # what was recorded anew may need more of sizes
+        p.relations, p.asserts = self.relations(), self.asserts()  # now: what its form recorded anew may need more of sizes
         return p
 
     # -- the result -----------------------------------------------------------------------------------------------------
@@ -381,6 +379,3 @@ def token_of(o: Any) -> Any:
         return o
     hint = e.hint
     return FloatToken(hint if hint is not None else 0.0) if e.kind is float else Token(hint if hint is not None else 0)
-
-
-__all__ = ["ConstraintViolation", "Expr", "Output", "inspect", "where", "whole"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
-from pliant.export.rewrite import Rewriter, flat
+from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -68,7 +68,7 @@ class Decomposer(Rewriter):
             scope.rollback(before)
             self.again(op)
             return
-        outs = [out] if op.out_spec is None else flat(out)
+        outs = [out] if op.out_spec is None else liveness.leaves(out)
         if len(outs) != len(op.outs) or not all(map(agree, outs, op.outs)) or len(made) == 1 and made[0].target is op.target:
             self.again(op)
             return

@@ -58,9 +58,8 @@ def core(p: Program, writer: Any) -> Program:
     d = decompose(p.trace, ops, [*outputs, *[v for _, v in mutations]])
     for o, value in zip(p.outputs, outputs, strict=True):
         o.value = d.now(value)
-    p.relations, p.asserts = writer.relations(), writer.asserts()  # recording operations anew may have asked more of sizes
     p.outputs += [Output(f"{i.name}.out", MUTATION, d.now(v), of=i.name, path=i.path if i.kind == USER else ()) for i, v in mutations]
-    wanted = [o.value for o in p.outputs] + [a.expr for a in p.asserts]
+    wanted = [o.value for o in p.outputs] + [a.expr for a in writer.asserts()]
     p.ops = liveness.live_ops(d.ops, wanted, tensors)
     p.form = "core"
     return dropped(p)
@@ -103,5 +102,3 @@ def torch_level(p: Program, writer: Any) -> Program:
 
 
 FORMS: dict[str, Callable[[Program, Any], Program]] = {"torch": torch_level, "aten": aten, "core": core, "training": training}
-
-__all__ = ["FORMS", "TracedTensor"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.errors import PliantError
-from pliant.export.rewrite import Rewriter, flat
+from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
@@ -70,7 +70,7 @@ class Functionalizer(Rewriter):
         self.value(base)
         args = tuple([self.value(a) if a is base else self.now(a) for a in op.args])
         out = self.put(op.target, *args, site=op.site, **self.now(op.kwargs))
-        outs = [out] if op.out_spec is None else flat(out)
+        outs = [out] if op.out_spec is None else liveness.leaves(out)
         for k, old in enumerate(op.outs):
             if type(old) is TracedTensor and old.vid in self.steps and self.steps[old.vid][0] is op:
                 self.values[old.vid] = outs[k]
@@ -106,13 +106,15 @@ class Functionalizer(Rewriter):
         kept = {a.name for a in target._schema.arguments}
         args = {k: self.now(v) for k, v in given.items() if k in kept}
         out = self.put(calling(target), args, site=op.site)
-        outs = flat(out)
-        extra = len(flat(op.outs)) if op.out_spec == "flat" and not all(any(o is w for w in flat(writes)) for o in op.outs) else 0
-        news = outs[extra:] if extra and len(outs) > extra else outs[: len(flat(writes))]
-        for old, new in zip(op.outs, outs):
-            if type(old) is TracedTensor and not any(old is w for w in flat(writes)):
+        outs = liveness.leaves(out)
+        targets = liveness.leaves(writes)
+        others = [not any(o is t for t in targets) for o in op.outs]  # results beside what is written: the new values come behind them
+        beside = len(op.outs) if op.out_spec == "flat" and any(others) else 0
+        news = outs[beside:] if beside and len(outs) > beside else outs[: len(targets)]
+        for old, new, other in zip(op.outs, outs, others):
+            if type(old) is TracedTensor and other:
                 self.values[old.vid] = new
-        for t, new in zip(flat(writes), news, strict=True):
+        for t, new in zip(targets, news, strict=True):
             self.set(t, new, op)
 
     def set(self, t: TracedTensor, new: TracedTensor, op: Op) -> None:

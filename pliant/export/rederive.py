@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pliant.export.program import Program, Relation
-from pliant.export.rewrite import Rewriter, flat
+from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -69,7 +69,7 @@ def one(rewriter: Rewriter, op: Op) -> None:
     if found is None:  # a composite operator (attention): what it comes to says what it gives
         if op.binds or any(o.binds for o in made) or not made:
             raise Wrong(f"{op.target} is no operation of its own: it comes to {', '.join(str(m.target) for m in made) or 'nothing'}")
-        results = flat(out)
+        results = liveness.leaves(out)
         if len(results) != len(op.outs):
             raise Wrong(f"{op.target} gives {len(results)} results, not {len(op.outs)}")
         for a, b in zip(results, op.outs, strict=True):

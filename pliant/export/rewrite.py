@@ -15,6 +15,7 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
 
 VIEWS = {torch.ops.aten.view.default: torch.reshape, torch.ops.aten._unsafe_view.default: torch.reshape}
 """How an operator on a replaced operand is spelled, which may be laid out so that it cannot be viewed. (In a program without writes a copy
@@ -78,7 +79,7 @@ class Rewriter:
             self.ops.append(dataclasses.replace(op, args=args, kwargs=kwargs))
             return op.outs
         out = self.put(VIEWS.get(op.target, op.target), *args, site=op.site, **kwargs)
-        outs = [out] if op.out_spec is None else flat(out)
+        outs = [out] if op.out_spec is None else liveness.leaves(out)
         self.replace(op.outs, outs)
         return outs
 
@@ -87,13 +88,6 @@ class Rewriter:
         for a, b in zip(old, new, strict=True):
             if type(a) is TracedTensor and a is not b:
                 self.values[a.vid] = b
-
-
-def flat(value: Any) -> list[Any]:
-    """The results of an operation, in order."""
-    if isinstance(value, (tuple, list)):
-        return [leaf for v in value for leaf in flat(v)]
-    return [value]
 
 
 def same(a: Any, b: Any) -> bool:

@@ -8,7 +8,6 @@ import torch
 
 from pliant.codegen import aten, native
 from pliant.errors import PliantError
-from pliant.export import variants
 from pliant.export.decompose import SDPA
 from pliant.export.program import GRADIENT, MUTATION, Program
 from pliant.export.rewrite import Rewriter
@@ -18,7 +17,7 @@ from pliant.export.trees import Tree, put_together
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.symbolic.scope import Assert
+from pliant.symbolic.scope import BRANCH, Assert
 
 
 class Runner:
@@ -28,6 +27,7 @@ class Runner:
         self.p = p
         self.caller = caller_of(p)
         self.state = p.state  # shared by variants
+        self.draws = any(liveness.draws(op.target) for op in p.ops)
         with torch.no_grad():
             self.fn = self.compile()
 
@@ -71,9 +71,8 @@ class Runner:
         offset = value_of(i.value.offset, env)
         if (v.stride() == want or v.numel() == 0) and v.storage_offset() == offset and not v.is_conj() and not v.is_neg():
             return v
-        if want == contiguous_strides(tuple(v.shape)) and v.is_contiguous() and not i.written:
-            if offset == v.storage_offset():
-                return v
+        if want == contiguous_strides(tuple(v.shape)) and v.is_contiguous() and not i.written and offset == v.storage_offset():
+            return v
         copy = torch.empty_strided(tuple(v.shape), want, dtype=v.dtype, device=v.device).copy_(v)
         if i.written and self.p.form == "aten":
             back.append((v, copy))
@@ -153,13 +152,14 @@ def answered(p: Program, values: dict[str, Any]) -> tuple[Program, list[Any]]:
     """The program among the variants of `p` that takes this call, and its outputs."""
     refused: list[SignatureError] = []
     for q in (p, *p.variants):
-        before = torch.get_rng_state() if p.variants and variants.draws(q) else None
+        runner = runner_of(q)
+        before = torch.get_rng_state() if p.variants and runner.draws else None  # numbers that a side drew in vain are put back
         try:
-            return q, runner_of(q).flat(values)
+            return q, runner.flat(values)
         except SignatureError as e:
             refused.append(e)
         except RuntimeError as e:
-            if not variants.is_branch_error(e):
+            if BRANCH not in str(e):
                 raise
         if before is not None:
             torch.set_rng_state(before)

@@ -62,7 +62,7 @@ def one_text(p: Program) -> str:
     owners: dict[int, int] = {}
     known: set[int] = set()
     lines = [f"pliant program {VERSION}: {p.name}, form {p.form}"]
-    lines += [symbol_text(s) for s in needed_symbols(p)]
+    lines += [lowered.symbol_text(s) for s in needed_symbols(p)]
     for i in p.inputs:
         written = " written" if i.written else ""
         if i.is_tensor:
@@ -112,13 +112,6 @@ def marked(words: str) -> str:
 def site_of(words: str) -> Site | None:
     found = SITE.fullmatch(words)
     return None if found is None else Site(found[1], int(found[2]), found[3])
-
-
-def symbol_text(s: Expr) -> str:
-    lo, hi = (x if x is not None else f for x, f in ((s.info.lo, "-inf"), (s.info.hi, "inf")))
-    hint = "" if s.info.hint is None else f" = {s.info.hint}"
-    how = ("backed" if s.info.backed else "unbacked") + (" size" if s.info.size_like else "") + f" {s.kind.__name__}"
-    return f"symbol {s.name}{hint} in [{lo}, {hi}] {how}"
 
 
 def needed_symbols(p: Program) -> list[Expr]:

@@ -23,6 +23,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from pliant.errors import PliantError
+from pliant.export.openings import holds
 from pliant.export.program import BUFFER, CONSTANT, GRADIENT, MUTATION, PARAMETER, USER, Input, Output, Program
 from pliant.export.trees import Tree
 from pliant.graph.builder import FUNCTIONS, SYMS, Builder
@@ -597,13 +598,6 @@ def chosen(p: Program) -> dict[str, Any]:
         if s.info.backed and (equal := scope.simplify(s)) is not s:
             values[s.name] = equal.evaluate(values)
     return values
-
-
-def holds(t: Expr, values: dict[str, Any]) -> bool:
-    try:
-        return bool(t.evaluate(values))
-    except ArithmeticError:
-        return False
 
 
 # trees -------------------------------------------------------------------------------------------------------------------------------

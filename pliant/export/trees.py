@@ -19,11 +19,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from pliant.errors import PliantError
+from pliant.interpret.policy import HEAPTYPE
 
 LEAVES = ("output", "constant", "argument")
 PLAIN = (type(None), bool, int, float, str, bytes, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum, range)
 HELD = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
-HEAPTYPE = 1 << 9
 
 
 @dataclass(slots=True)

@@ -16,9 +16,7 @@ from pliant.errors import PliantError
 from pliant.export import openings, trees
 from pliant.export.program import USER, Output, Program, Relation
 from pliant.jit.dims import is_branch
-from pliant.lower import liveness
 from pliant.symbolic import ops
-from pliant.symbolic.scope import BRANCH
 
 MOST = 8
 """Programs of one export."""
@@ -255,16 +253,3 @@ def needed(p: Program, scope: Any) -> Iterator[tuple[Any, str]]:
         both = openings.conjunction(scope, [openings.translated(r.expr, scope) for r in q.relations])
         whole = both if whole is None else ops.or_(whole, both)
     yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")
-
-
-def is_branch_error(e: BaseException) -> bool:
-    """Whether a program found out that another one is to take this call."""
-    return BRANCH in str(e)
-
-
-def draws(p: Program) -> bool:
-    """Whether the program draws random numbers: those that a side drew in vain are put back."""
-    return any(liveness.draws(op.target) for op in p.ops)
-
-
-__all__ = ["BRANCH", "Path", "draws", "explored", "is_branch_error", "needed", "why"]

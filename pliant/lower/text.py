@@ -78,6 +78,14 @@ def value_text(value: Any) -> str:
     return repr(value) if type(value) in (int, bool, str, type(None)) else str(value)
 
 
+def symbol_text(s: Expr) -> str:
+    """What is known of a symbol from its birth, as `Reader.symbol` reads it."""
+    lo, hi = (x if x is not None else f for x, f in ((s.info.lo, "-inf"), (s.info.hi, "inf")))
+    hint = "" if s.info.hint is None else f" = {s.info.hint}"
+    how = ("backed" if s.info.backed else "unbacked") + (" size" if s.info.size_like else "") + f" {s.kind.__name__}"
+    return f"symbol {s.name}{hint} in [{lo}, {hi}] {how}"
+
+
 def tensor_text(t: TracedTensor, owners: dict[int, int]) -> str:
     """A tensor where it is made. `owners`: storage -> the first tensor with it."""
     owner = owners.setdefault(t.storage_id, t.vid)
@@ -116,11 +124,7 @@ def program_text(p: Program) -> str:
     owners: dict[int, int] = {}
     known: set[int] = set()
     lines = [f"program {p.name}" + ("" if p.level == GRAPH else f" at level {p.level}")]
-    for s in p.scope.symbols.values():
-        lo, hi = (x if x is not None else f for x, f in ((s.info.lo, "-inf"), (s.info.hi, "inf")))
-        hint = "" if s.info.hint is None else f" = {s.info.hint}"
-        how = ("backed" if s.info.backed else "unbacked") + (" size" if s.info.size_like else "") + f" {s.kind.__name__}"
-        lines.append(f"  symbol {s.name}{hint} in [{lo}, {hi}] {how}")
+    lines += [f"  {symbol_text(s)}" for s in p.scope.symbols.values()]
     for slot in p.inputs:
         if type(slot) is TracedTensor:
             if slot.vid not in known:

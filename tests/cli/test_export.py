@@ -77,3 +77,12 @@ def test_named_dims_are_shared() -> None:
     assert {d.name for row in inputs.dynamic(lambda x, ids: None, (x, ids)).values() for d in row.values()} == {"b"}
     with pytest.raises(PliantError):
         Inputs(["float32[2"])
+
+
+def test_numbers_keep_their_dtype_in_other_formats(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("onnxruntime")
+    source = tmp_path / "numbers.py"
+    source.write_text("def f(x, s, n):\n    return x * s + n\n")
+    words = ("float32[b=2,3]", "0.5", "3", "--to", "onnx", "--check", "1,7", "-o", str(tmp_path / "f"))
+    status, text = run(capsys, f"{source}:f", *words)
+    assert status == 0 and "eager's answer at 3 sizes" in " ".join(text.split()), text

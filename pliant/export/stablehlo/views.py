@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -354,33 +355,33 @@ def constant_pad(b: Builder, self: Value, pad: Any, value: Any = 0) -> Value:
     return b.pad(self, *edges(self.rank, pad), value)
 
 
-@lowering("reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default")
-def reflection_pad(b: Builder, self: Value, padding: Any) -> Value:
-    x = self
-    for d, (low, high) in enumerate(zip(*edges(self.rank, padding))):
+def padded(b: Builder, x: Value, padding: Any, position: Callable[[Value, Value], Value]) -> Value:
+    """`x` with more elements at its edges. `position`: which element stands at a place, counted from the first element of the operand and
+    perhaps outside of it, given the places and the last element's."""
+    for d, (low, high) in enumerate(zip(*edges(x.rank, padding))):
         if type(low) is int and type(high) is int and low == 0 == high:
             continue
         n = x.sizes[d]
         m = b.simple(n + low + high)
-        at = b.same("abs", b.same("subtract", b.iota((m,), 0), b.full(low, (m,), torch.int64)))
-        last = b.full(b.simple(n - 1), (m,), torch.int64)
-        over = b.same("abs", b.same("subtract", last, at))
-        x = take(b, x, d, b.same("subtract", last, over))
+        places = b.same("subtract", b.iota((m,), 0), b.full(low, (m,), torch.int64))
+        x = take(b, x, d, position(places, b.full(b.simple(n - 1), (m,), torch.int64)))
     return x
+
+
+@lowering("reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default")
+def reflection_pad(b: Builder, self: Value, padding: Any) -> Value:
+    def reflected(at: Value, last: Value) -> Value:
+        return b.same("subtract", last, b.same("abs", b.same("subtract", last, b.same("abs", at))))
+
+    return padded(b, self, padding, reflected)
 
 
 @lowering("replication_pad1d.default replication_pad2d.default replication_pad3d.default")
 def replication_pad(b: Builder, self: Value, padding: Any) -> Value:
-    x = self
-    for d, (low, high) in enumerate(zip(*edges(self.rank, padding))):
-        if type(low) is int and type(high) is int and low == 0 == high:
-            continue
-        n = x.sizes[d]
-        m = b.simple(n + low + high)
-        at = b.same("subtract", b.iota((m,), 0), b.full(low, (m,), torch.int64))
-        at = b.same("minimum", b.same("maximum", at, b.full(0, (m,), torch.int64)), b.full(b.simple(n - 1), (m,), torch.int64))
-        x = take(b, x, d, at)
-    return x
+    def replicated(at: Value, last: Value) -> Value:
+        return b.same("minimum", b.same("maximum", at, b.full(0, at.sizes, torch.int64)), last)
+
+    return padded(b, self, padding, replicated)
 
 
 # -- from nothing ------------------------------------------------------------------------------------------------------------------------

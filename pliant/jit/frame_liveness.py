@@ -15,6 +15,8 @@ NAMES = re.compile(r"\b_(?:[giouv]\d+|r)\b")
 """Variables of emitted functions that hold objects; others are constants, numbers, and what is short-lived."""
 TARGETS = re.compile(r"\s*(\[?_(?:[giouv]\d+|r)(?:, ?_(?:[giouv]\d+|r))*,?\]?) = ")
 STATES = re.compile(r"\b_st\d+\b")
+DROPPED = re.compile(r"\s*(?:_\w+ = )+None")
+"""A line that only sets variables to None."""
 GONE = "# gone: "
 """Begins a line that names variables of what a frame has let go of: they become None there, unless another frame goes on with them."""
 
@@ -67,7 +69,7 @@ def read_behind(lines: list[str], i: int, states: dict[str, str]) -> Iterable[st
             skipped = line.startswith("else:", at)
         elif skipped and at == level:
             skipped = False
-        if not skipped:
+        if not skipped and not DROPPED.fullmatch(line):
             yield from NAMES.findall(line)
             for name in STATES.findall(line):
                 yield from NAMES.findall(states[name])

@@ -464,6 +464,40 @@ def test_a_generator_in_a_loop_that_an_exception_leaves(caught: bool) -> None:
     assert said[1:] == said[:1] * 3
 
 
+def test_a_generator_in_a_loop_behind_an_exception_that_is_kept() -> None:
+    """The traceback of an exception that the program keeps holds no iterator of a loop."""
+    seen: list[Any] = []
+
+    def items(x: Any) -> Any:
+        try:
+            yield given(x)
+            yield (1, 2)
+        finally:
+            seen.append("closed")
+
+    def refuse(n: int) -> None:
+        if n % 3 == 0:
+            raise ValueError(n)
+
+    def fn(x: Any) -> Any:
+        for v in items(x):
+            try:
+                refuse(len(v[torch.ones_like(x, dtype=torch.bool)]))
+            except ValueError as e:
+                kept = e
+        return kept
+
+    run = pliant.compile(fn, strict=True)
+    said = []
+    for f in (fn, run, run, run):
+        seen.clear()
+        try:
+            f(torch.ones(3))
+        except TypeError:
+            said.append(list(seen))
+    assert said == [["closed"]] * 4
+
+
 def test_handlers_behind_breaks_leave_no_cycles() -> None:
     class Held:
         pass

@@ -14,6 +14,7 @@ from torch._decomp import core_aten_decompositions
 
 from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
+from pliant.graph.recurrent import WHOLE
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -38,8 +39,8 @@ MOST = 64
 @functools.cache
 def table() -> dict[Any, Any]:
     """What is taken apart, and by which function."""
-    found = {k: fn for k, fn in core_aten_decompositions().items() if k._schema.name.startswith("aten::") and k.overloadpacket not in KEPT}
-    return found
+    published = core_aten_decompositions().items()
+    return {k: fn for k, fn in published if k._schema.name.startswith("aten::") and k.overloadpacket not in KEPT and k not in WHOLE}
 
 
 class Decomposer(Rewriter):

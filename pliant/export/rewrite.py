@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from pliant.graph import layout, symnode
+from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
+from pliant.graph.recurrent import WHOLE
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
@@ -53,7 +55,7 @@ class Rewriter:
         hook, symnode.site_hook = symnode.site_hook, lambda: site
         try:
             with torch.no_grad(), layout.framework(swept=True), trace.recording():
-                out = fn(*args, **kwargs)
+                out = dispatch(trace, fn, args, kwargs) if fn in WHOLE else fn(*args, **kwargs)
             made = trace.ops
         finally:
             trace.ops = kept

@@ -10,6 +10,7 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
 from pliant.graph.rules.table import RULES, handler
 from pliant.graph.schema import argument, op_info
@@ -79,18 +80,19 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def of_numbers(trace: Any, x: TracedTensor) -> Any:
-    """The value of a tensor that was made of sizes alone (`torch.div(n, 8, rounding_mode="trunc")`), if nothing has written to it."""
+    """The value of a tensor that sizes alone decide (`torch.div(n, 8, rounding_mode="trunc")`), if nothing has written to it."""
     if x.dtype is not torch.int64 or x.sizes:
         return None
     for op in reversed(trace.ops):
         if any([o is x for o in op.outs]):
-            return NUMBERS[op.target](trace.scope, *op.args, **op.kwargs) if op.target in NUMBERS else None
+            return NUMBERS[op.target](trace, *op.args, **op.kwargs) if op.target in NUMBERS else None
         if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
             return None
     return None
 
 
-def quotient(scope: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
+def quotient(trace: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
+    scope = trace.scope
     if type(a) not in INTS or type(b) not in INTS:
         return None
     p, q = expr_of(a, scope), expr_of(b, scope)
@@ -101,7 +103,7 @@ def quotient(scope: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
 INTS = (int, torch.SymInt)
 NUMBERS: dict[Any, Any] = {
     aten.div.Tensor_mode: quotient,
-    aten.scalar_tensor.default: lambda scope, n, **kwargs: expr_of(n, scope) if type(n) in INTS else None,
+    aten.scalar_tensor.default: lambda trace, n, **kwargs: expr_of(n, trace.scope) if type(n) in INTS else None,
 }
 
 
@@ -382,7 +384,7 @@ def symbolic(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 @handler("mkldnn_rnn_layer")
 def recurrent_layer(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """oneDNN's LSTM makes what its backward needs only where gradients are on when it runs; compiled forward parts run without."""
-    if any(type(a) is TracedTensor and a.requires_grad for a in args):
+    if is_grad_enabled() and any(type(a) is TracedTensor and a.requires_grad for a in args):
         raise Untraceable(func, "its backward needs what only a run with gradients makes")
     out = through_meta(trace, func, args, kwargs)
     record(trace, func, args, kwargs, out)

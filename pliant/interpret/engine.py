@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import decompositions, emptiness, layout, resizing, symnode
+from pliant.graph import decompositions, emptiness, layout, recurrent, resizing, symnode
 from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.trace import Trace
@@ -91,6 +91,7 @@ class UserError(Exception):
 
 
 SOURCED.add(Lazy)
+decompositions.SPELLED.update(recurrent.SPELLED)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed

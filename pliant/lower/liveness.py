@@ -24,6 +24,7 @@ DATA_CHECKED.add(
         "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
         "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
         "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli",
+        "_pack_padded_sequence",
     ))
 )  # fmt: skip
 """Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""

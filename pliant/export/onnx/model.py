@@ -13,7 +13,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 from pliant.errors import PliantError
-from pliant.export.onnx import complexes, elementwise, indexing, networks, pooling, reductions, shapes
+from pliant.export.onnx import complexes, elementwise, indexing, networks, pooling, recurrent, reductions, shapes
 from pliant.export.onnx.graph import Context, Graph, NotExpressible, Tensor, onnx_dtype, torch_dtype
 from pliant.export.onnx.sizes import DTYPE, Sizes
 from pliant.export.program import MUTATION, USER, Input, Program
@@ -28,7 +28,7 @@ IR_VERSION = 10
 LARGE = 1 << 20
 """Bytes of weights above which they go to a file of their own, beside the model: protobuf ends at 2 GiB."""
 
-TABLES = (elementwise.ROWS, reductions.ROWS, shapes.ROWS, indexing.ROWS, networks.ROWS, pooling.ROWS)
+TABLES = (elementwise.ROWS, reductions.ROWS, shapes.ROWS, indexing.ROWS, networks.ROWS, pooling.ROWS, recurrent.ROWS)
 ROWS: dict[str, Callable[..., Any]] = {name: row for table in TABLES for name, row in table.items()}
 
 NOTHING = frozenset((

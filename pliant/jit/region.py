@@ -105,7 +105,9 @@ class Region:
         found = self.records.get(code)
         if found is None:
             info = resume.info_of(code)
-            found = self.records[code] = Record(History(self.sites, info is not None and bool(info.layout.loops)))
+            history = History(self.sites, info is not None and bool(info.layout.loops))
+            history.whole_loops = backends.OWN.get(self.config.backend) is not None
+            found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found
 

@@ -46,7 +46,23 @@ def live_locals(kinds: Sequence[Kind], operands: Sequence[Any], table: Table) ->
     return live
 
 
-def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: range, starts: Iterable[int]) -> int | None:
+def natural_loop(kinds: Sequence[Kind], operands: Sequence[Any], header: int) -> frozenset[int]:
+    """The instructions of the loop with this header: those from which a jump back to it is reached without passing it."""
+    before: list[list[int]] = [[] for _ in kinds]
+    for i in range(len(kinds)):
+        for j in successors(kinds, operands, i):
+            before[j].append(i)
+    found = {header}
+    todo = [i for i in before[header] if i >= header]
+    while todo:
+        i = todo.pop()
+        if i not in found:
+            found.add(i)
+            todo += before[i]
+    return frozenset(found)
+
+
+def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: frozenset[int], starts: Iterable[int]) -> int | None:
     """The first instruction outside of `inside` that every way from `starts` comes to, if there is one before the end.
 
     What raises is no way. (Post-dominators, as the field calls them, by iteration over bit sets.)
@@ -72,4 +88,4 @@ def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: range,
     return max(meets, key=lambda i: found[i].bit_count(), default=None)
 
 
-__all__ = ["live_locals", "meeting_point", "successors"]
+__all__ = ["live_locals", "meeting_point", "natural_loop", "successors"]

@@ -177,7 +177,7 @@ def close(flow: Flow, simplify: Callable[[Expr], Expr]) -> None:
 
 
 def sizes_of_params(flow: Flow) -> dict[str, tuple[TracedTensor, int | None]]:
-    """Symbols that are sizes of carried tensors (or, for dim None, their offset), which change from round to round: name -> (tensor, dim)."""
+    """Symbols that are sizes of carried tensors, or their offset (dim None), which change from round to round: name -> (tensor, dim)."""
     found: dict[str, tuple[TracedTensor, int | None]] = {}
     for p in flow.params:
         if type(p) is TracedTensor:

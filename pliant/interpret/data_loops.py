@@ -18,7 +18,7 @@ import torch
 
 from pliant import events
 from pliant.bytecode import kinds as K
-from pliant.bytecode.flow import live_locals, meeting_point, successors
+from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import SYMS, Block, Flow, Leave, number_of, record_flow
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
@@ -46,10 +46,10 @@ class Stopped(LoopBackSignal):
 
 @dataclass(slots=True)
 class Shape:
-    """A loop of a code object: its first and last instruction, where its ways out meet (None: they return), and which locals live where."""
+    """A loop of a code object: its instructions, where its ways out meet (None: they return), and which locals live where."""
 
     header: int
-    last: int
+    inside: frozenset[int]
     behind: int | None
     live: list[int]
 
@@ -74,12 +74,10 @@ class _Key:
         return isinstance(other, _Key) and other.decoded is self.decoded
 
 
-def last_of(d: Decoded, header: int) -> int:
-    """The last jump back to this header."""
-    return max([i for i, kind in enumerate(d.kinds) if kind in BACK and d.ins[i][1] == header and i >= header], default=-1)
-
-
-BACK = K.JUMPS - {K.FOR_ITER, K.SEND}
+@functools.lru_cache(maxsize=256)
+def loop_of(d: _Key, header: int) -> frozenset[int]:
+    """The instructions of the loop with this header."""
+    return natural_loop(d.decoded.kinds, [a for _, a in d.decoded.ins], header)
 
 
 @functools.lru_cache(maxsize=256)
@@ -89,12 +87,11 @@ def shape_of(d: _Key, header: int) -> Shape | None:
     operands = [a for _, a in decoded.ins]
     if decoded.is_generator or NAMESPACES & {*decoded.code.co_names}:
         return None
-    last = last_of(decoded, header)
-    inside = range(header, last + 1)
+    inside = loop_of(d, header)
     out = {j for i in inside for j in successors(decoded.kinds, operands, i) if j not in inside and decoded.kinds[j] is not K.RERAISE}
-    if last < 0 or not out:
+    if not out:
         return None
-    return Shape(header, last, meeting_point(decoded.kinds, operands, inside, out), live_of(d))
+    return Shape(header, inside, meeting_point(decoded.kinds, operands, inside, out), live_of(d))
 
 
 # -- when -------------------------------------------------------------------------------------------------------------------------
@@ -118,7 +115,9 @@ def at_branch(f: Frame, v: Any) -> bool:
     if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f) is not None):
         return False
     header = begins(f.decoded, f.pc - 1)
-    if header is not None and header not in f.stops and vm.loops.get((id(f.code), header)) is not LEAVE:
+    if header in f.stops:  # `continue` goes to the first test
+        return False
+    if header is not None and vm.loops.get((id(f.code), header)) is not LEAVE:
         return whole(f, header, v)
     mark(f)
     return False
@@ -130,7 +129,13 @@ def begins(d: Decoded, i: int) -> int | None:
     if header is None or d.kinds[header] is K.FOR_ITER or any([kind not in TESTS for kind in d.kinds[i + 1 : header]]):
         return None
     ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.BRANCHES}
-    return header if all([w > last_of(d, header) or i < w <= header for w in ways]) else None
+    inside = loop_of(_Key(d), header)
+    return header if len(inside) > 1 and all([w not in inside or w == header for w in ways]) else None
+
+
+def innermost(d: Decoded, i: int) -> int | None:
+    """The header of the innermost loop that instruction `i` is in."""
+    return max([h for h in d.loop_headers if h <= i and i in loop_of(_Key(d), h)], default=None)
 
 
 TESTS = K.BRANCHES - {K.FOR_ITER} | {
@@ -144,10 +149,8 @@ TESTS = K.BRANCHES - {K.FOR_ITER} | {
 def mark(f: Frame | None) -> None:
     """The branch is in the middle of a loop, of this frame or of one that called it: the capture starts again, to do the loop whole."""
     while f is not None:
-        i = f.pc - 1
-        around = [h for h in f.decoded.loop_headers if h <= i <= last_of(f.decoded, h)]
-        if around:
-            header = max(around)
+        header = innermost(f.decoded, f.pc - 1)
+        if header is not None:
             key = (id(f.code), header)
             if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER:
                 return
@@ -173,6 +176,8 @@ def at_header(f: Frame) -> None:
         return
     if f.pc not in f.decoded.loop_headers or f.held or not enabled():
         return
+    if (id(f.code), f.pc) in vm.exploring:
+        raise Open("it goes on to a loop further out")
     if vm.loops.get((id(f.code), f.pc)) is TRY:
         whole(f, f.pc)
 
@@ -182,11 +187,15 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     shape = shape_of(_Key(f.decoded), header)
     if shape is None:
         again(f, header, LEAVE)
+    key = (id(f.code), header)
+    vm.exploring.append(key)
     try:
         Whole(f, shape, v).capture()
     except Open as e:
         events.emit("loop_open", where=str(current_site()), why=str(e))
         again(f, header, LEAVE)
+    finally:
+        vm.exploring.remove(key)
     return True
 
 
@@ -227,7 +236,7 @@ class Whole:
 
     def loads(self, i: int) -> bool:
         d = self.f.decoded
-        return any([d.kinds[k] is K.LOAD_LOCAL and d.ins[k][1] == i for k in range(self.shape.header, self.shape.last + 1)])
+        return any([d.kinds[k] is K.LOAD_LOCAL and d.ins[k][1] == i for k in self.shape.inside])
 
     def capture(self) -> None:
         for slot, v in self.first.items():

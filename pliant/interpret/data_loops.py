@@ -221,7 +221,7 @@ class Whole:
         self.tested = v is not UNSET
         self.exits = self.live(shape.behind) if shape.behind is not None else frozenset()
         for i in self.live(shape.header) | self.exits:
-            if type(f.fast[i]) is Lazy and self.loads(i):
+            if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
         self.first = {i: f.fast[i] for i in self.live(shape.header)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
@@ -234,9 +234,9 @@ class Whole:
         n = f.code.co_nlocals
         return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
 
-    def loads(self, i: int) -> bool:
+    def touches(self, i: int) -> bool:
         d = self.f.decoded
-        return any([d.kinds[k] is K.LOAD_LOCAL and d.ins[k][1] == i for k in self.shape.inside])
+        return any([d.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL) and d.ins[k][1] == i for k in self.shape.inside])
 
     def capture(self) -> None:
         for slot, v in self.first.items():

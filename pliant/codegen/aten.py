@@ -35,8 +35,10 @@ import torch
 from pliant import native
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
+from pliant.codegen.flow import FlowWriter
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, pipeline, views
@@ -101,7 +103,7 @@ def build(
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     written = written_slots(p.steps, slots)
-    return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written).finish(guard)
+    return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written, lower=lower).finish(guard)
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
@@ -162,6 +164,7 @@ class Writer:
         closing: Callable[[Writer, list[str]], list[str]] | None = None,
         replay: list[Any] | None = None,
         written: list[TracedTensor] | None = None,
+        lower: Lowering = pipeline.call_aten,
     ) -> None:
         """`ops` run below autograd, `replay` after them and outside: the view operations that make outputs.
 
@@ -171,6 +174,8 @@ class Writer:
         `leading`: parameters before the slots. `preamble(self)`: lines to run first, outside of the state guard; it may name tensors
         and symbols. `closing(self, texts of the outputs)`: the last lines, instead of a `return` of the outputs as a tuple.
         """
+        self.lower = lower
+        self.flows: list[str] = []  # the sources of branches and loops on data
         self.replay = replay or []
         self.written = written or []
         self.name = name
@@ -248,7 +253,7 @@ class Writer:
         source = "\n".join(text) + "\n"
         fn = compile_text(source, self.name, self.globals)
         remember(fn, self.places(text, starts))
-        return Executable(fn, source, n_calls, self.globals)
+        return Executable(fn, "\n".join((source, *self.flows)), n_calls, self.globals)
 
     def places(self, text: list[str], starts: list[int]) -> Places:
         """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols."""
@@ -430,6 +435,10 @@ class Writer:
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
             target = torch.ops.aten.view.default  # the same memory; only autograd's bookkeeping of views tells them apart
         reads: set[str] = set()
+        if target in FLOWS:
+            expression = self.flow(op, reads)
+            lines, makes = self.assign(op, outs, expression)
+            return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
         expression = self.memory(target, args, kwargs) or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
         expression = expression or self.call(fastops.plain(target), target, args, kwargs, reads)
         before = self.take_pending()
@@ -439,6 +448,15 @@ class Writer:
         elif self.watched:
             lines += [*self.due_checks(), *self.laid(op, makes)]  # what is laid out has sizes by what is assumed
         return Step([*before, *lines, *self.due_checks()], reads, makes)
+
+    def flow(self, op: Any, reads: set[str]) -> str:
+        """The call of a branch or loop on data, which is a function of its own."""
+        name = f"{self.name}_flow{len(self.flows)}"
+        writer = FlowWriter(op, name, self.scope, build, self.lower)
+        source = writer.text()
+        self.flows += [source, *writer.sources]
+        self.globals[f"_{name}"] = compile_text(source, name, writer.globals)
+        return f"_{name}({', '.join(self.text(v, reads) for operands in op.args for v in operands)})"
 
     def note_state(self, steps: list[Step]) -> None:
         """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
@@ -609,6 +627,8 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
     """
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
+    if op.target in FLOWS:
+        return False
     if not op.target._schema.name.startswith(("aten::", "prims::")):
         return True
     return any(t.storage_id in memory for t in liveness.written(op))

@@ -103,6 +103,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         if type(written) is TracedTensor:
             if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
                 raise Untraceable(func, "it writes to a tensor whose elements share memory")
+            if written.storage_id in trace.frozen:
+                raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
             if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
                 raise Untraceable(func, "it writes to a tensor that was made in inference mode")
             if trace.known or trace.masks:

@@ -8,7 +8,7 @@ from typing import Any
 from pliant.guards import source as S
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import decode
-from pliant.interpret.state import Frame, vm
+from pliant.interpret.state import Frame, tries_loop, vm
 
 VARARGS, VARKEYWORDS = 4, 8
 _empty = (lambda: None).__code__
@@ -103,7 +103,7 @@ def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
     f = Frame(d, fn, loc, fn.__globals__)
     h = vm.history
     if h is not None:
-        f.watched = h.watches(d.code)
+        f.watched = h.watches(d.code) or bool(vm.loops) and tries_loop(d.code)
     closure = fn.__closure__
     if closure is not None and id(fn) not in vm.world.own_functions:
         cells = vm.world.cells

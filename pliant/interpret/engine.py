@@ -26,6 +26,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     classes,
     contextvars_,
     copies,
+    data_loops,
     datafield,
     execute,
     globalstate,
@@ -54,7 +55,7 @@ from pliant.interpret.gate import readable, through_c
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, vm
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, tries_loop, vm
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -276,6 +277,8 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
                     if (r.serial, r.count) in seen:
                         raise CaptureFailed(f"cannot break at {r.reason}") from None
                     seen.add((r.serial, r.count))
+                    if r.serial == data_loops.RESTART:
+                        continue
                     if r.serial == datafield.RESTART:
                         vm.break_at_data = True
                         continue
@@ -374,7 +377,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     else:
         f = resumed_frame(fn, args, start)
     f.top = True
-    f.watched = vm.world.loops_seen
+    f.watched = vm.world.loops_seen or tries_loop(f.code)
     f.serial = 1
     return f
 

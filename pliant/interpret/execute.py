@@ -12,6 +12,7 @@ from pliant.graph.traced import Untraceable, is_limit
 from pliant.interpret import checks, lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
+from pliant.interpret.data_loops import at_header
 from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm
@@ -101,6 +102,8 @@ def break_of_error(e: BaseException) -> tuple[str, str]:
 def watched(f: Frame) -> None:
     """Before each instruction of a frame that is to break somewhere."""
     f.moved = -1
+    if f.stops or vm.loops:
+        at_header(f)
     if f.held and lifetimes.let_go(f):
         f.pc += 1
         raise Break(lifetimes.CODE, "the last reference to what may run code when it ends", clean=True, action=lifetimes.STAND)

@@ -14,6 +14,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.symnode import concrete
+from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import groups
 from pliant.interpret.attributes import getattr_, lookup, type_name
@@ -342,9 +343,14 @@ def required(f: Any, v: Any, a: int, side: bool) -> bool:
     return a >= f.pc and vm.needed(f, v, side)
 
 
+DATA = frozenset((TracedTensor, *SYM_TYPES))
+
+
 @op(K.JUMP_IF_TRUE)
 def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
+    if type(v) in DATA and vm.at_branch(f, v):
+        return
     jumps = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
     f.stack.pop()
     if jumps:
@@ -354,6 +360,8 @@ def jump_if_true(f: Any, a: int) -> None:
 @op(K.JUMP_IF_FALSE)
 def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
+    if type(v) in DATA and vm.at_branch(f, v):
+        return
     jumps = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
     f.stack.pop()
     if jumps:

@@ -448,6 +448,8 @@ def identical(a: Any, b: Any) -> bool:
     if issubclass(type(a), enum.Enum):
         return False  # known by identity
     world = vm.world
+    if type(a) is TracedTensor and type(b) is TracedTensor and not vm.trace.flow_results.isdisjoint((a.vid, b.vid)):
+        raise Break("PL0012", "the identity of what a loop or branch on data gives back", clean=True)
     ha, hb = world.by_copy.get(id(a)), world.by_copy.get(id(b))
     sa = ha.source if ha is not None else a.source if type(a) is TracedTensor else world.source_of(a)
     sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)

@@ -56,6 +56,7 @@ class Frame:
     __slots__ = (
         "decoded", "ins", "pc", "stack", "fast", "globals", "builtins", "code", "kw", "func", "ret", "yielded", "serial", "outer",
         "tail", "is_tail", "handling", "count", "moved", "parent", "loop_header", "watched", "held", "top", "names", "site", "outer_site",
+        "stops",
     )  # fmt: skip
 
     def __init__(self, decoded: Any, func: Any, fast: list, globals_: dict) -> None:
@@ -82,6 +83,7 @@ class Frame:
         self.held: list | tuple = ()  # what its state brought along that may run code when it ends: see `lifetimes.py`
         self.top = False
         self.names: dict | None = None
+        self.stops: tuple[int, ...] = ()  # instructions before which a way through a loop ends (`data_loops.py`)
         self.site: Site | None = None  # the last one made for this frame
         self.outer_site: Any = UNSET  # the caller's, which stands still while this frame runs
         vm.frames_made += 1
@@ -115,6 +117,9 @@ class Session:
     break_code: str = ""
     break_reason: str = ""
     break_at_data: bool = False  # a write through `x.data` was met: break where it is read
+    loops: dict = dataclasses.field(default_factory=dict)  # (id of a code object, header) -> whether its loop on data is tried whole
+    loop_codes: list = dataclasses.field(default_factory=list)  # these code objects, so that nobody else gets their numbers
+    exploring: list = dataclasses.field(default_factory=list)  # those that are being tried just now
     late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
 
 
@@ -152,6 +157,7 @@ class Interpreter(Session):
     isinstance: Callable
     locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class
+    at_branch: Callable  # (Frame, condition) -> whether it began a loop on data, which is done
     needed: Callable  # (Frame, condition, side) -> whether a branch is an assertion of the program's own
     globals_source: Callable  # (namespace) -> where it is found
     global_source: Callable  # (namespace, name) -> where what the name means is found
@@ -176,6 +182,14 @@ def session(**given: Any) -> Iterator[Interpreter]:
     finally:
         for name, value in zip(SESSION, before, strict=True):
             setattr(vm, name, value)
+
+
+TRY, LEAVE = "try", "leave"  # of a loop on data (`Session.loops`)
+
+
+def tries_loop(code: Any) -> bool:
+    """Whether a loop of `code` is to be done whole when a frame comes to its header."""
+    return any([what is TRY and key[0] == id(code) for key, what in vm.loops.items()])
 
 
 def taken() -> BaseException:
@@ -236,6 +250,6 @@ def current_site() -> Site | None:
 
 
 __all__ = [
-    "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "carried", "current_site", "kept_out", "session",
-    "site_of", "taken", "vm", "writes",
+    "LEAVE", "TRY", "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "carried", "current_site", "kept_out",
+    "session", "site_of", "taken", "tries_loop", "vm", "writes",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from typing import Any
 from pliant import events
 from pliant.bytecode import instructions, kind_at
 from pliant.bytecode import kinds as K
+from pliant.bytecode.loops import loop_around
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, holder
@@ -66,6 +67,7 @@ class Sites:
 class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
 
+    whole_loops = False  # whether loops on data may become operations of the graph
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
 
     def __init__(self, sites: Sites, in_loop: bool = False) -> None:
@@ -161,6 +163,14 @@ class History:
         if n >= (BACKOFF if kind_at(code, site.offset) in JUMPS else SHORT_CUTS):
             self.add(self.sites.breaks, code, site.offset, f"the graph breaks at line {site.lineno}")
         return True
+
+    def breaks_in_loop(self, code: CodeType, offset: int) -> None:
+        """The graph breaks at this instruction. If a `while` loop is around it, the loop is driven from outside of the code that is
+        resumed: else each round would be called by the one before, and a thousand rounds are too deep a stack."""
+        origin, shift = origin_of(code)
+        header = loop_around(origin, offset - shift)
+        if header is not None and kind_at(origin, header) is not K.FOR_ITER:
+            self.add(self.sites.loops, origin, header, "the graph breaks in a while loop, which stays in Python")
 
     def note(self, where: set[Source], source: Source, what: str) -> None:
         where.add(source)

@@ -105,7 +105,9 @@ class Region:
         found = self.records.get(code)
         if found is None:
             info = resume.info_of(code)
-            found = self.records[code] = Record(History(self.sites, info is not None and bool(info.layout.loops)))
+            history = History(self.sites, info is not None and bool(info.layout.loops))
+            history.whole_loops = backends.OWN.get(self.config.backend) is not None
+            found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found
 
@@ -309,6 +311,9 @@ class Region:
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
         if self.config.fullgraph:
             raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
+        for frame in exit_.frames:
+            if frame.lasti >= 0:
+                found.world.history.breaks_in_loop(frame.code, frame.lasti * 2)
 
     def learn(self, fn: FunctionType, args: tuple, record: Record, frame_id: str) -> None:
         """Why no entry holds, for the policy memory and for the log."""

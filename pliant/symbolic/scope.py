@@ -233,6 +233,11 @@ class Scope:
         self._guards.append(SymGuard(normal(c), site, why, c))
         self._learn("guard", c, site)
 
+    def keep(self, g: SymGuard) -> None:
+        """A guard that was recorded before a `rollback`, unless what is still known implies it."""
+        if not self.known_true(g.user_form):
+            self._guard(g.user_form, g.site, g.why)
+
     def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
         v = self._ask(c, FULL)

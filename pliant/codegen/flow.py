@@ -1,0 +1,135 @@
+"""Flows (`graph/control_flow.py`) as Python: each block a compiled function, and between them `if` and `while`.
+
+    def flow_0(t3, u2, t1, s0):
+        while True:
+            t9, u4 = _block0(t3, t1, s0)
+            if u4:
+                t3, u2 = t9, u2 + 1
+            else:
+                return (t9, u2 + 1)
+
+No objects are made from round to round but tensors and numbers. Python's numbers stay Python's: integers of any size, floats in double.
+An exception ends it, as does Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from pliant.errors import InternalError
+from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, needs, number_of, outputs_of, sizes_of_params, tensors_of
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import maths
+from pliant.symbolic.expr import Expr
+
+Build = Callable[..., Any]  # `codegen.aten.build`
+PAD = "    "
+
+
+class FlowWriter:
+    """One use: prints one flow. `build` compiles the operations of a block to a function of tensors and symbols."""
+
+    def __init__(self, op: FlowOp, name: str, scope: Any, build: Build, lower: Any) -> None:
+        self.flow = op.flow
+        self.name = name
+        self.scope = scope
+        self.build = build
+        self.lower = lower
+        self.globals: dict[str, Any] = {"math": maths}
+        self.sources: list[str] = []
+        self.named: dict[str, str] = {}  # parameters by the value's own name: what stands for them
+
+    def text(self) -> str:
+        """The source of the function; what it needs is in `globals`."""
+        flow = self.flow
+        given = [*flow.params, *flow.captured]
+        lines = [f"def {self.name}({', '.join(map(name_of, given))}):"]
+        if flow.entry is not None:
+            lines += indented(self.block(flow.entry))
+        read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
+        sizes = [
+            f"{size} = {name_of(t)}.{'storage_offset()' if d is None else f'size({d})'}"
+            for size, (t, d) in sizes_of_params(flow).items() if size in read
+        ]  # fmt: skip
+        body = [*sizes, *self.block(flow.body)]
+        lines += [f"{PAD}while True:", *indented(indented(body))] if flow.loops else indented(body)
+        return "\n".join(lines) + "\n"
+
+    def block(self, b: Block) -> list[str]:
+        lines = self.call(b) if b.ops or b.asserts else []
+        if isinstance(b.end, Branch):
+            yes, no = self.block(b.end.yes), self.block(b.end.no)
+            return [*lines, f"if {self.value(b.end.test)}:", *indented(yes), "else:", *indented(no)]
+        return lines + self.end(b.end)
+
+    def end(self, end: Leave) -> list[str]:
+        texts = [self.value(v) for v in end.values]
+        if not end.again:
+            return [f"return ({', '.join(texts)}{',' if len(texts) == 1 else ''})"]
+        changed = [(name_of(p), text) for p, text in zip(self.flow.params, texts) if name_of(p) != text]
+        if not changed:
+            return ["pass"]
+        return [f"{', '.join(name for name, _ in changed)} = {', '.join(text for _, text in changed)}"]
+
+    def call(self, b: Block) -> list[str]:
+        """The call of a block's operations: what it makes goes to variables if somebody wants it."""
+        tensors, symbols = needs(Block(b.ops, b.asserts, Leave(False, [])), self.scope.simplify)
+        inputs = [*tensors.values(), *symbols.values()]
+        wanted_tensors, wanted_symbols = self.wanted(b)
+        made = [t for op in b.ops for t in tensors_of(op.outs) if t.vid in wanted_tensors and t.vid not in tensors]
+        bound = [bind.symbol for op in b.ops for bind in op.binds if bind.symbol.name in wanted_symbols]
+        outputs = [*{t.vid: t for t in made}.values(), *bound]
+        trace = SimpleNamespace(scope=self.scope, ops=b.ops)
+        name = f"{self.name}_{len(self.sources)}"
+        ran = self.build(trace, inputs, outputs, name=name, ops=b.ops, asserts=b.asserts, lower=self.lower)
+        self.sources.append(ran.source)
+        self.globals[f"_{name}"] = ran.fn
+        call = f"_{name}({', '.join(map(name_of, inputs))})"
+        names = [name_of(v) for v in outputs]
+        return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call]
+
+    def wanted(self, b: Block) -> tuple[set[int], set[str]]:
+        """What is read behind the operations of this block, by vid and by name."""
+        tensors: set[int] = set()
+        symbols: set[str] = set()
+        for i, block in enumerate(b.walk()):
+            if i:
+                t, s = needs(block, self.scope.simplify)
+                tensors.update(t)
+                symbols.update(s)
+                continue
+            for v in outputs_of(block):
+                if type(v) is TracedTensor:
+                    tensors.add(v.vid)
+                elif (e := number_of(v)) is not None:
+                    symbols.update(x.name for x in e.symbols())
+        return tensors, symbols
+
+    def value(self, v: Any) -> str:
+        if type(v) is TracedTensor:
+            if v.constant is not None:
+                self.globals[f"k{v.vid}"] = v.constant
+                return f"k{v.vid}"
+            return name_of(v)
+        e = number_of(v)
+        if e is not None:
+            return f"({e.python()})" if e.op != "sym" else e.name
+        if type(v) is float and not math.isfinite(v):
+            return f"float('{v}')"
+        if type(v) in (int, float, bool) or v is None:
+            return repr(v)
+        raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
+
+
+def name_of(v: Any) -> str:
+    return f"t{v.vid}" if type(v) is TracedTensor else v.name if type(v) is Expr else v.node.expr.name
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    return [PAD + line for line in lines]
+
+
+__all__ = ["FlowWriter"]

@@ -1,0 +1,480 @@
+"""`while` loops on data, whole: one that is closed over tensors and numbers becomes an operation of the trace (`graph/control_flow.py`).
+
+At the first test of such a loop (`enter_at_test`), or at its header where the test is further inside (`at_header`; the capture starts again
+to get there), the locals that are still read are what the loop carries. They are tried as they are; what is another after a round becomes
+a fresh symbol or a tensor whose size is one, until a round changes nothing more. Every way through a round is captured as a block; ways end
+at the header or where all ways out of the loop meet. A loop that writes to anything from before, whose carried values change their type,
+or in which the graph would break, is left to `jit/loops.py`: the capture starts again and knows it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from types import CellType
+from typing import Any
+
+import torch
+
+from pliant import events
+from pliant.bytecode import kinds as K
+from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
+from pliant.graph.control_flow import SYMS, Block, Flow, Leave, number_of, record_flow
+from pliant.graph.dispatch import same
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.record import Bind
+from pliant.graph.symnode import to_sym, truth
+from pliant.graph.traced import TracedTensor, make
+from pliant.interpret import globalstate
+from pliant.interpret.capture import UNSET
+from pliant.interpret.checks import raised
+from pliant.interpret.decode import Decoded
+from pliant.interpret.opcodes import Lazy, force
+from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
+from pliant.interpret.subprograms import Open, explore, settled, tree
+
+TRIES = 8
+"""How often a round is captured before what it carries must have settled."""
+RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
+NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
+
+
+class Stopped(LoopBackSignal):
+    """A way has come to an instruction at which it ends."""
+
+
+@dataclass(slots=True)
+class Shape:
+    """A loop of a code object: its instructions, where its ways out meet (None: they return), and which locals live where."""
+
+    header: int
+    inside: frozenset[int]
+    behind: int | None
+    live: list[int]
+
+
+@functools.lru_cache(maxsize=256)
+def live_of(d: _Key) -> list[int]:
+    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], d.decoded.table)
+
+
+class _Key:
+    """A decoded code object, by identity."""
+
+    __slots__ = ("decoded",)
+
+    def __init__(self, decoded: Decoded) -> None:
+        self.decoded = decoded
+
+    def __hash__(self) -> int:
+        return id(self.decoded)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.decoded is self.decoded
+
+
+@functools.lru_cache(maxsize=256)
+def loop_of(d: _Key, header: int) -> frozenset[int]:
+    """The instructions of the loop with this header."""
+    return natural_loop(d.decoded.kinds, [a for _, a in d.decoded.ins], header)
+
+
+@functools.lru_cache(maxsize=256)
+def shape_of(d: _Key, header: int) -> Shape | None:
+    """The loop with this header. None for one that has no way out, or in code that looks at its own variables."""
+    decoded = d.decoded
+    operands = [a for _, a in decoded.ins]
+    if decoded.is_generator or NAMESPACES & {*decoded.code.co_names}:
+        return None
+    inside = loop_of(d, header)
+    out = {j for i in inside for j in successors(decoded.kinds, operands, i) if j not in inside and decoded.kinds[j] is not K.RERAISE}
+    if not out:
+        return None
+    return Shape(header, inside, meeting_point(decoded.kinds, operands, inside, out), live_of(d))
+
+
+# -- when -------------------------------------------------------------------------------------------------------------------------
+def enabled() -> bool:
+    return getattr(vm.history, "whole_loops", False) and not vm.asking and not globalstate.user_modes()
+
+
+def on_data(v: Any) -> bool:
+    """Whether only the run can tell if `v` is true."""
+    if type(v) is TracedTensor:
+        return all([type(n) is int and n == 1 for n in v.sizes])
+    if type(v) in SYMS:
+        e = truth(v.node.expr)
+        return e.const is None and not e.backed and not vm.scope.known_true(e) and not vm.scope.known_false(e)
+    return False
+
+
+def at_branch(f: Frame, v: Any) -> bool:
+    """The frame is about to branch on `v`: if that tests for the first time whether to begin a loop, the loop is done here, and the frame
+    stands behind it."""
+    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f) is not None):
+        return False
+    header = begins(f.decoded, f.pc - 1)
+    if header in f.stops:  # `continue` goes to the first test
+        return False
+    if header is not None and vm.loops.get((id(f.code), header)) is not LEAVE:
+        return whole(f, header, v)
+    mark(f)
+    return False
+
+
+def begins(d: Decoded, i: int) -> int | None:
+    """The header of the `while` loop of whose first test the branch at `i` is a part."""
+    header = min([h for h in d.loop_headers if h > i], default=None)
+    if header is None or d.kinds[header] is K.FOR_ITER or any([kind not in TESTS for kind in d.kinds[i + 1 : header]]):
+        return None
+    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.BRANCHES}
+    inside = loop_of(_Key(d), header)
+    return header if len(inside) > 1 and all([w not in inside or w == header for w in ways]) else None
+
+
+def innermost(d: Decoded, i: int) -> int | None:
+    """The header of the innermost loop that instruction `i` is in."""
+    return max([h for h in d.loop_headers if h <= i and i in loop_of(_Key(d), h)], default=None)
+
+
+TESTS = K.BRANCHES - {K.FOR_ITER} | {
+    K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE, K.PUSH_NULL,
+    K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
+    K.BUILD_LIST, K.BUILD_SLICE,
+}  # fmt: skip
+"""What the test of a loop is made of."""
+
+
+def mark(f: Frame | None) -> None:
+    """The branch is in the middle of a loop, of this frame or of one that called it: the capture starts again, to do the loop whole."""
+    while f is not None:
+        header = innermost(f.decoded, f.pc - 1)
+        if header is not None:
+            key = (id(f.code), header)
+            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER:
+                return
+            if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
+                again(f, header, TRY)
+            return
+        if f.decoded.is_generator:
+            return
+        f = f.parent
+
+
+def again(f: Frame, header: int, what: str) -> None:
+    vm.loops[(id(f.code), header)] = what
+    vm.loop_codes.append(f.code)
+    raise Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
+
+
+def at_header(f: Frame) -> None:
+    """Before each instruction of a frame whose code has a loop that is to be done whole: do it, if the frame is there."""
+    if f.pc in f.stops:
+        if f.count:
+            raise Stopped
+        return
+    if f.pc not in f.decoded.loop_headers or f.held or not enabled():
+        return
+    if (id(f.code), f.pc) in vm.exploring:
+        raise Open("it goes on to a loop further out")
+    if vm.loops.get((id(f.code), f.pc)) is TRY:
+        whole(f, f.pc)
+
+
+def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
+    """Do the loop with this header, and stand behind it. `v`: what is about to be tested before it. False: it is no such loop."""
+    shape = shape_of(_Key(f.decoded), header)
+    if shape is None:
+        again(f, header, LEAVE)
+    key = (id(f.code), header)
+    vm.exploring.append(key)
+    try:
+        Whole(f, shape, v).capture()
+    except Open as e:
+        events.emit("loop_open", where=str(current_site()), why=str(e))
+        again(f, header, LEAVE)
+    finally:
+        vm.exploring.remove(key)
+    return True
+
+
+# -- the loop ---------------------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class End:
+    """What a way had at its end, by slot: the live locals and the stack, or what it returned. `parts`: the leaves of these."""
+
+    again: bool
+    values: dict[Any, Any]
+    parts: dict[Any, Any] = field(default_factory=dict)
+
+
+Found = tuple[Block, list[End]]
+
+
+class Whole:
+    """One loop of one frame. `slots` are the names of what a frame has: the number of a local, `("stack", i)` or "returned"."""
+
+    def __init__(self, f: Frame, shape: Shape, v: Any) -> None:
+        self.f = f
+        self.shape = shape
+        self.tested = v is not UNSET
+        self.exits = self.live(shape.behind) if shape.behind is not None else frozenset()
+        for i in self.live(shape.header) | self.exits:
+            if type(f.fast[i]) is Lazy and self.touches(i):
+                force(f, i)
+        self.first = {i: f.fast[i] for i in self.live(shape.header)}
+        self.stack = f.stack[:-1] if self.tested else list(f.stack)
+        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
+        self.before = set(vm.scope.symbols)
+        self.begin = vm.trace.next_vid
+
+    def live(self, i: int) -> frozenset[int]:
+        bits, f = self.shape.live[i], self.f
+        n = f.code.co_nlocals
+        return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
+
+    def touches(self, i: int) -> bool:
+        d = self.f.decoded
+        return any([d.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL) and d.ins[k][1] == i for k in self.shape.inside])
+
+    def capture(self) -> None:
+        for slot, v in self.first.items():
+            if v is UNSET:
+                raise Open(f"{self.name(slot)} may not be there yet")
+        for _ in range(TRIES):
+            found: list[Found] = settled(self.explored)
+            if not self.widened([end for end in found[0][1] if end.again]):
+                break
+        else:
+            raise Open("what it carries is another in every round")
+        leave = [end for _, own in found for end in own if not end.again]
+        if not leave:
+            raise Open("no way out of it was found")
+        results, outs, binds = self.results(leave)
+        for k, (block, _) in enumerate(found):
+            for end in block.leaves():
+                e = end.values[0]
+                end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
+        params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
+        flow = Flow(params, found[0][0], found[1][0] if self.tested else None)
+        record_flow(vm.trace, flow, [self.first[slot] for slot in self.params], outs, binds, current_site())
+        self.stand_behind(leave[0], results)
+
+    # -- ways ----------------------------------------------------------------------------------------------------------------------
+    def explored(self) -> list[Found]:
+        """A round, and what comes before the first."""
+        f, header = self.f, self.shape.header
+        found = [self.ways(header, {**self.first, **self.params}, self.stack)]
+        if self.tested:
+            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack))
+            for end in found[1][1]:
+                if end.again and not all([equal(v, self.first[slot]) for slot, v in end.values.items()]):
+                    raise Open("its first test changes a local")
+        return found
+
+    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Found:
+        found = explore(lambda: self.run(start, fast, stack))
+        return tree(found), [w.end.values[0] for w in found if w.end is not None]
+
+    def run(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Leave:
+        """One way from instruction `start`. Its end is the only value."""
+        f, shape = self.f, self.shape
+        g = Frame(f.decoded, f.func, [v if is_cell(v) else UNSET for v in f.fast], f.globals)
+        for slot, v in fast.items():
+            g.fast[slot] = v
+        g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
+        g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
+        g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
+        if f.loop_header == shape.header:
+            g.loop_header = -1
+        try:
+            returned = vm.run(g)
+        except Stopped:
+            pass
+        else:
+            if shape.behind is not None or g.yielded:
+                raise Open("it returns from the middle")
+            return Leave(False, [End(False, {"returned": returned})])
+        again = g.pc == shape.header
+        values = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
+        if again:
+            if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
+                raise Open("it walks an iterator that is not its own")
+        else:
+            values |= {("stack", i): v for i, v in enumerate(g.stack)}
+        return Leave(again, [End(again, values)])
+
+    # -- what is carried -----------------------------------------------------------------------------------------------------------
+    def widened(self, rounds: list[End]) -> bool:
+        """Whether a round has left other values than it began with, which are carried from now on."""
+        changed = False
+        for end in rounds:
+            for slot, first in self.first.items():
+                now, stands = end.values[slot], self.params.get(slot, first)
+                if equal(now, stands):
+                    continue
+                p = join(first, stands, now, slot in self.params, self.name(slot), self.before)
+                if p is not stands:
+                    self.params[slot], changed = p, True
+        return changed
+
+    def name(self, slot: Any) -> str:
+        return self.f.code.co_varnames[slot] if type(slot) is int else "the stack"
+
+    # -- behind it -------------------------------------------------------------------------------------------------------------------
+    def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:
+        """What is known behind the loop only: by slot and place in it, as a list, and the symbols that these results define."""
+        found: dict[Any, Any] = {}
+        for slot in leave[0].values:
+            if any([slot not in end.values for end in leave]):
+                raise Open("its ways out leave different stacks")
+            shown = [flat(end.values[slot]) for end in leave]
+            if any([kinds != shown[0][1] for _, kinds in shown]):
+                raise Open(f"{self.name(slot)} is of different kinds behind it")
+            for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
+                for end, v in zip(leave, column, strict=True):
+                    end.parts[(slot, i)] = v
+                if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                    found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
+        binds: list[Bind] = []
+        for at, r in enumerate(found.values()):
+            if type(r) is not TracedTensor:
+                binds.append(Bind(number_of(r), at))
+                continue
+            for d, s in enumerate(r.sizes):
+                if is_new(s, self.before):
+                    binds.append(Bind(number_of(s), at, d))
+        return found, list(found.values()), binds
+
+    def outer(self, v: Any) -> bool:
+        """Whether a value is known before the loop."""
+        if type(v) is TracedTensor:
+            return v.vid < self.begin
+        e = number_of(v)
+        return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
+
+    def stand_behind(self, end: End, results: dict[Any, Any]) -> None:
+        f = self.f
+        values = {}
+        for slot, v in end.values.items():
+            parts = [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]
+            values[slot] = rebuilt(v, parts)
+        for i, v in enumerate(f.fast):
+            if i < f.code.co_nlocals and not is_cell(v):
+                f.fast[i] = values.get(i, UNSET)
+        if self.shape.behind is None:
+            f.stack = [values["returned"]]
+            f.pc = f.decoded.kinds.index(K.RETURN)
+        else:
+            f.stack = [values[("stack", i)] for i in range(sum(type(slot) is tuple for slot in values))]
+            f.pc = self.shape.behind
+
+
+def is_cell(v: Any) -> bool:
+    return type(v) is CellType
+
+
+# -- values ---------------------------------------------------------------------------------------------------------------------------
+def equal(a: Any, b: Any) -> bool:
+    """Whether two values are the same one."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) in SYMS:
+        return a.node.expr is b.node.expr
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(equal, a, b))
+    return type(a) in (int, float, bool, str) and repr(a) == repr(b)
+
+
+def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: set[str]) -> Any:
+    """What stands for a carried value that is `stands` at the beginning of a round and `now` at its end."""
+    kind = NUMBERS.get(type(first))
+    if kind is not None:
+        if NUMBERS.get(type(now)) is not kind:
+            raise Open(f"{name} changes its type")
+        return stands if carried else to_sym(vm.scope, vm.trace.unbacked(kind))
+    if type(first) is not TracedTensor or type(now) is not TracedTensor:
+        raise Open(f"{name}, a {type(first).__name__}, is another in the next round")
+    sizes = tuple([m if is_new(m, before) else n for m, n in zip(stands.sizes, alike(stands, now, name), strict=True)])
+    settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
+    if carried and settled and all(map(same, sizes, stands.sizes)):
+        return stands
+    return tensor(stands, sizes, stands.offset if settled else new_size())
+
+
+def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
+    """The sizes of what may be either tensor: a new symbol where they differ."""
+    if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes) or a.pytype is not b.pytype:
+        raise Open(f"{name} changes its dtype or number of dims")
+    if a.requires_grad or b.requires_grad:
+        raise Open("gradients flow through it")
+    if vm.trace.lazy_bits:
+        raise Open("a tensor is the conjugate of its memory")
+    sizes = tuple([m if same(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
+    if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
+        raise Open(f"{name} changes its strides")
+    return sizes
+
+
+def is_new(n: Any, before: set[str]) -> bool:
+    """Whether a size, or an offset, is a symbol that a loop made for one, and not yet there `before`."""
+    e = number_of(n)
+    return e is not None and e.op == "sym" and e.name in vm.trace.flow_sizes and e.name not in before
+
+
+def new_size() -> Any:
+    e = vm.trace.unbacked(int, size_like=True, lo=0)
+    vm.trace.flow_sizes.add(e.name)
+    return to_sym(vm.scope, e)
+
+
+def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
+    """A new tensor with this layout."""
+    strides = contiguous_strides(sizes) if like.dense else like.strides
+    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, like.dense)
+    x.pytype = like.pytype
+    return x
+
+
+def flat(value: Any) -> tuple[list[Any], Any]:
+    """The leaves of nested tuples, and how they are nested."""
+    if type(value) is tuple:
+        parts = [flat(v) for v in value]
+        return [x for leaves, _ in parts for x in leaves], (tuple, *[kind for _, kind in parts])
+    return [value], TracedTensor if type(value) is TracedTensor else NUMBERS.get(type(value)) or id(value)
+
+
+def rebuilt(value: Any, leaves: list[Any]) -> Any:
+    """`value` with these leaves."""
+    if type(value) is not tuple:
+        return leaves[0]
+    parts = []
+    for v in value:
+        n = len(flat(v)[0])
+        parts.append(rebuilt(v, leaves[:n]))
+        leaves = leaves[n:]
+    return tuple(parts)
+
+
+def merged(values: list[Any], name: str, outer: Any) -> Any:
+    """A result that may be any of these values."""
+    first = values[0]
+    kind = NUMBERS.get(type(first))
+    if kind is not None:
+        return to_sym(vm.scope, vm.trace.unbacked(kind))
+    if type(first) is not TracedTensor:
+        raise Open(f"{name}, a {type(first).__name__}, is another behind it")
+    sizes = first.sizes
+    for v in values:
+        sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
+    if not first.dense and not all(map(outer, first.strides)):
+        raise Open(f"{name} changes its strides")
+    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
+    return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)
+
+
+vm.at_branch = at_branch
+__all__ = ["RESTART", "Stopped", "at_header"]

@@ -1,0 +1,307 @@
+"""Sub-programs: code of the program captured as blocks of a `Flow`, every way through its branches on data.
+
+`explore` runs a piece of the program again and again, one way after the other: the scope's oracle answers what only the run can tell, and
+what it answered is a branch of the tree. Each way begins with the same numbers for tensors and symbols, so those with the same beginning
+agree on what they call it. Nothing of a way stays but what it read of the outside: its operations move to the blocks, facts are forgotten.
+Who explores runs until nothing new is read (`settled`), and sees to it that the program changed nothing (`World` effects, `Unchanged`).
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.graph.control_flow import FLOWS, SYMS, Block, Branch, Leave, tensors_of
+from pliant.graph.dispatch import apply_metadata
+from pliant.graph.schema import argument, op_info
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import globalstate
+from pliant.interpret.effects import effects_of
+from pliant.interpret.generators import Generator
+from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, vm
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import BRANCH
+
+WAYS = 24
+"""More ways through a piece of the program than this are too many."""
+LENGTH = 4000
+"""Operations of one way."""
+
+
+ELSEWHERE = 1 << 40
+"""From here on frames are numbered that no restart is about."""
+
+
+class Open(Exception):
+    """What is explored is not closed over tensors and numbers, for this reason."""
+
+
+@dataclass(slots=True)
+class Way:
+    """One run: what it recorded, the decisions (test, answer, operations and assertions before it), and its end."""
+
+    ops: list[Any]
+    asserts: list[Any]
+    decisions: list[tuple[Expr, bool, int, int]] = field(default_factory=list)
+    end: Leave | None = None
+
+
+def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
+    """All ways through `run`, which says how each ends. Raises `Open`."""
+    trace = vm.trace
+    begin = highest = (trace.next_vid, trace.next_unbacked)
+    script: list[bool] = []
+    ways: list[Way] = []
+    while True:
+        trace.next_vid, trace.next_unbacked = begin
+        ways.append(one_way(run, script))
+        highest = (max(highest[0], trace.next_vid), max(highest[1], trace.next_unbacked))
+        answers = [d[1] for d in ways[-1].decisions]
+        while answers and not answers[-1]:
+            answers.pop()
+        if not answers:
+            break
+        script = [*answers[:-1], False]
+        if len(ways) >= most:
+            raise Open(f"there are more than {most} ways through it")
+    trace.next_vid, trace.next_unbacked = highest
+    return ways
+
+
+def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
+    """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
+    trace, scope, world = vm.trace, vm.scope, vm.world
+    way = Way([], [])
+    n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
+    known, masks, names = dict(trace.known), dict(trace.masks), set(scope.symbols)
+    token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
+    settings = globalstate.save()
+    vm.frames_made = ELSEWHERE
+
+    def answer(c: Expr, site: Any) -> bool:
+        i = len(way.decisions)
+        said = script[i] if i < len(script) else True
+        way.decisions.append((c, said, len(trace.ops) - n, len(plain(scope._asserts[asserts:]))))
+        return said
+
+    scope.oracle = answer
+    try:
+        way.end = run()
+        if globalstate.save() != settings or vm.exc is not exc:
+            raise Open("it changes a setting of torch, or handles an exception")
+        if len(trace.ops) - n > LENGTH:
+            raise Open("it is too long")
+    except Break as e:
+        raise Open(f"the graph would break in it: {e.code}: {e.reason}") from None
+    except Restart as e:
+        if e.serial < 0:
+            raise
+        raise Open(f"the graph would break in it: {e.code}: {e.reason}") from None
+    except LoopBackSignal:
+        raise Open("it goes on to a loop further out") from None
+    except Exception as e:
+        if type(e) is Open or vm.internal_error(e):
+            raise
+        raise Open(f"it raises {type(e).__name__}: {e}") from None
+    finally:
+        scope.oracle = oracle
+        vm.pending = None
+        vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
+        way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
+        for x, sizes, strides, offset in reversed(trace.journal[changes:]):
+            apply_metadata(trace, x, sizes, strides, offset)
+        del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
+        trace.known, trace.masks = known, masks
+        relied = scope._guards[guards:]
+        read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
+        scope.rollback(token)
+        scope.symbols.update(read)
+        globalstate.restore(settings)
+        for g in relied:
+            scope.keep(g)
+    check_memory(way, trace)
+    world.keep.append(way)
+    return way
+
+
+def plain(asserts: list[Any]) -> list[Any]:
+    """The assertions that are no branches."""
+    return [a for a in asserts if (a[2] if type(a) is tuple else a.message) != BRANCH]
+
+
+def check_memory(way: Way, trace: Any) -> None:
+    """What is written was made on this way, and no gradients flow."""
+    made: set[int] = set()
+    for op in way.ops:
+        info = op_info(op.target)
+        for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
+            if t.storage_id not in made:
+                raise Open(f"{op.target} writes to memory from before")
+        old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
+        made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
+        if any([t.requires_grad for t in tensors_of(op.outs)]):
+            raise Open("gradients flow through it")
+        if info.inplace_view:
+            raise Open(f"{op.target} changes the sizes of a tensor object")
+        if info.custom and op.target not in FLOWS:
+            raise Open(f"{op.target} may do anything")
+
+
+def tree(ways: list[Way], depth: int = 0, ops: int = 0, asserts: int = 0) -> Block:
+    """The blocks of ways that agree up to decision number `depth`."""
+    first = ways[0]
+    for w in ways[1:]:
+        if [called(op) for op in w.ops[:ops]] != [called(op) for op in first.ops[:ops]]:
+            raise Open("it does not run the same way twice")
+    if len(first.decisions) == depth:
+        if len(ways) > 1 or first.end is None:
+            raise Open("it does not run the same way twice")
+        return Block(first.ops[ops:], first.asserts[asserts:], first.end)
+    test, _, until, checked = first.decisions[depth]
+    sides = []
+    for answer in (True, False):
+        same_side = [w for w in ways if w.decisions[depth][1] is answer]
+        if not same_side:
+            raise Open("a side of a branch was not seen")
+        sides.append(tree(same_side, depth + 1, until, checked))
+    return Block(first.ops[ops:until], first.asserts[asserts:checked], Branch(test, *sides))
+
+
+def called(op: Any) -> tuple:
+    """An operation, and what its results are called."""
+    return (str(op.target), *map(name, op.outs))
+
+
+def name(value: Any) -> Any:
+    return value.vid if type(value) is TracedTensor else str(value.node.expr) if isinstance(value, SYMS) else None
+
+
+# -- what the program has read and changed ------------------------------------------------------------------------------------------
+def read_so_far() -> tuple:
+    """How much of the outside the capture has read, and relied on."""
+    world, scope, trace = vm.world, vm.scope, vm.trace
+    backed = sum(s.info.backed for s in scope.symbols.values())
+    return len(trace.inputs), len(scope._guards), backed, len(world.shadows), len(world.reads), len(world.cells), len(world.relations)
+
+
+PASSES = 5
+
+
+def settled(explored: Callable[[], Any]) -> Any:
+    """What `explored` gives once it reads nothing new, so that all ways began alike. Raises `Open` if it changes anything."""
+    unchanged = Unchanged()
+    for _ in range(PASSES):
+        before = read_so_far()
+        found = explored()
+        unchanged.check()
+        if read_so_far() == before:
+            return found
+    raise Open("it reads something new each time")
+
+
+class Unchanged:
+    """What the program could change: effects on the outside, and the content of the objects that it made."""
+
+    def __init__(self) -> None:
+        self.effects = told(effects_of(vm.world))
+        self.held: list[tuple[Any, list]] = []
+        seen: set[int] = set()
+        stack = [v for f in frames() for v in (*f.fast, *f.stack)]
+        stack += [h.copy for h in vm.world.shadows.values()]
+        while stack:
+            v = stack.pop()
+            if id(v) in seen:
+                continue
+            seen.add(id(v))
+            inside = content(v)
+            if inside is None:
+                continue
+            if id(v) not in vm.world.by_copy:
+                self.held.append((v, inside))
+            stack += inside
+
+    def check(self) -> None:
+        if told(effects_of(vm.world)) != self.effects:
+            raise Open("it has an effect on the outside")
+        for v, before in self.held:
+            now = content(v)
+            if now is None or len(now) != len(before) or not all(map(unmoved, now, before)):
+                raise Open(f"it changes a {type(v).__name__}")
+
+
+def unmoved(now: Any, before: Any) -> bool:
+    return now is before or type(now) is int and type(before) is int and now == before
+
+
+def frames() -> Iterator[Frame]:
+    f = vm.frame
+    while f is not None:
+        yield f
+        f = f.parent
+
+
+def told(effects: list[Any]) -> list[tuple]:
+    return [(e.kind, id(e.target), key(e.args)) for e in effects]
+
+
+def key(v: Any) -> Any:
+    """The same for what is put together from the same objects."""
+    if type(v) in (tuple, list):
+        return tuple(map(key, v))
+    return (type(v), v) if type(v) in (int, str, bool) else id(v)
+
+
+BUILT_IN = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))
+ITERATORS = (*(type(iter(x)) for x in BUILT_IN), zip, map, enumerate, filter)
+
+
+def content(v: Any) -> list | None:
+    """What is in an object that may change; None for one that has nothing in it, or is not the program's own."""
+    t = type(v)
+    if t is TracedTensor or t in PLAIN or isinstance(v, (type, types.ModuleType, torch.Tensor)):
+        return None
+    if t is types.CellType:
+        try:
+            return [v.cell_contents]
+        except ValueError:
+            return [types.CellType]
+    if t is Generator:
+        return [v.frame.pc, *v.frame.fast, *v.frame.stack]
+    if isinstance(v, ITERATORS):
+        return state_of(v.__reduce__())
+    if isinstance(v, dict):
+        return [*dict.keys(v), *dict.values(v), *own_fields(v)]
+    if isinstance(v, (list, tuple, set, frozenset, collections.deque)):
+        return [*v.__iter__(), *own_fields(v)]
+    if t is types.FunctionType:
+        return list(v.__closure__ or ()) if id(v) in vm.world.own_functions else None
+    if t is types.MethodType:
+        return [v.__self__]
+    fields = own_fields(v)
+    return fields if fields and id(v) not in vm.world.outside else None
+
+
+PLAIN = frozenset((int, float, bool, str, bytes, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size, *SYMS))
+
+
+def own_fields(v: Any) -> list:
+    try:
+        fields = object.__getattribute__(v, "__dict__")
+    except AttributeError:
+        return []
+    return [x for pair in fields.items() for x in pair] if type(fields) is dict else []
+
+
+def state_of(value: Any) -> list:
+    """The state of an iterator as its `__reduce__` tells it."""
+    if type(value) is tuple:
+        return [x for v in value for x in state_of(v)]
+    return [value]
+
+
+__all__ = ["Open", "Unchanged", "Way", "explore", "settled", "tree"]

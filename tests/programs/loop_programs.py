@@ -1,0 +1,159 @@
+"""Random programs with loops whose number of rounds depends on data, as source text."""
+
+from __future__ import annotations
+
+import linecache
+import random
+from typing import Any
+
+import torch
+
+HEADER = """
+import torch
+
+class Box:
+    def __init__(self):
+        self.hits, self.last, self.items = 0, None, []
+
+box = Box()
+
+def step(t, k):
+    if t.mean() > 0.7:
+        return t * 0.5
+    return t + k * 0.1
+
+def settle(t):
+    while t.abs().max() > 1.5:
+        t = t * 0.6
+    return t
+"""
+
+TENSORS = ("x", "y", "z")
+EXPRESSIONS = (
+    "{a} * 0.7 + {b}.mean()", "torch.sin({a}) + 0.3", "{a} - {b}.sum() * 0.1", "torch.where({a} > 0.2, {a} * 0.5, {a} + 0.4)", "{a}.clone()",
+    "{a} + {i}", "{a} * {f}", "torch.relu({a}) - 0.1", "{a}.flip(0)", "step({a}, {i})", "{a} + torch.ones_like({a})", "{a}",
+    "settle({a} * 3)", "({a} + {b}[0]) / 2", "{a}[{a}.shape[0] // 2 :]", "torch.cat([{a}, {b}[:1]])", "{a}[: max({a}.shape[0] - 1, 1)]",
+    "{a}.cumsum(0) * 0.3", "{a} + torch.rand({a}.shape[0])", "{a}.detach()", "{a}.double().float()",
+)  # fmt: skip
+TESTS = (
+    "{a}.sum() < {c}", "{a}.abs().max() > {c}", "{a}.mean().item() < {c}", "not ({a} > {c}).all()", "{a}.sum() < {c} and {i} < 4",
+    "{a}.max() < {c} or {b}.min() > {c}", "{i} < 3", "{a}.sum() * {f} < {c}", "({a} > {c}).sum().item() < 2", "{a}[0] < {c}",
+)  # fmt: skip
+
+
+class Maker:
+    """One program from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.r = random.Random(seed)
+        self.lines: list[str] = []
+        self.loops = 0
+
+    def text(self, template: str) -> str:
+        r = self.r
+        return template.format(
+            a=r.choice(TENSORS), b=r.choice(TENSORS), i=r.choice(("n", "m", "2")), f=r.choice(("s", "0.5")), c=r.choice(("0.1", "0.8", "1.7"))
+        )
+
+    def add(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+
+    def statement(self, depth: int, loop: str) -> None:
+        r = self.r
+        p = r.random()
+        if p < 0.5:
+            self.add(depth, f"{r.choice(TENSORS)} = {self.text(r.choice(EXPRESSIONS))}")
+        elif p < 0.62:
+            self.add(depth, r.choice(("n += 1", "m = n * 2 + 1", "n, m = m, n + 1", "m = m * 3 + 1", "n = n - m")))
+        elif p < 0.70:
+            self.add(depth, r.choice(("s = s * 0.5 + 0.25", "s = x.sum().item()", "s = s - n * 0.1", "s = float(n)")))
+        elif p < 0.82 and depth < 5:
+            self.add(depth, f"if {self.text(r.choice(TESTS))}:")
+            self.block(depth + 1, loop, 2)
+            if r.random() < 0.5:
+                self.add(depth, "else:")
+                self.block(depth + 1, loop, 2)
+        elif p < 0.88 and depth < 4 and self.loops < 3:
+            self.loop(depth)
+        elif p < 0.94:
+            choices = ["out = x + n", "x, y = y, x", "u = x * 2", "z = y"]
+            if r.random() < 0.4:
+                choices = ["box.hits += 1", "out.append(x)", "print('round', n)", "box.last = n", "y += 1", "torch.manual_seed(3)", "y[0] = 3.0",
+                           "z = x[5]", "items = [*items, n]", "assert n < 9", "n = bool(x.sum() > 0)", "x = x.view(-1, 1)", "del u"]  # fmt: skip
+            self.add(depth, r.choice(choices))
+        elif loop:
+            self.add(depth, f"if {self.text(r.choice(TESTS))}:")
+            self.add(depth + 1, r.choice(("break", "continue", "break", "return x, n, s")))
+
+    def block(self, depth: int, loop: str, most: int) -> None:
+        for _ in range(self.r.randint(1, most)):
+            before = len(self.lines)
+            self.statement(depth, loop)
+            if len(self.lines) == before:
+                self.add(depth, "n += 1")
+
+    def loop(self, depth: int) -> None:
+        r = self.r
+        self.loops += 1
+        k = f"k{self.loops}"
+        self.add(depth, f"{k} = 0")
+        kind = r.random()
+        test = self.text(r.choice(TESTS))
+        if kind < 0.5:
+            self.add(depth, f"while {k} < 7 and ({test}):" if r.random() < 0.5 else f"while ({test}) and {k} < 7:")
+        elif kind < 0.8:
+            self.add(depth, f"while {test}:")
+        else:
+            self.add(depth, "while True:")
+        self.add(depth + 1, f"{k} += 1")
+        if kind >= 0.5:
+            self.add(depth + 1, f"if {k} > {r.choice((2, 5))}:")
+            self.add(depth + 2, "break")
+        inner, wrapped = depth + 1, r.random()
+        if wrapped < 0.08:
+            self.add(inner, "with torch.no_grad():")
+            inner += 1
+        elif wrapped < 0.16:
+            self.add(inner, "try:")
+            inner += 1
+        self.block(inner, k, 5)
+        if 0.08 <= wrapped < 0.16:
+            self.add(inner - 1, "except (IndexError, RuntimeError):")
+            self.add(inner, r.choice(("n += 10", "break", "x = y * 1")))
+        if r.random() < 0.2 and kind < 0.8:
+            self.add(depth, "else:")
+            self.block(depth + 1, "", 2)
+
+    def program(self) -> str:
+        self.add(0, "def program(x, y, n, s):")
+        for line in ("z, m, u = x * 0.5, 1, None", "out, items = [], []"):
+            self.add(1, line)
+        for _ in range(self.r.randint(0, 2)):
+            self.statement(1, "")
+        self.loop(1)
+        for _ in range(self.r.randint(0, 3)):
+            self.statement(1, "")
+        self.add(1, self.r.choice(("return x, y, z, n, m, s, out, items", "return x + 1, n, s", "return x, y, x is y, z is y, n", "return z, u, m")))
+        return HEADER + "\n".join(self.lines) + "\n"
+
+
+def program(seed: int) -> tuple[Any, Any, str]:
+    """(the function, the state that it changes, its source) of a seed."""
+    source = Maker(seed).program()
+    name = f"<loop program {seed}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    namespace: dict[str, Any] = {"__name__": "loop_program"}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace["program"], namespace["box"], source
+
+
+def arguments(seed: int) -> list[tuple]:
+    """Arguments of three calls."""
+    g = torch.Generator().manual_seed(seed)
+    r = random.Random(seed)
+    calls = []
+    for n in (r.randint(2, 6), r.randint(1, 8), r.randint(2, 9)):
+        x = torch.rand(n, generator=g) * r.choice((0.2, 1.0, 3.0))
+        y = x if r.random() < 0.08 else torch.rand(n, generator=g)
+        calls.append((x, y, r.randint(0, 5), r.choice((0.5, 0.25))))
+    return calls

@@ -1,0 +1,214 @@
+"""Loops whose number of rounds depends on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+from pliant import events
+from tests.helpers import check
+
+
+def test_many_rounds_need_no_deep_stack() -> None:
+    def until(x: Any, most: Any) -> Any:
+        while x.sum() < most:
+            print(end="")
+            x = x + 1
+        return x
+
+    fn = pliant.compile(until)
+    for most in (5.0, 5000.0):
+        assert fn(torch.zeros(1), torch.tensor(most)).item() == most
+    assert pliant.stats()["fallbacks"] == 0
+
+
+def test_a_branch_on_data_in_a_loop_over_a_size() -> None:
+    def counted(x: Any, k: int) -> Any:
+        i = 0
+        while i < k:
+            if x.sum() > 0:
+                i += 1
+            x = x + 1
+            i += 1
+        return x
+
+    check(counted, (torch.tensor([-3.0]), 4), (torch.tensor([1.0]), 9), (torch.tensor([-1.0]), 2500), (torch.tensor([1.0]), 0))
+
+
+# -- closed loops: one graph, whatever the number of rounds ---------------------------------------------------------------------------
+def fixed_point(x: Any, tol: float) -> Any:
+    err = torch.tensor(1.0)
+    n = 0
+    while err > tol:
+        y = torch.cos(x)
+        err = (y - x).abs().max()
+        x = y
+        n += 1
+    return x, n
+
+
+def newton(a: Any) -> Any:
+    x = a.clone()
+    while (x * x - a).abs().max() > 1e-4:
+        x = x - (x * x - a) / (2 * x)
+    return x
+
+
+def bisection(lo: Any, hi: Any, target: float) -> Any:
+    while hi - lo > 1e-3:
+        mid = (lo + hi) / 2
+        if mid * mid > target:
+            hi = mid
+        else:
+            lo = mid
+    return lo, hi
+
+
+def power_iteration(a: Any, v: Any) -> Any:
+    while True:
+        w = a @ v
+        w = w / w.norm()
+        if (w - v).abs().max() < 1e-3:
+            break
+        v = w
+    return w
+
+
+def greedy(weights: Any, table: Any, ids: Any, end: int) -> Any:
+    while ids.shape[0] < 12:
+        h = table[ids].mean(0)
+        token = (table @ torch.tanh(weights @ h)).argmax()
+        ids = torch.cat([ids, token[None]])
+        if token.item() == end:
+            break
+    return ids
+
+
+def all_done(x: Any) -> Any:
+    done = torch.zeros(x.shape[0], dtype=torch.bool)
+    rounds = 0
+    while not done.all():
+        x = torch.where(done, x, x + 1)
+        done = x > 3
+        rounds += 1
+    return x, rounds
+
+
+def collatz(n: Any) -> Any:
+    k = n.item()
+    steps = 0
+    while k != 1:
+        if k % 2 == 0:
+            k = k // 2
+        else:
+            k = 3 * k + 1
+        steps += 1
+    return steps, k
+
+
+def with_else(x: Any, most: int) -> Any:
+    n = 0
+    while x.sum() < 10:
+        n += 1
+        if n >= most:
+            state = -1
+            break
+        if x.max() > 2:
+            x = x * 2
+            continue
+        x = x + 1
+    else:
+        state = 1
+    return x * state, n
+
+
+def shifted(x: Any) -> Any:
+    before = x
+    while (x - before).abs().sum() < 1 and x.sum() < 50:
+        before, x = x, x + x.abs().mean() * 0.1 + 0.01
+    return before, x
+
+
+def nested_loops(x: Any) -> Any:
+    total = 0
+    while x.sum() > 1:
+        y = x
+        while y.max() > 0.5:
+            y = y / 2
+            total += 1
+        x = x - y - 0.3
+    return x, total
+
+
+def drawing(x: Any) -> Any:
+    n = 0
+    while x.sum() < 5:
+        x = x + torch.rand(3)
+        n += 1
+    return x, n, torch.rand(2)
+
+
+def found(x: Any, y: Any) -> Any:
+    i = 0
+    while i < x.shape[0]:
+        if x[i] > y:
+            return i, x[i]
+        i += 1
+    return -1, y
+
+
+def halving(x: Any) -> Any:
+    while x.sum() > 1:
+        x = x[: x.shape[0] // 2]
+    return x * 2
+
+
+def in_place_on_its_own(x: Any) -> Any:
+    while x.sum() < 9:
+        y = x * 1
+        y += 1
+        y[0] = 2
+        x = y
+    return x
+
+
+def t(*values: float) -> Any:
+    return torch.tensor(values[0] if len(values) == 1 else values)
+
+
+CLOSED: dict[Any, list[tuple]] = {
+    fixed_point: [(torch.rand(4), 1e-3), (torch.rand(9), 1e-3), (torch.rand(2, 3), 2.0)],
+    newton: [(torch.rand(3) + 1,), (torch.rand(7) + 9,), (torch.ones(5),)],
+    bisection: [(t(0.0), t(4.0), 2.0), (t(0.0), t(9.0), 2.0), (t(1.0), t(1.0), 7.0)],
+    power_iteration: [(torch.diag(t(3.0, 1.0, 0.5)) + 0.1, torch.ones(3)), (torch.diag(torch.arange(1.0, 6)), torch.ones(5))],
+    greedy: [
+        (torch.eye(4), torch.arange(24.0).view(6, 4).sin(), torch.tensor([1, 2]), 4),
+        (torch.eye(3), torch.eye(3), torch.tensor([0, 2]), 4),
+        (torch.eye(3), torch.eye(3), torch.tensor([0, 2]), 0),
+    ],
+    all_done: [(t(1.0, 3.0),), (t(4.0, 5.0, 9.0),), (t(-9.0, 0.0, 1.0),)],
+    collatz: [(torch.tensor(27),), (torch.tensor(2),), (torch.tensor(97),), (torch.tensor(2**60 + 1),)],
+    with_else: [(torch.ones(2), 9), (torch.ones(3), 9), (torch.zeros(2), 2), (torch.full((2,), 50.0), 5)],
+    shifted: [(torch.rand(3),), (torch.rand(5) * 40,), (torch.rand(4) + 30,)],
+    nested_loops: [(torch.full((3,), 2.0),), (torch.full((2,), 5.0),), (torch.zeros(4),)],
+    drawing: [(torch.zeros(3),), (torch.ones(3) * 9,), (torch.ones(3),)],
+    found: [(torch.arange(5.0), t(2.5)), (torch.arange(9.0), t(6.0)), (torch.arange(3.0), t(6.0))],
+    halving: [(torch.ones(9),), (torch.ones(33),), (torch.zeros(4),)],
+    in_place_on_its_own: [(torch.zeros(3),), (torch.zeros(5),), (torch.full((2,), 9.0),)],
+}
+
+
+@pytest.mark.parametrize("fn", CLOSED, ids=lambda fn: fn.__name__)
+def test_one_graph_for_every_number_of_rounds(fn: Any) -> None:
+    check(fn, *CLOSED[fn])
+    pliant.reset()
+    events.reset()
+    compiled = pliant.compile(fn)
+    for args in CLOSED[fn][:2]:
+        compiled(*args)
+    stats = pliant.stats()
+    counts = (stats["captures"], stats["graph_breaks"], stats["fallbacks"])
+    assert counts == (1, 0, 0), [e.fields["why"] for e in events.events("loop_open")]

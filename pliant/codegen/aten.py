@@ -25,7 +25,7 @@ import re
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -39,8 +39,9 @@ from pliant.codegen.flow import FlowWriter
 from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, Program, is_aten
 from pliant.symbolic import maths
@@ -92,18 +93,61 @@ def build(
     """
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
+    exits, ops = ways_out(trace, ops, list(liveness.tensors(inputs)), name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
     slots = list(liveness.tensors(inputs))
-    replay, heads = [], flat
+    replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
         replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
-        heads = roots + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
+        heads = roots + exits + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     written = written_slots(p.steps, slots)
+    if written and guard is None and any(op.target is LEAVE for op in ops):
+        guard = True  # a way out bumps version counters
     return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written, lower=lower).finish(guard)
+
+
+def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -> tuple[list[TracedTensor], list[Any]]:
+    """(what side exits need of the graph, the operations with that in their place), each exit's `after` being made.
+
+    As for outputs: views are made outside, of their roots, and version counters of slots that were written are bumped.
+    """
+    if not any(op.target is LEAVE for op in ops):
+        return [], ops
+    if any(op.target._schema.name in liveness.METADATA_WRITERS for op in ops):
+        raise Reconsider(name, "an operation changes the layout of a tensor object, and the graph has a side exit", SIDE_EXITS)
+    kept: dict[int, TracedTensor] = {}
+    out = list(ops)
+    for i, op in enumerate(ops):
+        if op.target is not LEAVE:
+            continue
+        condition, number, _, numbers = op.args
+        exit_ = trace.exits[number]
+        before = ops[:i]
+        tensors = list(liveness.tensors(exit_.values))
+        steps = views.output_steps(before, tensors)
+        replay = views.chain(tensors, steps, {t.vid for t in slots}, before)
+        by_vid = {t.vid: t for t in slots}
+        needed = {t.vid: t for t in (stopped(v, steps, by_vid) for v in tensors)}
+        kept |= needed
+        written = written_slots(before, slots)
+        given = list((needed | {t.vid: t for t in written}).values())
+        symbols = [liveness.number(n) for n in numbers]
+        exit_.after = Writer(f"{name}_exit{number}", trace.scope, [*given, *symbols], exit_.values, [], [], replay=replay, written=written).finish(
+            True
+        ).fn
+        out[i] = replace(op, args=(condition, number, tuple(given), numbers))
+    return list(kept.values()), out
+
+
+def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, TracedTensor]) -> TracedTensor:
+    """What a chain of views is made of: a slot, or the tensor at its bottom."""
+    while t.vid in steps and t.vid not in slots:
+        t = steps[t.vid].base
+    return t
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
@@ -431,6 +475,8 @@ class Writer:
             return Step([f"{self.names[new.vid]} = {self.tensor(old)}"], {self.tensor(old)}, [self.names[new.vid]])
         if is_kernel(target):
             return self.launch(op)
+        if target is LEAVE:
+            return self.leave(op)
         outs = list(liveness.leaves(op.outs))
         if target is UNSAFE_VIEW and outs[0].vid not in self.output_vids:
             target = torch.ops.aten.view.default  # the same memory; only autograd's bookkeeping of views tells them apart
@@ -457,6 +503,15 @@ class Writer:
         self.flows += [source, *writer.sources]
         self.globals[f"_{name}"] = compile_text(source, name, writer.globals)
         return f"_{name}({', '.join(self.text(v, reads) for operands in op.args for v in operands)})"
+
+    def leave(self, op: Any) -> Step:
+        """The program is left where the condition is false."""
+        condition, number, values, numbers = op.args
+        reads: set[str] = set()
+        texts = [self.text(v, reads) for v in (*values, *numbers)]
+        test = self.text(condition, reads)
+        self.globals["_Left"] = Left
+        return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads)
 
     def note_state(self, steps: list[Step]) -> None:
         """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
@@ -627,7 +682,7 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
     """
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
-    if op.target in FLOWS:
+    if op.target in FLOWS or op.target is LEAVE:
         return False
     if not op.target._schema.name.startswith(("aten::", "prims::")):
         return True

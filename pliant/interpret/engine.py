@@ -29,6 +29,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     data_loops,
     datafield,
     execute,
+    exits,
     globalstate,
     gradients,
     imports,
@@ -310,12 +311,15 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     scope = Scope()
     if history is not None:
         scope.oracle = history.oracle()
+    if vm.make_exit is not None:
+        scope.exits = exits.of_number
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()
     with scene(scope, trace, world), released_on_error(world):
-        entry_state = globalstate.save()
+        entry_state = world.entry_state = globalstate.save()
+        world.code = fn.__code__
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
         frame = first_frame(fn, args, start)

@@ -103,6 +103,7 @@ class Session:
     # what the capture was given
     history: Any = None
     config: Any = None
+    make_exit: Any = None  # what jit makes of a branch's other side, as things are (`exits.py`); None: each branch on data ends the graph
     refused: frozenset[str] | set[str] = frozenset()  # what an earlier capture of this code found out to be too much
     # where the interpreter stands
     frame: Any = None
@@ -158,6 +159,7 @@ class Interpreter(Session):
     locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class
     at_branch: Callable  # (Frame, condition) -> whether it began a loop on data, which is done
+    side_on_data: Callable  # (tensor that a branch asks) -> the side behind which the graph goes on, or None
     needed: Callable  # (Frame, condition, side) -> whether a branch is an assertion of the program's own
     globals_source: Callable  # (namespace) -> where it is found
     global_source: Callable  # (namespace, name) -> where what the name means is found

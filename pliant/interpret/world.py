@@ -80,6 +80,8 @@ class World:
         self.asked: list[tuple] = []  # (function, arguments, keywords, answer): what was asked now, and is taken to stay so
         self.torch_error = 0  # the id of the latest exception that a torch function raised
         self.subclasses: Any = None  # the one guard of what was asked about abstract classes
+        self.code: Any = None  # that is captured
+        self.entry_state: dict[str, Any] = {}  # torch's global state where the capture began
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 

@@ -26,15 +26,19 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from pliant import native
 from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
+from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
+from pliant.interpret.state import vm
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
@@ -61,6 +65,8 @@ class Emitted:
     slots: list[Any]
     executable: Any  # codegen's, or None if there is nothing to compute
     outputs: list[Any] = field(default_factory=list)  # the traced values that the graph returns, until the logs have shown them
+    branches: list[Any] = field(default_factory=list)  # the branches on data at which it ends, or may be left
+    exits: list[Any] = field(default_factory=list)  # the ways out (`side_exits.SideExit`)
 
 
 @dataclass(slots=True)
@@ -75,6 +81,7 @@ class Context:
     all_symbols: bool = False  # the backend wants every size as an input of its own
     torch_level: bool = False  # it gets the calls that the program made, not the operations that they came to
     numbers_from_graph: bool = False  # every symbolic number of the result is an output of the graph
+    branches: Any = None  # the region's branches on data (`jit/branches.py`), where they may be side exits
 
 
 def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = None) -> Emitted:
@@ -121,6 +128,8 @@ class Emitter:
         self.carried: set[int] = set()  # ids of what goes on with a frame
         self.states: dict[str, str] = {}  # variable -> the list of what a frame goes on with
         self.going_on: dict[str, int] = {}  # what goes on with a suspended frame -> the frame's number, in the order of the calls
+        self.branches: list[Any] = []
+        self.exits: list[Any] = []
         self.name = f"__compiled_fn_{next(_serial)}"
 
     # -- the whole ------------------------------------------------------------------------------------------------------
@@ -153,7 +162,8 @@ class Emitter:
             named = [name for name in named if name not in self.passed_on] + [f"*{PASSED_ON}"]
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
         outputs = [value for value, _ in b.outputs.values()]
-        return Emitted(self.compile(text, line), text, list(b.slots), executable, outputs)
+        kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
+        return Emitted(self.compile(text, line, kept), text, list(b.slots), executable, outputs, self.branches, self.exits)
 
     def graph(self) -> tuple[list[str], Any]:
         """The call of the graph; its inputs become slots."""
@@ -173,7 +183,29 @@ class Emitter:
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
         failing = b.constant(Failing(self.code, self.context.again), "failed")
         handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
-        return ["try:", PAD + line, *handler], executable
+        return ["try:", PAD + line, *self.ways_out(), *handler], executable
+
+    def ways_out(self) -> list[str]:
+        """What is done where the graph was left at a side exit."""
+        b, trace = self.builder, self.capture.trace
+        lines = []
+        for number in [op.args[1] for op in trace.ops if op.target is LEAVE]:
+            exit_ = trace.exits[number]
+            way = exit_.way
+            self.exits.append(way)
+            self.branches.append(way.branch)
+            given = [GIVEN[kind](self, what) for kind, what in way.given]
+            after = b.constant(exit_.after, f"after_{number}")
+            lines.append(f"if _e.args[0] == {number}:")
+            lines.append(f"{PAD}_st = [{', '.join([*given, f'*{after}(*_e.args[1])'])}]")
+            lines += [PAD + line for line in self.emptied()]
+            lines.append(f"{PAD}{b.constant(way.branch.leaves, 'leaves')}()")
+            lines.append(f"{PAD}raise {b.constant(native.Leave)}({b.constant(way.fn, f'exit_{number}')}, _st)")
+        return [f"except {b.constant(Left)} as _e:", *(PAD + line for line in lines), f"{PAD}raise"] if lines else []
+
+    def emptied(self) -> list[str]:
+        """Empties the state that this function was given."""
+        return [f"{self.params[0]}.clear()"] if self.start is not None and self.params else []
 
     def arguments(self, tensors: list[Any], symbols: list[Any]) -> tuple[list[Any], list[str]]:
         """The graph's inputs and how its call spells them. Many slots that only it reads are handed on as one tuple: a third quicker."""
@@ -215,7 +247,8 @@ class Emitter:
         ]  # fmt: skip
         return tensors, symbols
 
-    def compile(self, text: str, line: int) -> FunctionType:
+    def compile(self, text: str, line: int, kept: tuple[str, int] | None) -> FunctionType:
+        """The printed function. `kept`: its parameter that holds a state, and how many items of that are the user's locals."""
         code = self.code
         tree = ast.parse(text)
         for node in ast.walk(tree):
@@ -231,7 +264,7 @@ class Emitter:
         made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = "pliant.compiled"
-        return not_for_others(forgetting(made, self.zones(), (self.params[0], len(self.start.slots)) if self.start is not None else None))
+        return not_for_others(forgetting(made, self.zones(), kept))
 
     def zones(self) -> list[tuple[str, set[str]]]:
         """Which variables a traceback may hold: the locals of the user's frames that stand still."""
@@ -288,8 +321,8 @@ class Emitter:
         return [f"{name} = {state}[{i}]" for i, name in b.items.items()]
 
     def taken(self) -> list[str]:
-        """Empties the state that this function was given, now that no graph can fail any more and have CPython run the frame."""
-        return [f"{self.params[0]}.clear()"] if self.start is not None and self.params else []
+        """As `emptied`, now that no graph can fail any more and have CPython run the frame."""
+        return self.emptied()
 
     def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
         """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""
@@ -329,6 +362,14 @@ class Emitter:
         text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 
+
+ON_DATA = (TracedTensor, torch.SymBool, torch.SymInt, torch.SymFloat)
+GIVEN: dict[str, Callable[[Emitter, Any], str]] = {
+    "param": lambda e, name: name,
+    "item": lambda e, i: e.builder.items.setdefault(i, f"_i{i}"),
+    "slot": lambda e, key: e.builder.slot(key),
+}
+"""How an emitted function spells what it gives to one that goes on at a side exit."""
 
 Choices = list[tuple[str, int | None, list]]  # (condition or "", offset, stack) of each way to go on; the last has no condition
 
@@ -507,7 +548,19 @@ def action_call(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[
 def action_branch(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
     _, value, yes, no, stack_yes, stack_no = action
     call = w.call(len(w.frames) - 1, w.b.constant(bool), w.b.ref(value))
-    return [f"_r = {call}"], [("_r", yes, stack_yes), ("", no, stack_no)]
+    return [f"_r = {call}", *counted(w, value)], [("_r", yes, stack_yes), ("", no, stack_no)]
+
+
+def counted(w: BreakWriter, value: Any) -> list[str]:
+    """Tells a branch on data which side the run takes: it may be a side exit later."""
+    branches, site = w.emitter.context.branches, w.exit.site
+    if branches is None or SIDE_EXITS in vm.refused or type(value) not in ON_DATA or site.code is None:
+        return []
+    branch = branches.at(site.code, site.offset)
+    if branch.decided or branch.hot is not None:
+        return []
+    w.emitter.branches.append(branch)
+    return [f"{w.b.constant(branch, 'takes')}(_r)"]
 
 
 def action_branch_none(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:

@@ -31,6 +31,7 @@ from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, holder
 from pliant.interpret.actions import ACTIONS
+from pliant.jit.branches import Branches
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.resume import origin_of
 
@@ -55,6 +56,7 @@ class Sites:
         self.breaks: WeakIdDict[set[int]] = WeakIdDict()
         self.loops: WeakIdDict[set[int]] = WeakIdDict()
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
+        self.branches = Branches()
 
     def fail(self, site: Site) -> int:
         counter = self.failures.get(site.code)
@@ -91,6 +93,14 @@ class History:
     def oracle(self) -> Any:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
+
+    def hot_side(self, code: CodeType, offset: int) -> bool | None:
+        """The side of a branch on data behind which the graph goes on. None: it ends there."""
+        return self.sites.branches.hot_side(code, offset)
+
+    def refuse_exit(self, code: CodeType, offset: int, why: str) -> None:
+        """The other side of this branch cannot be an exit."""
+        self.sites.branches.refuse(code, offset, why)
 
     def watches(self, code: CodeType) -> bool:
         breaks, loops = self.sites.breaks, self.sites.loops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -18,6 +19,7 @@ from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
+from pliant.graph.leaving import SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
@@ -27,7 +29,7 @@ from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume, tracers
+from pliant.jit import dims, modes, resume, side_exits, tracers
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -60,6 +62,7 @@ class Info:
     relations: tuple[tuple[Any, Site | None], ...]
     emitted: Emitted
     exit: str
+    branches: tuple[Any, ...] = ()  # on data, at which it ends or may be left
 
 
 class Record:
@@ -93,6 +96,7 @@ class Region:
         self.context = Context(
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
+        self.context.branches = self.sites.branches if backends.OWN.get(config.backend) is not None and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         _regions.add(self)
 
@@ -122,6 +126,8 @@ class Region:
         """Forget everything, as if never called."""
         self.close()
         self.sites = Sites()
+        if self.context.branches is not None:
+            self.context.branches = self.sites.branches
         self.records.clear()
         self.codes.clear()
 
@@ -249,8 +255,12 @@ class Region:
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
         began = time.perf_counter()
+        if self.context.branches is not None and SIDE_EXITS not in record.refused:
+            vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id
+        if found.trace.scope.mixed:
+            raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
         dims.check(found.trace.scope)
         if isinstance(found.exit, BreakExit):
             if not found.exit.frames:
@@ -272,7 +282,10 @@ class Region:
         world, scope = found.world, found.trace.scope
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
-        info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
+        info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__,
+                         tuple(emitted.branches))  # fmt: skip
+        for branch in emitted.branches:
+            branch.found_in(fn.__code__)
         if resume.info_of(fn.__code__) is None and (entries.testing or entries.enabled):
             made = entries.Made(frame, found, emitted, program, relations)
             if entries.testing:

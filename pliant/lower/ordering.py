@@ -7,23 +7,37 @@ from __future__ import annotations
 
 import heapq
 
+from pliant.graph.leaving import LEAVE
 from pliant.lower.aliases import Aliases
 from pliant.lower.dependences import Dependences
+from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Facts
 from pliant.lower.memory import hinted
 from pliant.lower.peak_memory import Block, blocks_of, cut_at_peaks
 from pliant.lower.program import Instruction, Run
 from pliant.lower.segments import bytes_of
+from pliant.symbolic.expr import Expr
 
 WINDOW = 24
 """How far an operation may move ahead of one that could have run: moving further only keeps results alive for longer."""
 
+SPECULATED = 32 << 10
+"""Bytes that a kernel may touch to run ahead of a side exit: as long as a call of native code takes."""
 
-def depend(items: list[Instruction], aliases: Aliases) -> None:
-    """Number the instructions, and tell what each must come after."""
+
+def depend(items: list[Instruction], aliases: Aliases, sizes: Facts) -> None:
+    """Number the instructions, and tell what each must come after.
+
+    Behind a side exit stays what the other side would pay for, or raise.
+    """
     order = Dependences()
+    exit_ = -1
     for i, item in enumerate(items):
         item.index = i
+        if exit_ >= 0 and not may_precede_exit(item, sizes):
+            item.deps.add(exit_)
+        if item.op is not None and item.op.target is LEAVE:
+            exit_ = i
         for t in item.reads:
             order.read(item, aliases.storage(t))
         written, made = ({aliases.storage(t) for t in tensors} for tensors in (item.written, item.made))
@@ -32,6 +46,14 @@ def depend(items: list[Instruction], aliases: Aliases) -> None:
             order.symbols(item, op)
         order.uses(item, [step.sizes for step in item.steps])  # values that are computed again bring numbers of operations elsewhere
         item.deps.discard(i)
+
+
+def may_precede_exit(item: Instruction, sizes: Facts) -> bool:
+    """Whether to run it ahead of a side exit is cheaper, for the run that stays, than another native call."""
+    if any(type(e := sizes.size(n)) is Expr and not e.backed for t in (*item.made, *item.reads) for n in t.sizes):
+        return False  # perhaps the branch asks whether this is a size
+    bytes = sum(hinted(bytes_of(t, sizes)) for t in (*item.made, *item.reads))
+    return item.native and all(type(s) is Launch for s in item.steps) and bytes <= SPECULATED
 
 
 def arrange(items: list[Instruction]) -> list[Instruction]:

@@ -72,7 +72,7 @@ def fuse_siblings(p: Program) -> list[Any]:
 
 def select_instructions(p: Program) -> list[Any]:
     out = select.instructions(p)
-    ordering.depend(out, p.fact("aliases"))
+    ordering.depend(out, p.fact("aliases"), p.sizes)
     return out
 
 

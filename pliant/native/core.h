@@ -50,6 +50,10 @@ PyObject *pl_judged(PyObject *judge, PyObject *result);
 /* Whether the exception set now is `Again`: compiled code gave up before it had done anything, and the frame is to run in CPython.
  * If so, it is cleared, and *judge is who is to hear how that went (a new reference, or NULL). */
 int pl_again(PyObject **judge);
+/* If the exception set now is `Leave`, it is cleared, and this is its arguments (a new reference): the frame goes on as `args[0](args[1])`,
+ * called by `pl_leave`, which steals them, once the target's own frame and what it was given are gone. NULL: it is another exception. */
+PyObject *pl_left(void);
+PyObject *pl_leave(PyObject *args);
 /* hook.c: set this thread's mode; returns the one before. */
 int pl_enter(int mode);
 int pl_mode(void);

@@ -18,7 +18,7 @@ unsigned class_epoch = 1;       // raised to forget every cached answer of `clas
 bool enabled = true;
 thread_local int disable_depth = 0;
 unsigned long long n_calls = 0, n_misses = 0, n_eager = 0;
-PyObject *str_retry, *str_eager, *str_value, *again;
+PyObject *str_retry, *str_eager, *str_value, *again, *leave;
 
 } // namespace
 
@@ -162,6 +162,33 @@ int pl_again(PyObject **judge) {
     Py_XDECREF(error);
     Py_XDECREF(tb);
     return 1;
+}
+
+PyObject *pl_left(void) {
+    if (!PyErr_ExceptionMatches(leave)) return nullptr;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyErr_NormalizeException(&type, &error, &tb);
+    PyObject *args = error ? PyObject_GetAttrString(error, "args") : nullptr;
+    if (args && !(PyTuple_Check(args) && PyTuple_GET_SIZE(args) == 2)) Py_CLEAR(args);
+    if (!args) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, tb);
+        return nullptr;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(tb);
+    return args;
+}
+
+PyObject *pl_leave(PyObject *args) {
+    PyObject *fn = Py_NewRef(PyTuple_GET_ITEM(args, 0)), *state = Py_NewRef(PyTuple_GET_ITEM(args, 1));
+    Py_DECREF(args);
+    PyObject *result = PyObject_CallOneArg(fn, state);
+    Py_DECREF(state);
+    Py_DECREF(fn);
+    return result;
 }
 
 } // extern "C"
@@ -343,6 +370,9 @@ extern "C" int pl_entries_init(PyObject *module) {
     again = PyErr_NewExceptionWithDoc("pliant.native.Again", "Raised by an entry's target that has done nothing yet: the frame runs in "
                                       "CPython. Its argument is told how that went, like a judge's.", PyExc_BaseException, nullptr);
     if (!again || PyModule_AddObjectRef(module, "Again", again) < 0) return -1;
+    leave = PyErr_NewExceptionWithDoc("pliant.native.Leave", "Leave(fn, state), raised by an entry's target at a side exit: the frame goes on as "
+                                      "fn(state), without the target's own frame.", PyExc_BaseException, nullptr);
+    if (!leave || PyModule_AddObjectRef(module, "Leave", leave) < 0) return -1;
     if (extra_index < 0 || !entry_type || !str_value) return -1;
     if (PyModule_AddObjectRef(module, "Entry", reinterpret_cast<PyObject *>(entry_type)) < 0) return -1;
     if (PyModule_AddIntConstant(module, "SKIP", PL_SKIP) < 0 || PyModule_AddIntConstant(module, "SKIP_RECURSIVE", PL_SKIP_RECURSIVE) < 0 ||

@@ -122,9 +122,11 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
         handed = &h;
         *result = PyObject_Vectorcall(target, call + 1, static_cast<size_t>(n + extra) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
         handed = h.outer;
-        if (mode != PL_OFF) pl_enter(mode);
+        PyObject *left = *result ? nullptr : pl_left();
         h.release();
         Py_DECREF(target);
+        if (left) *result = pl_leave(left);
+        if (mode != PL_OFF) pl_enter(mode);
     }
     if (call != small) PyMem_Free(call);
     return target != nullptr;

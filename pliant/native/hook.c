@@ -121,12 +121,17 @@ static int try_entries(PyThreadState *ts, PlFrame *f, PyCodeObject *code, Py_ssi
     Py_ssize_t nslots = 0;
     PyObject **slots = call + 1 + n;
     PyObject *target = pl_entries_find(state, pl_frame_locals(f), n, pl_frame_function(f), slots, cap, &nslots);
-    PyObject *judge = NULL;
+    PyObject *judge = NULL, *left = NULL;
     if (target && fits_in_place(ts, f, code, target, n + nslots)) {
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = Py_NewRef(pl_frame_locals(f)[i]);
         PyObject *func = Py_NewRef(pl_frame_function(f));
         pl_frame_become(ts, f, (PyFunctionObject *)target, n, slots, nslots);
         *result = evaluate_in(PL_OFF, ts, f);
+        if (!*result && (left = pl_left())) {
+            const int old = pl_enter(PL_OFF);
+            *result = pl_leave(left);
+            pl_enter(old);
+        }
         if (!*result && pl_again(&judge)) *result = call_again(func, call + 1, n, judge);
         for (Py_ssize_t i = 0; i < n; i++) Py_DECREF(call[1 + i]);
         Py_DECREF(func);
@@ -134,9 +139,11 @@ static int try_entries(PyThreadState *ts, PlFrame *f, PyCodeObject *code, Py_ssi
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = pl_frame_locals(f)[i];
         const int old = pl_enter(PL_OFF); /* compiled code runs with the hook off; where it breaks, it turns it on again */
         PyObject *r = PyObject_Vectorcall(target, call + 1, (size_t)(n + nslots) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-        pl_enter(old);
+        if (!r) left = pl_left();
         for (Py_ssize_t i = 0; i < nslots; i++) Py_DECREF(slots[i]);
         Py_DECREF(target);
+        if (left) r = pl_leave(left);
+        pl_enter(old);
         *result = !r && pl_again(&judge) ? pl_judged(judge, evaluate_in(PL_OFF, ts, f)) : pl_frame_end(ts, f, r);
     }
     if (call != small) PyMem_Free(call);

@@ -86,6 +86,10 @@ class Scope:
         """`record`: keep every question and answer for `validate.py`; by default where PLIANT_VALIDATE=1."""
         self.ctx = Context(printers.python, printers.postfix)
         self.oracle: Callable[[Expr, Any], bool | None] | None = None  # answers what only the run could: one side of a branch (export)
+        self.exits: Callable[[Expr, Any], bool | None] | None = None  # the side of a branch behind which the graph goes on (`take`)
+        self.taken: dict[Expr, bool] = {}  # what such branches asked, and the side
+        self.exited = 0  # how many symbols there were at the last of them; 0: there was none
+        self.mixed = False  # something was assumed behind one, of a value from before it
         self.ctx.fold = subtotals.fold
         self.prover = Prover()
         self.symbols: dict[str, Expr] = {}
@@ -163,6 +167,11 @@ class Scope:
         if v is None:
             c_bool = c if c.kind is bool else apply("to_bool", c)
             if not c_bool.backed:
+                side = self.taken.get(c_bool)
+                if side is None and self.exits is not None:
+                    side = self.exits(c_bool, site)
+                if side is not None:
+                    return side
                 answer = self.oracle(c_bool, site) if self.oracle is not None else None
                 if answer is None:
                     raise DataDependent(c_bool, site)
@@ -262,11 +271,24 @@ class Scope:
         if v is not None:
             return v
         asked: Expr = c if c.kind is bool else apply("to_bool", c)
-        if asked.backed and not asked.hint:
+        if asked.backed and (not asked.hint or self.exited):  # what is left at a side exit need not hold: then it is a guard
             return self.decide(asked, site)
+        if self.exited and not self.is_new(asked):
+            self.mixed = True
         self._asserts.append((asked, site, message, error))
         self._learn("assert", asked, site)
         return True
+
+    def take(self, c: Expr, side: bool) -> None:
+        """The graph goes on where c is `side`, and is left elsewhere: no fact, since what comes before runs on both sides."""
+        self.taken[c] = side
+        self.taken[apply("not", c)] = not side
+        self.exited = max(len(self.symbols), 1)
+
+    def is_new(self, c: Expr) -> bool:
+        """Whether the run finds all symbols of c behind the last side exit: what is assumed of them says nothing of what comes before."""
+        old = set(list(self.symbols)[: self.exited])
+        return all(not s.info.backed and s.name not in old for s in c.symbols())
 
     def specialize(self, e: Expr | Scalar, site: Any = None) -> Scalar:
         """Pin e to its value in this call, under a guard; `simplify` then gives the constant."""

@@ -1,0 +1,57 @@
+"""Side exits in a trace: an operation that leaves the graph where a condition is false.
+
+`leave(condition, number, values, numbers)` stands where the program branches on data. It has an effect, so what writes memory of others,
+draws random numbers or may raise stays on its side of it; what is pure may move down across it. `values` are the tensors that the other side
+of the branch needs, `numbers` the symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.graph.record import Op
+from pliant.graph.symnode import to_sym
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic.expr import Expr
+
+SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+SIDE_EXITS = "side exits"
+"""What an earlier capture of this code has refused where its graph cannot be left half way."""
+LIBRARY = torch.library.Library("pliant", "FRAGMENT")
+LIBRARY.define("leave(Scalar condition, int number, Tensor[] values, Scalar[] numbers) -> ()")
+LEAVE: Any = torch.ops.pliant.leave.default
+
+
+class Left(BaseException):
+    """What a graph raises at a side exit: its number, and the tensors and numbers that `Exit.after` takes."""
+
+
+@dataclass(slots=True, eq=False)
+class Exit:
+    """One way out of a trace. `values` are what the other side needs of the graph: traced tensors and symbolic numbers.
+
+    `after(*values, *numbers of the operation)` gives these, once the graph has been left; codegen makes it. `way` is jit's: how to go on.
+    """
+
+    values: list[Any]
+    way: Any
+    after: Any = None
+    roots: list[TracedTensor] = field(default_factory=list)
+
+
+def leave(trace: Any, condition: Expr, values: list[Any], way: Any, site: Any) -> None:
+    """Record that the graph is left here where `condition` is false.
+
+    What was asserted so far has to be checked before, so the operation reads the symbols of that, too.
+    """
+    number, scope = len(trace.exits), trace.scope
+    wanted = [*values, *(s for t in values if type(t) is TracedTensor for s in (*t.sizes, *t.strides, t.offset))]
+    told = [v.node.expr for v in wanted if isinstance(v, SYMS)] + [check.expr for check in scope.asserts]
+    symbols = dict.fromkeys(s for e in told for s in e.symbols())
+    trace.exits.append(Exit(values, way))
+    tensors = tuple({v.vid: v for v in values if type(v) is TracedTensor}.values())
+    numbers = tuple(to_sym(scope, s) for s in symbols)
+    trace.ops.append(Op(LEAVE, (to_sym(scope, condition), number, tensors, numbers), {}, [], None, site, -1))

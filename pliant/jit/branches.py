@@ -1,0 +1,125 @@
+"""Branches on data: which form each of them has, and what was counted of them.
+
+| form   | when                                                              | what the compiled code does                                  |
+|--------|-------------------------------------------------------------------|--------------------------------------------------------------|
+| break  | at first, and where no other form is possible                     | the graph ends; both sides are resume functions; takes count |
+| exit   | the first TAKES takes went to one side                            | the graph goes on there; the other side is a way out of it   |
+| other  | more than every second run has left by the way out                | the same with the sides exchanged                            |
+| both   | they left by that one, too: the hot side changes                  | a break for good, takes are counted no more                  |
+
+A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs (the
+resume function is the same one) and about 3 us more, so an exit is worth it where its hot side is taken every second time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from pliant import events, native
+from pliant.bytecode.assemble import line_at
+from pliant.jit.identity import WeakIdDict
+
+TAKES = 3
+FIRST_LOOK = 16
+"""Ways out taken before it is first asked whether they are too many; then at twice as many, and so on."""
+MOST_CHANGES = 3
+
+
+class Branch:
+    """One branch on data, by code object and offset. Called by compiled code with the side that a run takes where the graph ends."""
+
+    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "next_look", "offset", "refused", "roots", "takes")
+
+    def __init__(self, code: CodeType, offset: int) -> None:
+        self.code = weakref.ref(code)
+        self.offset = offset
+        self.hot: bool | None = None
+        self.takes = [0, 0]
+        self.left = 0  # ways out taken since the last change
+        self.next_look = FIRST_LOOK
+        self.changes = 0
+        self.refused = ""
+        self.roots: list[weakref.ref[CodeType]] = []  # code objects with entries in which it is
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing is to be counted any more."""
+        return bool(self.refused) or self.changes >= MOST_CHANGES
+
+    def __call__(self, side: bool) -> None:
+        takes = self.takes
+        takes[side] += 1
+        if self.hot is None and takes[side] >= TAKES and not takes[not side] and not self.decided:
+            self.change(side, "the graph goes on behind the branch")
+
+    def leaves(self) -> None:
+        """A run leaves by the way out."""
+        self.takes[not self.hot] += 1
+        self.left += 1
+        if self.left >= self.next_look and not self.decided:
+            self.next_look *= 2
+            if 2 * self.left > sum(e.hits for e in self.entries()):
+                if self.changes == 1:
+                    self.change(not self.hot, "the other side of the branch is the hot one")
+                else:
+                    self.change(None, "both sides of the branch are hot")
+
+    def change(self, hot: bool | None, why: str) -> None:
+        """Another form: what was compiled with the one before goes, and is captured anew when it is called again."""
+        for root, e in [(root, e) for ref in self.roots if (root := ref()) is not None for e in native.entries(root)]:
+            if self in getattr(e.info, "branches", ()):
+                native.remove_entry(root, e)
+        self.hot = hot
+        self.changes += 1
+        self.left, self.next_look = 0, FIRST_LOOK
+        self.roots = []
+        self.tell(why)
+
+    def entries(self) -> Iterator[Any]:
+        for ref in self.roots:
+            root = ref()
+            for e in native.entries(root) if root is not None else ():
+                if self in getattr(e.info, "branches", ()):
+                    yield e
+
+    def tell(self, what: str) -> None:
+        code = self.code()
+        if code is not None:
+            line = line_at(code, self.offset)
+            side = "" if self.hot is None else f" ({self.hot})"
+            events.emit("policy", what=f"{what}{side}, {self.takes[True]} true, {self.takes[False]} false so far",
+                        where=f"{code.co_filename}:{line} {code.co_qualname}")  # fmt: skip
+
+    def found_in(self, root: CodeType) -> None:
+        """An entry of this code object has it."""
+        if all(ref() is not root for ref in self.roots):
+            self.roots.append(weakref.ref(root))
+
+
+class Branches:
+    """All branches on data that a region has met."""
+
+    def __init__(self) -> None:
+        self.table: WeakIdDict[dict[int, Branch]] = WeakIdDict()
+
+    def at(self, code: CodeType, offset: int) -> Branch:
+        found = self.table.get(code)
+        if found is None:
+            found = self.table[code] = {}
+        if offset not in found:
+            found[offset] = Branch(code, offset)
+        return found[offset]
+
+    def hot_side(self, code: CodeType, offset: int) -> bool | None:
+        found = self.table.get(code)
+        branch = found.get(offset) if found is not None else None
+        return branch.hot if branch is not None else None
+
+    def refuse(self, code: CodeType, offset: int, why: str) -> None:
+        branch = self.at(code, offset)
+        branch.hot = None
+        branch.refused = why
+        branch.tell(f"the graph ends at the branch: {why}")

@@ -1,0 +1,80 @@
+"""What runs behind a side exit: a function of its own, printed while the capture stands at the branch.
+
+    def __exit_0(_e):
+        [x, n, _g0] = _e
+        _e.clear()
+        _print(_g0)                         # the effects so far
+        _st0 = [x, n, _g0]
+        x = n = _g0 = None
+        return _resume_at_34_1(_st0)        # the other side, as behind a graph break
+
+The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there is one
+frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.capture import Capture, Start
+from pliant.interpret.state import Break
+from pliant.jit import resume
+from pliant.jit.branches import Branch
+from pliant.jit.emit import EFFECTS, Context, Emitter, line_of
+from pliant.jit.frame_liveness import letting_go
+from pliant.jit.reconstruct import CannotReconstruct
+
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(slots=True, eq=False)
+class SideExit:
+    """`fn(list)`, which takes `given` (("param", name), ("item", number) or ("slot", key) each), then `values`, results of the graph."""
+
+    fn: Any
+    source: str
+    given: list[tuple[str, Any]]
+    values: list[Any]
+    branch: Branch
+
+
+def made(capture: Capture, fn: Any, context: Context, start: Start | None) -> SideExit:
+    """The function for the other side of a branch. Raises Break where values of that side cannot be carried there."""
+    writer = ExitWriter(capture, fn, context, start)
+    try:
+        return writer.exit()
+    except (CannotReconstruct, resume.CannotResume) as e:
+        raise Break("PL0035", str(e)) from e
+    finally:
+        del writer.builder
+
+
+class ExitWriter(Emitter):
+    """Prints one such function. `capture` is what there is at the branch, its exit a break before it."""
+
+    def exit(self) -> SideExit:
+        b, exit_ = self.builder, self.capture.exit
+        self.name = self.name.replace("__compiled_fn", "__exit")
+        for effect in self.capture.effects:
+            EFFECTS[effect.kind](self, effect)
+        made, replayed = len(b.lines), self.tail
+        self.tail = []
+        self.break_(exit_)
+        body = [*b.lines[:made], *replayed, *b.lines[made:], *self.tail]
+        values = [value for value, _ in b.outputs.values()]
+        if any(type(v) is TracedTensor and v.requires_grad for v in values):
+            raise CannotReconstruct("gradients flow through what the other side needs")
+        words = set(WORD.findall("\n".join([*body, *self.states.values()])))
+        params = [] if self.start is not None else [name for name in self.params if name in words]
+        given = [*(("param", name) for name in params), *(("item", i) for i in b.items), *(("slot", key) for key in b.slots)]
+        names = [*params, *b.items.values(), *b.slots.values(), *(name for _, name in b.outputs.values())]
+        body = letting_go(body, len(body) - len(self.tail), self.states, names)
+        body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *body]
+        text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
+        assert exit_.site is not None and exit_.site.code is not None
+        branch = self.context.branches.at(exit_.site.code, exit_.site.offset)
+        line = line_of(exit_.frames[0]) or self.code.co_firstlineno
+        return SideExit(self.compile(text, line, kept=None), text, given, values, branch)

@@ -26,6 +26,7 @@ if "PLIANT_CACHE_DIR" not in os.environ:  # no test reads what another run compi
     atexit.register(shutil.rmtree, os.environ["PLIANT_CACHE_DIR"], ignore_errors=True)
 
 os.environ["PLIANT_STRICT"] = "1"  # no test passes because an internal error fell back to eager
+os.environ.setdefault("PLIANT_BACKGROUND", "0")  # what is tested is the machine code, from the first call on
 os.environ.setdefault("PLIANT_ENTRIES", "0")  # tests count captures; `PLIANT_TEST_ENTRIES=1` sends every entry through its form on disk
 
 if hasattr(providers, "_get_local_constants"):

@@ -1,9 +1,9 @@
 """`python -m benchmarks.tiers`: how soon each program answers while its machine code is made in the background, and how steadily.
 
-In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first; the call that took the longest over its
-own steady time, in two passes over the program's shapes right after it ("late": 95 of 100 calls took no more than the second figure);
-the time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes machine code before
-the first answer.
+In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first; by how much the slowest later call missed its
+own steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the second figure);
+the time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes the machine
+code before the first answer.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def work(name: str, threads: int, foreground: bool) -> None:
         fn = pliant.compile(model, background=not foreground)
         program.call(fn, inputs[0])
         first = time.perf_counter() - begun
-        calls = [timed(lambda i=i: program.call(fn, inputs[i]))[0] for i in range(1, len(inputs))]
+        calls = [timed(lambda given=given: program.call(fn, given))[0] for given in inputs[1:]]
         for _ in range(PASSES - 1):
-            inputs = program.inputs()
-            calls += [timed(lambda i=i: program.call(fn, inputs[i]))[0] for i in range(len(inputs))]
+            calls += [timed(lambda given=given: program.call(fn, given))[0] for given in program.inputs()]
         pliant.synchronize()
         took = [e.at - begun for e in events.events("exchanged")]
         sides: dict[str, list] = {}
@@ -55,9 +54,8 @@ def work(name: str, threads: int, foreground: bool) -> None:
         def begin() -> None:
             sides.update(eager=program.inputs(), ours=program.inputs())
 
-        steady, steady_eager = interleaved(
-            len(inputs), ROUNDS, (lambda i: program.call(fn, sides["ours"][i]), lambda i: program.call(eager, sides["eager"][i])), begin=begin
-        )
+        ours, theirs = (lambda i: program.call(fn, sides["ours"][i])), (lambda i: program.call(eager, sides["eager"][i]))
+        steady, steady_eager = interleaved(len(inputs), ROUNDS, (ours, theirs), begin=begin)
     later = [seconds - steady[(i + 1) % len(inputs)] for i, seconds in enumerate(calls)] or [0.0]
     stats = pliant.stats()
     report(
@@ -91,7 +89,8 @@ def main() -> None:
             print(name, *{run.status + run.error for run in found})
             continue
         of = {key: statistics.median(r[key] for r in reports) for key in reports[0] if key not in ("event", "name")}
-        ms = [f"{1e3 * v:.0f}" for v in (of["eager_s"], of["first_s"], of["first_s"] - of["eager_s"], of["late_s"], of["late95_s"], of["until_s"])]
+        of["over_s"] = of["first_s"] - of["eager_s"]
+        ms = [f"{1e3 * of[key]:.0f}" for key in ("eager_s", "first_s", "over_s", "late_s", "late95_s", "until_s")]
         counts = [f"{of['exchanged']:.0f}" + (f" ({of['errors']:.0f} errors)" if of["errors"] else ""), f"{of['captures']:.0f}"]
         table.add_row(name, *ms, *counts, f"{of['speed']:.2f}", f"{of['least']:.2f}")
     Console(width=130).print(table)

@@ -37,12 +37,12 @@ def two_tiers(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "regio
     """
     planned = Planned(trace, inputs, outputs, name)
     made, scope, settings = planned.build(None), trace.scope, Settings.here()
-    known = len(scope.guards), len(scope.asserts)
 
     def later() -> Executable:
+        relied = scope.relied
         with settings.again():
             found = planned.build(lower)
-        if known != (len(scope.guards), len(scope.asserts)):
+        if scope.relied != relied:
             raise InternalError(f"{name}: lowering relied on more than the guards hold")
         return found
 

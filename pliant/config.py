@@ -57,6 +57,8 @@ class Config:
     entry_limit: compiled versions of one code object.
     verify: the share of calls that run in eager PyTorch too and are compared (`jit/verify`). It changes nothing of what is compiled.
     below: functions that are called by what a graph break leaves to CPython are compiled, too.
+    background: backend "native" answers the first calls with ATen, and its machine code takes their place when a thread in the background
+    has made it (default: the environment variable PLIANT_BACKGROUND, else True). It changes nothing of what is kept on disk.
     strict: internal errors are raised instead of falling back to eager PyTorch (default: the environment variable PLIANT_STRICT).
     """
 
@@ -69,3 +71,4 @@ class Config:
     entry_limit: int = ENTRY_LIMIT
     below: bool = True
     verify: float = field(default=0.0, repr=False)
+    background: bool = field(default=False, repr=False)

@@ -2,6 +2,7 @@
 
 Internal errors are raised (`PLIANT_STRICT=1`): a test of what happens without it compiles with `strict=False`.
 
+PLIANT_TEST_TIERS=1 sends every call through one tier, and the next through the other.
 PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs, whose failures are
 printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 """
@@ -9,10 +10,13 @@ printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 from __future__ import annotations
 
 import atexit
+import importlib
+import itertools
 import os
 import shutil
 import sys
 import tempfile
+import threading
 
 import hypothesis
 import pytest
@@ -26,6 +30,8 @@ if "PLIANT_CACHE_DIR" not in os.environ:  # no test reads what another run compi
     atexit.register(shutil.rmtree, os.environ["PLIANT_CACHE_DIR"], ignore_errors=True)
 
 os.environ["PLIANT_STRICT"] = "1"  # no test passes because an internal error fell back to eager
+TIERS = os.environ.get("PLIANT_TEST_TIERS", "") == "1"  # every entry has both tiers, and its calls run in the one and the other in turn
+os.environ.setdefault("PLIANT_BACKGROUND", "1" if TIERS else "0")  # what is tested is the machine code, from the first call on
 os.environ.setdefault("PLIANT_ENTRIES", "0")  # tests count captures; `PLIANT_TEST_ENTRIES=1` sends every entry through its form on disk
 
 if hasattr(providers, "_get_local_constants"):
@@ -39,6 +45,33 @@ hypothesis.settings.register_profile("ci", derandomize=True, database=None, phas
 hypothesis.settings.register_profile("shrink", derandomize=True, database=None, **COMMON)
 hypothesis.settings.register_profile("fuzz", max_examples=max(FUZZ, 1), **COMMON)
 hypothesis.settings.load_profile("fuzz" if FUZZ else "shrink" if os.environ.get("PLIANT_SHRINK") else "ci")
+
+
+def both_tiers(job) -> None:
+    """In place of `background.submit`: the machine code is made at once, in another thread, and every other call runs it."""
+    emitted, places, errors = job.emitted(), job.places, []
+    first = emitted.executable.fn
+
+    def run() -> None:
+        try:
+            job.run()
+        except BaseException as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    turn = itertools.cycle((first, emitted.executable.fn))
+    for name in places:
+        emitted.fn.__globals__[name] = lambda *slots: next(turn)(*slots)
+
+
+@pytest.fixture(autouse=TIERS)
+def tiers(monkeypatch):
+    background = importlib.import_module("pliant.codegen.background").background
+    monkeypatch.setattr(background, "submit", both_tiers)
 
 
 def forget() -> None:

@@ -22,7 +22,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in PLIANT.rglob("*.py"
 # From the ground up: a room may import itself and the rooms of the rows before its own. `native` stands under `guards`, which compiles
 # guards for it; it knows no other room.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config"),
+    ("errors", "config", "turns"),
     ("versions",),
     ("events",),
     ("symbolic",),
@@ -48,7 +48,7 @@ CLIMBS: dict[tuple[str, str], str] = {}
 INNER_IMPORTS: dict[tuple[str, str], str] = {}
 
 # Rooms that import no torch, so that they can be read, tested and typed alone.
-TORCHLESS = ("errors", "config", "events", "symbolic")
+TORCHLESS = ("errors", "config", "turns", "events", "symbolic")
 
 INCUMBENT = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch._export", "torch.fx.experimental.symbolic_shapes")
 MAY_NAME_INCUMBENT = {

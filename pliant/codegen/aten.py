@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from pliant import native
+from pliant import native, turns
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.codegen.flow import FlowWriter
@@ -69,6 +69,7 @@ class Executable:
     globals: dict[str, Any] = field(default_factory=dict, repr=False)
     backward: Any = None
     node: Any = None  # of a differentiable region: what it was put together from (`autograd_region.Node`)
+    later: Callable[[], Executable] | None = field(default=None, repr=False)  # makes the one that takes its place (`native.two_tiers`)
 
 
 def build(
@@ -468,6 +469,7 @@ class Writer:
 
     # operations -------------------------------------------------------------------
     def statement(self, op: Any) -> Step:
+        turns.rest()
         target, args, kwargs = op.target, op.args, op.kwargs or {}
         if target is REUSE:
             (old,), (new,) = args, op.outs

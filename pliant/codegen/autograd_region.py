@@ -12,15 +12,15 @@ see in eager mode:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.graph.leaving import SIDE_EXITS
@@ -45,16 +45,32 @@ def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "
     same results, forward and backward. Raises `Untraceable` where the region cannot be one differentiable node, and what eager's
     `backward` would raise (a saved tensor was modified in place).
     """
-    flat = list(liveness.leaves(outputs))
-    trace.ops[:] = as_views(trace, trace.ops, flat)
-    plan = Plan(trace, inputs, flat, name) if needs_node(trace, inputs, flat) else None
-    if plan is not None and plan.differentiable:
-        if trace.exits:
+    return Planned(trace, inputs, outputs, name).build(lower)
+
+
+class Planned:
+    """A captured region whose plan is made: `build` may be called for several lowerings, one after the other. Arguments as above."""
+
+    def __init__(self, trace: Any, inputs: list[Any], outputs: Any, name: str) -> None:
+        self.trace, self.inputs, self.name = trace, inputs, name
+        self.flat = list(liveness.leaves(outputs))
+        trace.ops[:] = as_views(trace, trace.ops, self.flat)
+        plan = Plan(trace, inputs, self.flat, name) if needs_node(trace, inputs, self.flat) else None
+        self.plan = plan if plan is not None and plan.differentiable else None
+        if self.plan is not None and trace.exits:
             raise Reconsider(name, "gradients flow through the graph, which has a side exit", SIDE_EXITS)
-        return AutogradRegion(plan, lower).build()
-    # gradients could flow although none does: what the capture saw was computed without autograd
-    hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
-    return build(trace, inputs, flat, name=name, guard=True if hidden else None, lower=lower or pipeline.call_aten)
+        # gradients could flow although none does: what the capture saw was computed without autograd
+        self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+        self.traced: Traced | None = None
+
+    def build(self, lower: Lowering | None) -> Executable:
+        if self.plan is None:
+            guard = True if self.hidden else None
+            return build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+        region = AutogradRegion(self.plan, lower, self.traced)
+        made = region.build()
+        self.traced = region.traced
+        return made
 
 
 def node_of(name: str, forward: Callable, backward: Callable) -> Callable:
@@ -83,23 +99,33 @@ class Node:
         return Executable(fn, source, self.forward.n_ops + self.around.n_ops, self.around.globals, self.backward, self)
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The backward part for gradients of all heads, and how the forward part is run again: the same for every lowering."""
+
+    full: Backward
+    again: Again
+
+
 class AutogradRegion:
     """Generates the programs of one plan and keeps what later calls of `backward` may need to generate more."""
 
-    def __init__(self, plan: Plan, lower: Lowering | None = None) -> None:
+    def __init__(self, plan: Plan, lower: Lowering | None = None, traced: Traced | None = None) -> None:
         self.plan = plan
         self.lower = lower
+        self.traced = traced
         self.name = plan.name
         self.scope = plan.trace.scope
         self.partial: dict[tuple[bool, ...], Callable] = {}
-        self.lock = threading.Lock()
 
     def build(self) -> Executable:
         """Trace the backward part, generate the three programs, make the node."""
         if self.plan.freed:
             return self.write_freed()
-        self.full = self.trace_backward((True,) * len(self.plan.differentiable))
-        again = Again(self.plan, self.full.reads)
+        if self.traced is None:
+            full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
+            self.traced = Traced(full, Again(self.plan, full.reads))
+        self.full, again = self.with_sizes(self.traced.full), self.traced.again
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
         forward = self.write_forward()
         backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
@@ -113,17 +139,16 @@ class AutogradRegion:
         found = {t.vid: i for i, t in enumerate(self.plan.wanted)}
         return tuple([found.pop(s.vid, None) if isinstance(s, TracedTensor) else None for s in self.plan.inputs])
 
-    def trace_backward(self, mask: tuple[bool, ...]) -> Backward:
-        """The backward part for gradients of the heads in `mask`. Kernels need sizes that ATen reads from its operands."""
-        b = self.plan.trace_backward(mask)
-        if self.lower is not None:
-            found = {s.name: s for s in b.symbols}
-            own = {name for names in liveness.binders(b.ops).values() for name in names}
-            shapes = [(t.sizes, t.strides, t.offset) for op in b.ops for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]
-            for e in {liveness.number(value) for value in liveness.leaves(shapes) if type(value) is not int} - {None}:
-                found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
-            b.symbols = list(found.values())
-        return b
+    def with_sizes(self, b: Backward) -> Backward:
+        """The backward part with the sizes that kernels need, and ATen reads from its operands."""
+        if self.lower is None:
+            return b
+        found = {s.name: s for s in b.symbols}
+        own = {name for names in liveness.binders(b.ops).values() for name in names}
+        shapes = [(t.sizes, t.strides, t.offset) for op in b.ops for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]
+        for e in {liveness.number(value) for value in liveness.leaves(shapes) if type(value) is not int} - {None}:
+            found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
+        return replace(b, symbols=list(found.values()))
 
     def write_backward(self, b: Backward, mask: tuple[bool, ...]) -> Executable:
         """`backward(ctx, one gradient per result of the node) -> one gradient per slot`."""
@@ -195,7 +220,7 @@ class AutogradRegion:
             return (None,) * len(self.plan.inputs)
         fn = self.partial.get(mask)
         if fn is None:
-            with self.lock:
+            with turns.compiling:  # the background may be lowering this very region
                 fn = self.partial.get(mask) or self.partial.setdefault(mask, self.build_partial(mask))
         return fn(ctx, *grads)
 
@@ -204,7 +229,7 @@ class AutogradRegion:
         scope = self.scope
         guards, asserts = len(scope.guards), len(scope.asserts)
         with _disable_current_modes():
-            b = self.trace_backward(mask)
+            b = self.with_sizes(self.plan.trace_backward(mask))
         kept, known = {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
         enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in b.symbols)
         if not enough or len(scope.guards) != guards or len(scope.asserts) != asserts:

@@ -37,6 +37,8 @@ def run_module(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Calla
     return module.forward
 
 
+TIERS = {"native": "pliant.codegen.native:two_tiers"}
+"""Backends that have something which runs at once and is replaced later: what makes that."""
 OWN: dict[str, Compiler | str | None] = {"aten": compile_region, "native": "pliant.codegen.native:compile_native", "eager": None}
 """Our own backends; one that takes long to import is named by its place."""
 
@@ -65,8 +67,14 @@ def compile_graph(
     name: str = "region",
     backend: str | Backend = DEFAULT_BACKEND,
     extra: dict[str, Any] | None = None,
+    later: bool = False,
 ) -> Executable:
-    """The executable of a captured graph by this backend; arguments as for `compile_region` and `lookup`."""
+    """The executable of a captured graph by this backend; arguments as for `compile_region` and `lookup`.
+
+    `later`: one whose own `later` makes what runs faster will do, if there is such a one.
+    """
+    if later and isinstance(backend, str) and backend in TIERS:
+        return pkgutil.resolve_name(TIERS[backend])(trace, inputs, outputs, name=name)
     return lookup(backend, extra)(trace, inputs, outputs, name=name)
 
 

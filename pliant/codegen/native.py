@@ -8,11 +8,17 @@ arena.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from pliant.codegen import target
 from pliant.codegen.aten import Executable
-from pliant.codegen.autograd_region import compile_region
+from pliant.codegen.autograd_region import Planned, compile_region
+from pliant.errors import InternalError, PliantError
 from pliant.lower import liveness, pipeline
 from pliant.lower.kernels import Launch
 from pliant.lower.program import KernelCall, Program, SegmentCall
@@ -21,6 +27,72 @@ from pliant.lower.program import KernelCall, Program, SegmentCall
 def compile_native(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
     """The executable of a captured region with fused kernels; arguments as for `compile_region`."""
     return compile_region(trace, inputs, outputs, name=name, lower=lower)
+
+
+def two_tiers(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region") -> Executable:
+    """The same as calls of ATen, at once; its `later` makes what `compile_native` would have made.
+
+    `later` may run in another thread, under `turns.compiling`: what a thread has for itself is as it was here. It raises `Changed` where
+    settings of the process are others by then.
+    """
+    planned = Planned(trace, inputs, outputs, name)
+    made, scope, settings = planned.build(None), trace.scope, Settings.here()
+
+    def later() -> Executable:
+        relied = scope.relied
+        with settings.again():
+            found = planned.build(lower)
+        if scope.relied != relied:
+            raise InternalError(f"{name}: lowering relied on more than the guards hold")
+        return found
+
+    made.later = later
+    return made
+
+
+class Changed(PliantError):
+    """Settings of the process are others than when a graph was captured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What lowering and printing read of PyTorch's settings: of the thread, and of the process."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[bool, ...]
+    process: tuple
+
+    @classmethod
+    def here(cls) -> Settings:
+        autocast = tuple(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, of_process())
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Inside, the thread's settings are these. Raises Changed if the process's are not, before or afterwards."""
+        before = tuple(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+        if self.process != of_process():
+            raise Changed("before")
+        with torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad):
+            try:
+                for device, on in zip(AUTOCAST_DEVICES, self.autocast, strict=True):
+                    torch.set_autocast_enabled(device, on)
+                yield
+            finally:
+                for device, on in zip(AUTOCAST_DEVICES, before, strict=True):
+                    torch.set_autocast_enabled(device, on)
+        if self.process != of_process():
+            raise Changed("meanwhile")
+
+
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def of_process() -> tuple:
+    """Settings of the whole process that decide what is printed."""
+    products = torch.get_float32_matmul_precision(), torch.backends.mkldnn.matmul.fp32_precision, torch.backends.fp32_precision
+    return torch.are_deterministic_algorithms_enabled(), products, target.current().name
 
 
 def lower(p: Program) -> Program:

@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, Argument] = {
     ),
     "disable": Argument(flag, "True or False"),
     "strict": Argument(lambda v: v is None or flag(v), "None, True or False"),
+    "background": Argument(lambda v: v is None or flag(v), "None, True or False"),
 }
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from pliant import events, native
+from pliant import events, native, turns
 from pliant.codegen import backends, target
+from pliant.codegen.background import background as tasks
 from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.errors import PliantError
 from pliant.guards import source
@@ -22,7 +23,10 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
-STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable")
+STATISTICS = (
+    "captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable", "exchanged",
+    "background_errors",
+)  # fmt: skip
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -40,6 +44,7 @@ def compile(
     disable: bool = False,
     strict: bool | None = None,
     verify: float | None = None,
+    background: bool | None = None,
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
@@ -47,11 +52,15 @@ def compile(
     by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
     raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
     `verify` is the share of calls that run in eager PyTorch too and are compared, 0 to 1 (default: PLIANT_VERIFY, else 0; docs/verify.md).
+    `background`: the first calls run ATen, and machine code takes over when a thread has made it, at some later call (`synchronize`
+    waits for that). False makes the machine code before the first answer: every call gives the same bits (default: PLIANT_BACKGROUND, else
+    True).
     Without `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend or a share
     that is none, PliantError for an unknown mode or option, and TypeError for what cannot be compiled and for an argument of another type.
     """
     arguments.check(
-        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict
+        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict,
+        background=background,
     )  # fmt: skip
     config = Config(
         backend=backend,
@@ -59,6 +68,7 @@ def compile(
         fullgraph=fullgraph,
         strict=env_flag("PLIANT_STRICT") if strict is None else strict,
         verify=env_share("PLIANT_VERIFY") if verify is None else as_share(verify, "verify"),
+        background=env_flag("PLIANT_BACKGROUND", "1") if background is None else background,
         **modes.settings(backend, mode, options),
     )
     backends.lookup(backend)  # an unknown name is an error now, not at the first call
@@ -136,11 +146,18 @@ KINDS: list[tuple[type, Callable[[Any, Config], Any]]] = [
 
 def reset() -> None:
     """Forget everything compiled, learned and counted. Compiled functions stay usable and start anew."""
-    for region in all_regions():
-        region.reset()
-    source.clear_interned()
-    events.reset()
-    native.reset_counters()
+    with turns.compiling:  # so that nothing of before is told afterwards
+        tasks.clear()
+        for region in all_regions():
+            region.reset()
+        source.clear_interned()
+        events.reset()
+        native.reset_counters()
+
+
+def synchronize(timeout: float | None = None) -> bool:
+    """Wait until the background has made all machine code that it was asked for. False if `timeout` seconds were not enough."""
+    return tasks.synchronize(timeout)
 
 
 def stats() -> dict[str, int]:
@@ -148,7 +165,8 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
+    captured), exchanged (those of them whose machine code has taken over from ATen calls), background_errors (those for which that
+    failed), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
     judged).
     """
     counted = events.counters()

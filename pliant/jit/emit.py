@@ -56,7 +56,7 @@ PASSED_ON = "_slots"
 MANY = 8
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Emitted:
     """An emitted function. `slots` lists what the guard must hand over: sources and names of symbols, in order."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import time
 import warnings
 import weakref
@@ -15,8 +14,10 @@ from typing import Any
 
 from torch import is_anomaly_enabled
 
-from pliant import events, native
+from pliant import events, native, turns
 from pliant.codegen import backends
+from pliant.codegen.aten import Executable
+from pliant.codegen.background import background
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
 from pliant.graph.leaving import SIDE_EXITS
@@ -37,6 +38,7 @@ from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
+from pliant.jit.tiers import Exchange, places_of
 from pliant.jit.verify.verifier import Verifier
 from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
@@ -46,7 +48,6 @@ GIVE_UP = 3  # internal failures of one code object before it is left alone
 MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
 EXPLAINED = 8  # entries whose failure is worth explaining
 
-_lock = threading.RLock()
 _ids = itertools.count()
 _frames = itertools.count()
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
@@ -135,7 +136,7 @@ class Region:
     @not_for_others
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
-        with _lock, collection_paused():
+        with turns.compiling, collection_paused():
             if vm.active or tracers.one_is_on():  # a call made by the program that is being captured, or by one that another tracer follows
                 return EAGER
             code = fn.__code__
@@ -222,7 +223,7 @@ class Region:
             text = f"the compiled graph raised {type(error).__name__}: {error}; CPython raised nothing"
             if self.config.strict:
                 raise InternalError(f"{where(code)}: {text}") from error
-            with _lock:
+            with turns.compiling:
                 self.fall_back(code, self.record(code), InternalError(text))
 
         raise native.Again(hear)
@@ -286,19 +287,36 @@ class Region:
                          tuple(emitted.branches))  # fmt: skip
         for branch in emitted.branches:
             branch.found_in(fn.__code__)
+        keeper = None
         if resume.info_of(fn.__code__) is None and (entries.testing or entries.enabled):
             made = entries.Made(frame, found, emitted, program, relations)
             if entries.testing:
                 taken = entries.exchanged(made, self.again)
                 if taken is not None:
                     guard, emitted, info = taken.guard, taken.emitted, entries.TakenInfo(info.serial, info.frame_id, taken)
-            elif (name := entries.keep(made, self.config)) is not None:
-                record.on_disk.add(name)
+            else:
+                keeper = entries.keep(made, self.config)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
         if self.verifier is not None:
             self.verifier.noticed()
+        self.submit(emitted, found.frame_id, keeper, record)
         return entry
+
+    def submit(self, emitted: Emitted, frame_id: str, keeper: entries.Keeper | None, record: Record) -> None:
+        """Have the machine code of a new entry made, if that is still to be done; then, or now, the entry goes to the disk."""
+
+        def ready(executable: Any) -> None:
+            if keeper is not None:
+                keeper.finish(executable, record.on_disk)
+            if self.verifier is not None:
+                self.verifier.noticed()
+
+        if emitted.executable is None or emitted.executable.later is None or not places_of(emitted):
+            if keeper is not None:
+                keeper.finish(emitted.executable, record.on_disk)
+            return
+        background.submit(Exchange(emitted, frame_id, self.config.strict, ready))
 
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""
@@ -354,8 +372,11 @@ class Region:
         """The executable of a captured graph, by the backend of this region."""
         began = time.perf_counter()
         extra = modes.for_backend(self.config)
+        later = self.config.background and not found.under_modes and not entries.testing and background.has_room(len(found.trace.ops))
         with pipeline.checked(self.config.strict):
-            made = backends.compile_graph(found.trace, inputs, outputs, name=name, backend=self.config.backend, extra=extra)
+            made: Executable = backends.compile_graph(
+                found.trace, inputs, outputs, name=name, backend=self.config.backend, extra=extra, later=later
+            )
         events.emit("backend_compile", frame_id=found.frame_id, backend=self.config.backend, seconds=time.perf_counter() - began)
         return made
 

@@ -14,6 +14,7 @@ import heapq
 from dataclasses import replace
 from typing import Any
 
+from pliant import turns
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.dependences import Dependences
@@ -71,6 +72,7 @@ class Fuser:
         for position, op in enumerate(self.ops):
             if id(op) in self.aliases.view_ops:
                 continue
+            turns.rest()
             written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
             nests = None if effect and not checks or not KERNELS.allows(op) else self.builder.lower(op)
@@ -137,6 +139,7 @@ class Fuser:
         """Values that cost next to nothing are computed again where they are read (rematerialization)."""
         for u in list(self.groups):
             if u.nest is not None:
+                turns.rest()
                 self.inline_free(u)
         return self.ordered()
 
@@ -144,6 +147,7 @@ class Fuser:
         """Each consumer joins its producers where it can, the nearest first."""
         for u in list(self.groups):
             if u.nest is not None:
+                turns.rest()
                 for w in sorted({w for w in u.reads.values() if w >= 0}, reverse=True):
                     self.try_join(self.find(w), self.find(u.index))
         return self.ordered()

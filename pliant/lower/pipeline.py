@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from pliant import events
+from pliant import events, turns
 from pliant.config import env_flag
 from pliant.errors import InternalError
 from pliant.lower import cse, liveness, ordering, search, select
@@ -157,6 +157,7 @@ def run(p: Program, passes: tuple[Pass, ...]) -> Program:
     if check:
         verify(p, "given")
     for row in passes:
+        turns.rest()
         if not row.required and (row.name in off or not search.PASSES.allows((row.name, p.name))):
             continue
         if row.at != p.level:

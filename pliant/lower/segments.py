@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pliant import turns
 from pliant.graph.traced import TracedTensor
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
@@ -79,6 +80,7 @@ def segment_of(name: str, items: list[Instruction], outside: set[int], facts: Fa
     shared: dict[int, int] = {}
     taken: dict[int, TracedTensor] = {}
     for i, step in enumerate(steps):
+        turns.rest()
         if isinstance(step, Launch):
             begun = [t.vid for t in step.buffers if t.vid in fresh and first[t.vid] == i]
             for vid in begun:  # first those whose memory is somebody's already

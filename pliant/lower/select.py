@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
+from pliant import turns
 from pliant.lower import liveness
 from pliant.lower.fuse import Fuser
 from pliant.lower.gemm import LIBRARY, Products
@@ -83,6 +84,7 @@ def instructions(p: Program) -> list[Instruction]:
     out = []
     done: set[int] = set()  # operations of which several nests were made run once
     for g in needed(p):
+        turns.rest()
         ops = [f.ops[i] for i in g.ops]
         op = ops[0]
         if g.stores:

@@ -353,6 +353,11 @@ class Scope:
             return fallback
 
     @property
+    def relied(self) -> tuple[int, int]:
+        """How many decisions and assumptions there are by now."""
+        return len(self._guards), len(self._asserts)
+
+    @property
     def guards(self) -> list[SymGuard]:
         """What the entry must check: the declared ranges, then what the program decided; none that others imply."""
         if self._minimal is None or self._minimal[0] != (len(self._guards), len(self.symbols)):

@@ -5,7 +5,6 @@ Code is shared by all programs of the process: kernels by their key, segments by
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -31,7 +30,6 @@ class CPU:
     def __init__(self) -> None:
         self.launchers: dict[Hashable, native.Launcher] = {}
         self.addresses: dict[Hashable, int] = {}
-        self.lock = threading.Lock()
 
     def supports(self, device: torch.device) -> bool:
         return device.type == "cpu"
@@ -75,16 +73,15 @@ class CPU:
         return run if into is None else debug.dumping(run, launch, into)
 
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
-        """What was not compiled before in this process, all of it in one module."""
+        """What was not compiled before in this process, all of it in one module. (Two threads may make the same at once.)"""
         if not launches and not segments:
             return
-        with self.lock:
-            every = [*launches, *(launch for call in segments for launch in call.segment.launches)]
-            new = {launch.key: launch for launch in reversed(every) if launch.key not in self.launchers}
-            identities = [identity_of(call.segment) for call in segments]
-            fresh = {i: call.segment for i, call in zip(identities, segments, strict=True) if i not in self.addresses}
-            if new or fresh:
-                self.add(new, fresh)
+        every = [*launches, *(launch for call in segments for launch in call.segment.launches)]
+        new = {launch.key: launch for launch in reversed(every) if launch.key not in self.launchers}
+        identities = [identity_of(call.segment) for call in segments]
+        fresh = {i: call.segment for i, call in zip(identities, segments, strict=True) if i not in self.addresses}
+        if new or fresh:
+            self.add(new, fresh)
         for i, call in zip(identities, segments, strict=True):
             outer = call.segment.outer
             call.launcher = native.Launcher(
@@ -102,6 +99,6 @@ class CPU:
         made = compile_module({key: launch.kernel for key, launch in new.items()}, fresh, symbols, known)
         for (key, launch), address in zip(new.items(), made.kernels, strict=True):
             itemsizes = bytes(DTYPES[b.dtype].bits // 8 for b in launch.kernel.buffers)
-            self.addresses[key] = address
+            self.addresses[key] = address  # first: whoever finds the launcher finds the address
             self.launchers[key] = native.Launcher(address, itemsizes, len(launch.sizes), launch.kernel.name)
         self.addresses.update(zip(fresh, made.segments, strict=True))

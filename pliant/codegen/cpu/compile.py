@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant import events
+from pliant import events, turns
 from pliant.codegen import cache
 from pliant.codegen.cpu import machine, runtime
 from pliant.codegen.cpu.kernel import Body
@@ -56,7 +56,10 @@ class Code:
     tracker: object = field(repr=False)
 
 
-_lock = threading.Lock()
+_lock = threading.Lock()  # of the parser and the linker
+_emitting = threading.Lock()  # of the code generator, which takes long
+FORK_S = 0.5
+"""So long a fork waits for the code generator to be done."""
 _linkers: dict[Machine, object] = {}
 _machines: dict[Machine, list[Any]] = {}  # spare ones: what they have learned of their target saves half a millisecond
 _kept: list[Code] = []
@@ -79,6 +82,7 @@ OF_A_KERNEL = 6000
 
 def kernel_part(kernel: Kernel, name: str, to: Machine, checked: bool = False) -> Part:
     """The functions of one kernel."""
+    turns.rest()
     s = plan(kernel, to.vector_bits, to.masks)
     bodies = {"body": PartialBody, "finish": FinishBody} if s.split else {"body": Body}
     context = "box" if s.split else "ctx"
@@ -120,7 +124,10 @@ MOST_MODULES = 4
 
 def modules_of(parts: Sequence[Part]) -> list[str]:
     """Modules of about the same weight, as many as pay."""
-    count = min(len(os.sched_getaffinity(0)), MOST_MODULES, sum(p.weight for p in parts) // ALONE + 1, len(parts))
+    cores = len(os.sched_getaffinity(0))
+    if turns.in_background():
+        cores = max(cores - 1, 1)  # one is the program's
+    count = min(cores, MOST_MODULES, sum(p.weight for p in parts) // ALONE + 1, len(parts))
     bins: list[list[Part]] = [[] for _ in range(count)]
     weights = [0] * count
     for p in sorted(parts, key=lambda p: -p.weight):
@@ -190,7 +197,8 @@ def emit_objects(texts: Sequence[str], to: Machine) -> list[bytes]:
     try:
         begun = time.perf_counter()
         for text, context in zip(texts, contexts, strict=True):
-            modules.append(llvm.parse_assembly(text, context))
+            with _lock:
+                modules.append(llvm.parse_assembly(text, context))
         times.parse += time.perf_counter() - begun
         begun = time.perf_counter()
         jobs += [Job(module, spare_machine(to)) for module in modules]
@@ -206,7 +214,7 @@ def emit_objects(texts: Sequence[str], to: Machine) -> list[bytes]:
 
 def side_by_side(jobs: Sequence[Job]) -> list[bytes]:
     """Object code of modules, each with a context of its own."""
-    with _lock:
+    with _emitting:
         # A third of the time of code generation, to find addresses that the printer has chosen well already. A switch of the whole
         # process, so it is put back for the sake of others who use the same LLVM.
         llvm.set_option("pliant", "--disable-lsr")
@@ -223,6 +231,32 @@ def side_by_side(jobs: Sequence[Job]) -> list[bytes]:
             return [job.result() for job in jobs]
         finally:
             llvm.set_option("pliant", "--disable-lsr=false")
+
+
+class Fork:
+    """The child of a fork has no thread that would give back what LLVM and llvmlite have locked, so a fork waits until nobody has."""
+
+    held = False
+
+    @classmethod
+    def before(cls) -> None:
+        cls.held = _emitting.acquire(timeout=FORK_S)
+        _lock.acquire()
+
+    @classmethod
+    def in_parent(cls) -> None:
+        _lock.release()
+        if cls.held:
+            _emitting.release()
+
+    @classmethod
+    def in_child(cls) -> None:
+        global _emitting
+        _lock.release()
+        _emitting = threading.Lock()
+
+
+turns.at_fork.append((Fork.before, Fork.in_parent, Fork.in_child))
 
 
 def emit_object(text: str, to: Machine) -> bytes:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from pliant import turns
 from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.scalars import ROWS
 from pliant.lower.attention import Attention
@@ -54,6 +55,7 @@ def generator(root: pathlib.Path = HOME, begun: float = BEGUN) -> bytes | None:
         for room in ROOMS:
             for folder, inner, names in os.walk(root / room):
                 inner.sort()
+                turns.rest()
                 for name in sorted(names):
                     if name.endswith(".py"):
                         path = os.path.join(folder, name)

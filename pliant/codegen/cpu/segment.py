@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from pliant import native
+from pliant import native, turns
 from pliant.codegen import linked
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import identity, machine, runtime
@@ -265,17 +265,19 @@ def compile_module(
     begun = time.perf_counter()
     shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
     name = identity.module(new.values(), new, shapes, to, kernels.versions())
-    codes = kernels.remembered(name)
+    codes, texts = kernels.remembered(name), []
     if codes is None:
         parts = [kernels.kernel_part(kernel, f"k{i}", to) for i, kernel in enumerate(new.values())]
-        parts += [part_of(segment, f"s{i}", symbols) for i, segment in enumerate(segments.values())]
+        for i, segment in enumerate(segments.values()):
+            parts.append(part_of(segment, f"s{i}", symbols))
+            turns.rest()
         texts = kernels.modules_of(parts)
         kernels.times.text += time.perf_counter() - begun
-        codes = kernels.objects(texts, to, name)
     else:
         kernels.times.text += time.perf_counter() - begun
     names = [f"k{i}" for i in range(len(new))] + [f"s{i}" for i in range(len(segments))]
-    code = kernels.link(codes, names, to, outside(to) | known)
+    with turns.outside():
+        code = kernels.link(kernels.objects(texts, to, name) if codes is None else codes, names, to, outside(to) | known)
     kernels._kept.append(code)
     linked.remember(name, names, code.addresses, known)
     return Compiled(code.addresses[: len(new)], code.addresses[len(new) :])

@@ -16,7 +16,7 @@ import hashlib
 import marshal
 import os
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,32 +160,47 @@ def at_source(table: Writer, value: Any, source: Source, more: tuple) -> None:
         table.hint(value, "walk", source.arg.obj, path)
 
 
+class Written:
+    """An entry as data, but for its graph, which may be compiled later. Raises NotPortable. It holds nothing of the frame."""
+
+    def __init__(self, made: Made, hand_over: bool) -> None:
+        found, emitted = made.found, made.emitted
+        refuse_unless_plain(found)
+        table = Writer(made.frame, hand_over)
+        codes = hints(table, found, made.program)
+        table.refer(made.frame[0])
+        program = encode_program(made.program, table)
+        target = programs.encode_emitted(emitted, table)
+        own = found.world.own_functions
+        for f in found.world.interpreted.values():
+            if id(f) not in own and id(f) not in found.world.function_sources:
+                table.refer(f)
+        for cls, _ in [k for k in found.world.lookups if type(k) is tuple and isinstance(k[0], type)]:
+            if id(cls) not in own and cls.__flags__ & HEAPTYPE:
+                table.refer(cls)
+        asked = [] if hand_over else dependencies.answers(found.world.asked, table)
+        told = explanation(made.program, made.relations, table, codes)
+        self.hand_over = hand_over
+        self.frame_id = found.frame_id
+        self.files = dependencies.files(table)
+        self.content = (table.rows, asked, program, target, told, type(found.exit).__name__)
+
+    def with_graph(self, executable: Any) -> bytes:
+        """The whole entry, with this executable. Raises NotPortable."""
+        table, linker = Writer((None, ()), self.hand_over), programs.Linker()
+        graph = None if executable is None else programs.encode_executable(executable, table, linker)
+        files = list(dict.fromkeys([*self.files, *dependencies.files(table)]))
+        return marshal.dumps((files, *self.content, table.rows, linker.rows, graph))
+
+
 def write(made: Made, hand_over: bool) -> bytes:
     """An entry as data. Raises NotPortable."""
-    found, emitted = made.found, made.emitted
-    refuse_unless_plain(found)
-    table, linker = Writer(made.frame, hand_over), programs.Linker()
-    codes = hints(table, found, made.program)
-    table.refer(made.frame[0])
-    program = encode_program(made.program, table)
-    graph = None if emitted.executable is None else programs.encode_executable(emitted.executable, table, linker)
-    target = programs.encode_emitted(emitted, table)
-    own = found.world.own_functions
-    for f in found.world.interpreted.values():
-        if id(f) not in own and id(f) not in found.world.function_sources:
-            table.refer(f)
-    for cls, _ in [k for k in found.world.lookups if type(k) is tuple and isinstance(k[0], type)]:
-        if id(cls) not in own and cls.__flags__ & HEAPTYPE:
-            table.refer(cls)
-    asked = [] if hand_over else dependencies.answers(found.world.asked, table)
-    told = explanation(made.program, made.relations, table, codes)
-    files = dependencies.files(table)
-    return marshal.dumps((files, table.rows, asked, linker.rows, program, graph, target, told, type(found.exit).__name__))
+    return Written(made, hand_over).with_graph(made.emitted.executable)
 
 
 def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
     """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
-    files, rows, asked, modules, program, graph, target, told, exit_ = marshal.loads(data)
+    files, rows, asked, program, target, told, exit_, graph_rows, modules, graph = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
@@ -194,7 +209,7 @@ def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
     if guard.check(frame[1], frame[0]) is None:
         return None
     linked = programs.link(modules)
-    executable = None if graph is None else programs.decode_executable(graph, objects, linked)
+    executable = None if graph is None else programs.decode_executable(graph, resolve(graph_rows, frame), linked)
     return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame[0].__code__), explained, exit_)
 
 
@@ -217,29 +232,53 @@ def candidates(prefix: str) -> list[str]:
     return [name for _, name in sorted(found, reverse=True)]
 
 
-def keep(made: Made, config: Any) -> str | None:
-    """Write a new entry to the disk. Returns its name, or None if it is not kept."""
+def keep(made: Made, config: Any) -> Keeper | None:
+    """What writes a new entry to the disk, once its graph is compiled; None if it is not kept."""
     key = environment.key(config) if enabled else None
     if key is None:
         return None
-    try:
-        data = write(made, False)
-    except NotPortable as e:
-        events.count("entries_not_kept")
-        events.emit("policy", what=f"the entry is not kept on disk: {e}", where=made.found.frame_id)
-        return None
-    except Exception as e:
-        return broken(e, config)
-    prefix = name_of(made.frame[0], key)
-    there = candidates(prefix)
-    name = f"{prefix}-{hashlib.sha256(data).hexdigest()[:24]}"
-    if name not in there:
-        cache.write(name, data)
-        events.count("entries_kept")
-        for old in there[MOST - 1 :]:
-            with contextlib.suppress(OSError):
-                (cache.directory() / old[:2] / old).unlink()
-    return name
+    keeper = Keeper(name_of(made.frame[0], key), config)
+    return keeper if keeper.attempt(lambda: keeper.begin(made)) else None
+
+
+class Keeper:
+    """One entry on its way to the disk. `prefix` is the common beginning of the names of its function's entries."""
+
+    def __init__(self, prefix: str, config: Any) -> None:
+        self.prefix = prefix
+        self.config = config
+
+    def begin(self, made: Made) -> None:
+        self.frame_id = made.found.frame_id
+        self.written = Written(made, False)
+
+    def attempt(self, do: Callable[[], None]) -> bool:
+        """Whether that could be done."""
+        try:
+            do()
+        except NotPortable as e:
+            events.count("entries_not_kept")
+            events.emit("policy", what=f"the entry is not kept on disk: {e}", where=self.frame_id)
+        except Exception as e:
+            broken(e, self.config)
+        else:
+            return True
+        return False
+
+    def finish(self, executable: Any, on_disk: set[str]) -> None:
+        """Write the entry with this graph; its name joins `on_disk`."""
+        self.attempt(lambda: self.store(self.written.with_graph(executable), on_disk))
+
+    def store(self, data: bytes, on_disk: set[str]) -> None:
+        there = candidates(self.prefix)
+        name = f"{self.prefix}-{hashlib.sha256(data).hexdigest()[:24]}"
+        if name not in there:
+            cache.write(name, data)
+            events.count("entries_kept")
+            for old in there[MOST - 1 :]:
+                with contextlib.suppress(OSError):
+                    (cache.directory() / old[:2] / old).unlink()
+        on_disk.add(name)
 
 
 def broken(error: Exception, config: Any) -> None:

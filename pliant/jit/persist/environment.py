@@ -38,7 +38,7 @@ except ImportError:
 with contextlib.suppress(PliantError):  # which the first call tells
     target.current()  # imported with pliant, not in the first call
 
-FORMAT = 1
+FORMAT = 2
 HOME = pathlib.Path(__file__).parents[2]
 TORCH = os.path.dirname(torch.__file__) + os.sep
 BEGUN = time.time_ns() - 10**9  # clocks of file systems lag

@@ -255,7 +255,7 @@ class Region:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
         emitted = emit(found, fn, self.context, start=start)
-        entry = self.install((fn, args), found, emitted, record)
+        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
         report(found, fn, emitted, began)
@@ -271,7 +271,7 @@ class Region:
         relations = [(g.expr, g.site) for g in scope.guards] + [(e, None) for e in world.relations]
         guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
         info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
-        if resume.info_of(fn.__code__) is None and (entries.testing or entries.enabled):
+        if entries.testing or entries.enabled:
             made = entries.Made(frame, found, emitted, program, relations)
             if entries.testing:
                 taken = entries.exchanged(made, self.again)
@@ -288,10 +288,10 @@ class Region:
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""
         code = fn.__code__
-        if entries.testing or not entries.enabled or resume.info_of(code) is not None:
+        if entries.testing or not entries.enabled:
             return False
         began = time.perf_counter()
-        taken = entries.find((fn, args), self.config, self.again, record.on_disk)
+        taken = entries.find(entries.Frame(fn, args, self.context), self.config, self.again, record.on_disk)
         if taken is None:
             return False
         frame_id = f"{record.number}/{record.captures}"

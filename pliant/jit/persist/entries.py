@@ -26,21 +26,19 @@ from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
-from pliant.interpret.capture import Capture, Return
+from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
 from pliant.jit.history import lesson
 from pliant.jit.persist import dependencies, environment, programs
+from pliant.jit.persist.frames import Frame
 from pliant.jit.persist.guards import Explained, decode_program, encode_program, explanation
 from pliant.jit.persist.names import Missing, Writer, resolve
-from pliant.jit.persist.prints import HEAPTYPE, code_print
+from pliant.jit.persist.prints import HEAPTYPE, code_print, resume_print
 from pliant.jit.persist.values import NotPortable
+from pliant.jit.resume import info_of
 
 MOST = 16
 """Entries of one code object on the disk."""
-
-
-Frame = tuple[Any, tuple]
-"""The compiled function and the arguments of its frame."""
 
 
 enabled = env_flag("PLIANT_ENTRIES", "1")
@@ -92,8 +90,6 @@ class TakenInfo:
 def refuse_unless_plain(found: Capture) -> None:
     """Raises NotPortable for captures that are never kept."""
     world = found.world
-    if not isinstance(found.exit, Return):
-        raise NotPortable("the graph breaks")
     if found.under_modes:
         raise NotPortable("modes are on")
     if world.bound_here:
@@ -118,8 +114,12 @@ def inner_codes(code: types.CodeType, path: tuple = ()) -> list[tuple[types.Code
 
 
 def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tuple]]:
-    """Where objects were seen, for those that have no name of their own. Returns code objects: id -> (function, way to it)."""
+    """Where objects were seen, for those that have no name of their own. Returns code objects: id -> (function or code, way to it)."""
     codes: dict[int, tuple[Any, tuple]] = {}
+    for code, path in inner_codes(table.own_code):
+        codes[id(code)] = (table.own_code, path)
+        if path:
+            table.hint(code, "code", table.own_code, path)
     own = found.world.own_functions
     for fn, *_ in found.world.asked:
         if isinstance(fn, functools._lru_cache_wrapper):
@@ -127,9 +127,14 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
     for fn in found.world.interpreted.values():
         if id(fn) in own:
             continue
+        source = found.world.function_sources.get(id(fn))
+        if source is not None:  # another one each time: its code is what counts
+            at_source(table, fn.__code__, source, (("attr", "__code__"),))
         for code, path in inner_codes(fn.__code__):
-            codes.setdefault(id(code), (fn, path))
-            table.hint(code, "code", fn, path)
+            owner = fn if source is None else fn.__code__
+            codes.setdefault(id(code), (owner, path))
+            if owner is not code:
+                table.hint(code, "code", owner, path)
         table.hint(fn.__globals__, "func", fn, "__globals__")
         table.hint(getattr(fn, "__wrapped__", None), "func", fn, "__wrapped__")
         for i, cell in enumerate(fn.__closure__ or ()):
@@ -166,7 +171,7 @@ def write(made: Made, hand_over: bool) -> bytes:
     refuse_unless_plain(found)
     table, linker = Writer(made.frame, hand_over), programs.Linker()
     codes = hints(table, found, made.program)
-    table.refer(made.frame[0])
+    table.refer(made.frame.fn)
     program = encode_program(made.program, table)
     graph = None if emitted.executable is None else programs.encode_executable(emitted.executable, table, linker)
     target = programs.encode_emitted(emitted, table)
@@ -191,17 +196,21 @@ def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
     dependencies.same_answers(asked, objects)
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
-    if guard.check(frame[1], frame[0]) is None:
+    if guard.check(frame.args, frame.fn) is None:
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, objects, linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame[0].__code__), explained, exit_)
+    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, exit_)
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
 def name_of(fn: Any, environment_key: bytes) -> str:
     """The common beginning of the names of a function's entries."""
-    function = (fn.__globals__.get("__name__"), code_print(fn.__code__), len(fn.__closure__ or ()))
+    made = info_of(fn.__code__)
+    if made is None:
+        function = (fn.__globals__.get("__name__"), code_print(fn.__code__), len(fn.__closure__ or ()))
+    else:
+        function = resume_print(made, fn)
     return hashlib.sha256(environment_key + repr(function).encode()).hexdigest()[:40]
 
 
@@ -230,7 +239,7 @@ def keep(made: Made, config: Any) -> str | None:
         return None
     except Exception as e:
         return broken(e, config)
-    prefix = name_of(made.frame[0], key)
+    prefix = name_of(made.frame.fn, key)
     there = candidates(prefix)
     name = f"{prefix}-{hashlib.sha256(data).hexdigest()[:24]}"
     if name not in there:
@@ -255,7 +264,7 @@ def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None
     key = environment.key(config) if enabled and not events.watched() else None
     if key is None:
         return None
-    fn = frame[0]
+    fn = frame.fn
     for name in candidates(name_of(fn, key))[:MOST]:
         if name in known:
             continue

@@ -169,14 +169,23 @@ class Paths:
             self.rows.append((s.op, base, (encode_held if s.op == "const" else encode)(arg, self.table.refer)))
         return i
 
+    def code(self, code: Any) -> tuple | None:
+        """A code object, as (row, way to it from there); None if no name leads to it."""
+        owner, way = self.codes.get(id(code), (code, ()))
+        if owner is None:
+            return None
+        try:
+            return self.table.refer(owner), way
+        except NotPortable:
+            return None
+
     def site(self, s: Site | None) -> int:
         if s is None:
             return -1
         i = self.site_numbers.get(id(s))
         if i is None:
             outer = self.site(s.outer)
-            found = self.codes.get(id(s.code))
-            code = None if found is None else (self.table.refer(found[0]), found[1])
+            code = self.code(s.code)
             i = self.site_numbers[id(s)] = len(self.sites)
             self.sites.append((s.filename, s.lineno, s.function, s.offset, code, outer))
         return i

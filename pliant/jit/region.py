@@ -75,7 +75,12 @@ class Record:
         self.user_errors = 0
         self.refused: set[str] = set()
         self.skip = 0
-        self.on_disk: set[str] = set()  # names of entries there that are installed, or do not fit this process
+        self.on_disk = entries.Known()
+
+    def learn_from_disk(self) -> None:
+        """What was known when the entries were made that this process found on the disk."""
+        while self.on_disk.lessons:
+            self.on_disk.lessons.pop().teach(self.history, self.refused)
 
 
 class Region:
@@ -242,6 +247,11 @@ class Region:
     def compile(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
         code = fn.__code__
         frame_id = f"{record.number}/{record.captures}"
+        refused = len(record.refused)
+        for known in list(self.records.values()):
+            known.learn_from_disk()
+        if len(record.refused) > refused:
+            return RETRY  # in a session that knows it
         self.learn(fn, args, record, frame_id)
         info = resume.info_of(code)
         start = resume.start_of(info) if info is not None else None
@@ -272,13 +282,13 @@ class Region:
         guard, program = compiled(found.guards, world.symbols, [r for r, _ in relations], emitted.slots)
         info: Any = Info(next(_ids), found.frame_id, tuple(map(lesson, found.guards)), tuple(relations), emitted, type(found.exit).__name__)
         if entries.testing or entries.enabled:
-            made = entries.Made(frame, found, emitted, program, relations)
+            made = entries.Made(frame, found, emitted, program, relations, record.history, frozenset(record.refused))
             if entries.testing:
                 taken = entries.exchanged(made, self.again)
                 if taken is not None:
                     guard, emitted, info = taken.guard, taken.emitted, entries.TakenInfo(info.serial, info.frame_id, taken)
             elif (name := entries.keep(made, self.config)) is not None:
-                record.on_disk.add(name)
+                record.on_disk.names.add(name)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
         if self.verifier is not None:

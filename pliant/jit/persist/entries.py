@@ -15,9 +15,10 @@ import functools
 import hashlib
 import marshal
 import os
+import time
 import types
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pliant import events, native
@@ -28,17 +29,18 @@ from pliant.guards.program import Compiler
 from pliant.guards.source import Source
 from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
-from pliant.jit.history import lesson
+from pliant.jit.history import History, lesson
 from pliant.jit.persist import dependencies, environment, programs
 from pliant.jit.persist.frames import Frame
-from pliant.jit.persist.guards import Explained, decode_program, encode_program, explanation
+from pliant.jit.persist.guards import Explained, Paths, decode_program, encode_program, explanation
+from pliant.jit.persist.lessons import Lessons, encode_lessons
 from pliant.jit.persist.names import Missing, Writer, resolve
 from pliant.jit.persist.prints import HEAPTYPE, code_print, resume_print
 from pliant.jit.persist.values import NotPortable
 from pliant.jit.resume import info_of
 
-MOST = 16
-"""Entries of one code object on the disk."""
+MOST = 64
+"""Entries of one code object, or of one place where frames go on, on the disk."""
 
 
 enabled = env_flag("PLIANT_ENTRIES", "1")
@@ -54,6 +56,8 @@ class Made:
     emitted: Emitted
     program: Compiler
     relations: Sequence[tuple[Any, Site | None]]
+    history: History
+    refused: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -64,6 +68,20 @@ class Taken:
     emitted: Emitted
     explained: Explained
     exit: str
+
+
+@dataclass(slots=True)
+class Known:
+    """What a process knows of the entries on the disk of one code object."""
+
+    names: set[str] = field(default_factory=set)  # of those that are installed, or do not fit this process
+    heard: set[str] = field(default_factory=set)  # of those whose lessons have been read
+    lessons: list[Lessons] = field(default_factory=list)  # that have yet to be learned
+
+    def hear(self, name: str, lessons: Lessons) -> None:
+        if name not in self.heard:
+            self.heard.add(name)
+            self.lessons.append(lessons)
 
 
 class TakenInfo:
@@ -184,16 +202,18 @@ def write(made: Made, hand_over: bool) -> bytes:
             table.refer(cls)
     asked = [] if hand_over else dependencies.answers(found.world.asked, table)
     told = explanation(made.program, made.relations, table, codes)
+    lessons = encode_lessons(made.history, made.refused, Paths(table, codes))
     files = dependencies.files(table)
-    return marshal.dumps((files, table.rows, asked, linker.rows, program, graph, target, told, type(found.exit).__name__))
+    return marshal.dumps((files, table.rows, asked, linker.rows, program, graph, target, told, lessons, type(found.exit).__name__))
 
 
-def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
+def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] = lambda lessons: None) -> Taken | None:
     """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
-    files, rows, asked, modules, program, graph, target, told, exit_ = marshal.loads(data)
+    files, rows, asked, modules, program, graph, target, told, lessons, exit_ = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
+    hear(Lessons(lessons, objects))
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
     if guard.check(frame.args, frame.fn) is None:
@@ -216,14 +236,14 @@ def name_of(fn: Any, environment_key: bytes) -> str:
 
 def candidates(prefix: str) -> list[str]:
     """Names of entries on the disk, the newest first."""
-    found = []
+    found: list[str] = []
     with contextlib.suppress(OSError), os.scandir(cache.directory() / prefix[:2]) as entries:
         for e in entries:
             if e.name.startswith(prefix):
                 status = e.stat()
                 if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-                    found.append((status.st_mtime_ns, e.name))
-    return [name for _, name in sorted(found, reverse=True)]
+                    found.append(e.name)
+    return sorted(found, reverse=True)
 
 
 def keep(made: Made, config: Any) -> str | None:
@@ -241,8 +261,10 @@ def keep(made: Made, config: Any) -> str | None:
         return broken(e, config)
     prefix = name_of(made.frame.fn, key)
     there = candidates(prefix)
-    name = f"{prefix}-{hashlib.sha256(data).hexdigest()[:24]}"
-    if name not in there:
+    digest = hashlib.sha256(data).hexdigest()[:24]
+    name = next((n for n in there if n.endswith(digest)), None)
+    if name is None:
+        name = f"{prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
         cache.write(name, data)
         events.count("entries_kept")
         for old in there[MOST - 1 :]:
@@ -259,31 +281,31 @@ def broken(error: Exception, config: Any) -> None:
     events.emit("warning", id="entries", text=f"an entry on disk: {type(error).__name__}: {error}. Please report this")
 
 
-def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None:
-    """An entry from the disk whose guards hold for this call. `known`: names that need not be looked at; what is found joins them."""
+def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
+    """An entry from the disk whose guards hold for this call. What is in `known.names` is not looked at; what is found joins them."""
     key = environment.key(config) if enabled and not events.watched() else None
     if key is None:
         return None
     fn = frame.fn
     for name in candidates(name_of(fn, key))[:MOST]:
-        if name in known:
+        if name in known.names:
             continue
         data = cache.read(name)
         if data is None:
             continue
         try:
-            taken = read(data, frame, again)
+            taken = read(data, frame, again, functools.partial(known.hear, name))
         except Missing as e:
-            known.add(name)
+            known.names.add(name)
             events.count("entries_stale")
             events.emit("policy", what=f"an entry on disk does not fit: {e}", where=fn.__code__.co_qualname)
             continue
         except Exception as e:
-            known.add(name)
+            known.names.add(name)
             broken(e, config)
             continue
         if taken is not None:
-            known.add(name)
+            known.names.add(name)
             return taken
     return None
 

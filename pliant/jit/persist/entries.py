@@ -14,7 +14,6 @@ import contextlib
 import functools
 import hashlib
 import marshal
-import os
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pliant import events, native
+from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
@@ -31,7 +31,7 @@ from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
 from pliant.jit.history import History, lesson
 from pliant.jit.persist import dependencies, environment, programs
-from pliant.jit.persist.frames import Frame
+from pliant.jit.persist.frames import Frame, own_code
 from pliant.jit.persist.guards import Explained, Paths, decode_program, encode_program, explanation
 from pliant.jit.persist.lessons import Lessons, encode_lessons
 from pliant.jit.persist.names import Missing, Writer, resolve
@@ -204,12 +204,13 @@ def write(made: Made, hand_over: bool) -> bytes:
     told = explanation(made.program, made.relations, table, codes)
     lessons = encode_lessons(made.history, made.refused, Paths(table, codes))
     files = dependencies.files(table)
-    return marshal.dumps((files, table.rows, asked, linker.rows, program, graph, target, told, lessons, type(found.exit).__name__))
+    about = told_about(made.frame, type(found.exit).__name__)
+    return marshal.dumps((about, files, table.rows, asked, linker.rows, program, graph, target, told, lessons))
 
 
 def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] = lambda lessons: None) -> Taken | None:
     """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
-    files, rows, asked, modules, program, graph, target, told, lessons, exit_ = marshal.loads(data)
+    about, files, rows, asked, modules, program, graph, target, told, lessons = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
@@ -220,7 +221,7 @@ def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] 
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, objects, linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, exit_)
+    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[3])
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
@@ -235,15 +236,16 @@ def name_of(fn: Any, environment_key: bytes) -> str:
 
 
 def candidates(prefix: str) -> list[str]:
-    """Names of entries on the disk, the newest first."""
-    found: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(cache.directory() / prefix[:2]) as entries:
-        for e in entries:
-            if e.name.startswith(prefix):
-                status = e.stat()
-                if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-                    found.append(e.name)
-    return sorted(found, reverse=True)
+    """Names of entries on the disk, the oldest first: the calls of the process that made them find the same ones again, and no capture."""
+    return cache.beginning_with(prefix, "-")
+
+
+def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
+    """What people see of an entry: (function, file, line, how it ends, why it is not kept)."""
+    code = own_code(frame.fn)
+    made = info_of(frame.fn.__code__)
+    line = code.co_firstlineno if made is None else line_at(code, made.layout.offset) or code.co_firstlineno
+    return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
 def keep(made: Made, config: Any) -> str | None:
@@ -251,15 +253,18 @@ def keep(made: Made, config: Any) -> str | None:
     key = environment.key(config) if enabled else None
     if key is None:
         return None
+    prefix = name_of(made.frame.fn, key)
     try:
         data = write(made, False)
     except NotPortable as e:
         events.count("entries_not_kept")
         events.emit("policy", what=f"the entry is not kept on disk: {e}", where=made.found.frame_id)
+        note = marshal.dumps((told_about(made.frame, type(made.found.exit).__name__, str(e)),))
+        if cache.read(f"{prefix}+") != note:
+            cache.write(f"{prefix}+", note)
         return None
     except Exception as e:
         return broken(e, config)
-    prefix = name_of(made.frame.fn, key)
     there = candidates(prefix)
     digest = hashlib.sha256(data).hexdigest()[:24]
     name = next((n for n in there if n.endswith(digest)), None)
@@ -267,9 +272,8 @@ def keep(made: Made, config: Any) -> str | None:
         name = f"{prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
         cache.write(name, data)
         events.count("entries_kept")
-        for old in there[MOST - 1 :]:
-            with contextlib.suppress(OSError):
-                (cache.directory() / old[:2] / old).unlink()
+        for old in there[: 1 - MOST]:
+            cache.remove(old)
     return name
 
 
@@ -287,7 +291,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
     if key is None:
         return None
     fn = frame.fn
-    for name in candidates(name_of(fn, key))[:MOST]:
+    for name in candidates(name_of(fn, key)):
         if name in known.names:
             continue
         data = cache.read(name)
@@ -313,8 +317,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
 def forget(names: set[str]) -> None:
     """Take these entries off the disk."""
     for name in names:
-        with contextlib.suppress(OSError):
-            (cache.directory() / name[:2] / name).unlink()
+        cache.remove(name)
 
 
 def exchanged(made: Made, again: Any) -> Taken | None:

@@ -3,6 +3,8 @@
 A file is a header, a checksum of the rest, and the object. It is written beside its place and moved there, so that readers never see
 half of one and writers may race. What doesn't check out is taken away and built again. The directory is `PLIANT_CACHE_DIR`, else `pliant`
 in the user's cache directory; beyond the limits the files not used for longest go. An unusable directory only costs time.
+
+What is read here is run. So a folder or file counts only if it belongs to this user or to root, and no one else may write to it.
 """
 
 from __future__ import annotations
@@ -11,11 +13,18 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import re
+import stat
 import tempfile
+import warnings
+
+from pliant import events
 
 MAGIC = b"pliant object 1\n"
 LIMIT_BYTES = 512 << 20
 LIMIT_FILES = 20_000  # a look at so many takes a fifth of a second
+NAME = re.compile(r"[0-9a-f]{40,64}(?:-[0-9a-f]{16}-[0-9a-f]{24}|\+)?")
+"""Names of objects: hashes, of entries with when they were made and what they hold (`jit/persist`)."""
 SWEEP_EVERY = 64  # writes, of all processes together, between looks at the size of the directory
 
 
@@ -32,21 +41,84 @@ def key(text: str, made_for: object) -> str:
     return hashlib.sha256(repr(made_for).encode() + b"\0" + text.encode()).hexdigest()
 
 
+used: dict[str, None] = {}
+"""Names of what this process has read or written, in that order."""
+_told: set[str] = set()
+
+
+def not_trusted(status: os.stat_result) -> str:
+    """Why what has this status is not used; empty if it may be."""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {status.st_uid}"
+    return "others may write to it" if status.st_mode & 0o022 else ""
+
+
+def refusal(folder: pathlib.Path) -> str:
+    """Why nothing is read from or written to this folder of the cache; empty if it is used, or not there. Told once."""
+    for looked_at in (directory(), folder):
+        try:
+            why = not_trusted(os.stat(looked_at))
+        except OSError:
+            return ""
+        if why:
+            text = f"the cache {looked_at} is not used: {why}. `chmod go-w` it if it is yours, or choose another by PLIANT_CACHE_DIR"
+            if text not in _told:
+                _told.add(text)
+                events.count("cache_refused")
+                events.emit("warning", id="cache", text=text)
+                warnings.warn(f"pliant: {text}", RuntimeWarning, stacklevel=2)
+            return text
+    return ""
+
+
+def place(name: str) -> pathlib.Path:
+    """Where an object is. Raises ValueError for what is no name."""
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is no name of a compiled object")
+    return directory() / name[:2] / name
+
+
+def content(path: pathlib.Path) -> bytes | None:
+    """What is in a file that no one else may write to; None if it is not there, or is not such a file."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            return file.read() if stat.S_ISREG(status.st_mode) and not not_trusted(status) else None
+    except OSError:
+        return None
+
+
 def read(name: str) -> bytes | None:
     """The object, or None. A file that is not what it says is removed."""
-    path = directory() / name[:2] / name
-    try:
-        data = path.read_bytes()
-    except OSError:
+    path = place(name)
+    if refusal(path.parent):
+        return None
+    data = content(path)
+    if data is None:
         return None
     body = len(MAGIC) + 32
     if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : body] != checksum(name, data[body:]):
-        with contextlib.suppress(OSError):
-            path.unlink()
+        remove(name)
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # used now
+    used[name] = None
     return data[body:]
+
+
+def remove(name: str) -> None:
+    with contextlib.suppress(OSError):
+        place(name).unlink()
+
+
+def beginning_with(prefix: str, more: str) -> list[str]:
+    """Names of objects that begin with `prefix + more`, in their order."""
+    folder = directory() / prefix[:2]
+    found: list[str] = []
+    if not refusal(folder):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            found = [e.name for e in entries if e.name.startswith(prefix + more)]
+    return sorted(filter(NAME.fullmatch, found))
 
 
 def checksum(name: str, code: bytes) -> bytes:
@@ -55,9 +127,12 @@ def checksum(name: str, code: bytes) -> bytes:
 
 
 def write(name: str, code: bytes) -> None:
-    path = directory() / name[:2] / name
+    path = place(name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        directory().mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if refusal(path.parent):
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -69,6 +144,7 @@ def write(name: str, code: bytes) -> None:
             raise
     except OSError:
         return
+    used[name] = None
     if int(name[:4], 16) % SWEEP_EVERY == 0:  # names are hashes: one in so many, with no count that processes would have to share
         shrink()
 

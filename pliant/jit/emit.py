@@ -356,9 +356,7 @@ class Emitter:
         frame = suspend(f, 0, f.decoded.offsets[f.pc])
         mode = resume.YIELD if g.started else resume.START
         p = resume.plan(frame, mode=mode, loops=(), lasti=instruction_index(f.code), cache=self.context.cache)
-        make = p.resume.functions.get(id(frame.globals))
-        if make is None:
-            make = p.resume.functions[id(frame.globals)] = resume.make_function(p.resume, frame.globals, name)
+        make = resume.generator_function(p.resume, frame.globals, name)
         text = f"{b.constant(make, f'generator_{name}')}([{b.refs(p.items)}])"
         return f"{b.constant(support.prime)}({text})" if g.started else text
 

@@ -65,6 +65,13 @@ class Sites:
         counter[site.offset] += 1
         return counter[site.offset]
 
+    def put(self, table: WeakIdDict[set[int]], code: CodeType, offsets: Iterable[int]) -> None:
+        """Add instructions of a code object to `breaks` or `loops`."""
+        found = table.get(code)
+        if found is None:
+            found = table[code] = set()
+        found.update(offsets)
+
 
 class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
@@ -187,11 +194,8 @@ class History:
         events.emit("policy", what=what, where=source.name)
 
     def add(self, table: WeakIdDict[set[int]], code: CodeType, offset: int, what: str) -> None:
-        offsets = table.get(code)
-        if offsets is None:
-            offsets = table[code] = set()
-        if offset not in offsets:
-            offsets.add(offset)
+        if offset not in (table.get(code) or ()):
+            self.sites.put(table, code, (offset,))
             events.emit("policy", what=what, where=f"{code.co_filename}:{code.co_qualname}+{offset}")
 
 

@@ -35,6 +35,10 @@ class WeakIdDict(Generic[V]):
     def clear(self) -> None:
         self._items.clear()
 
+    def items(self) -> Iterator[tuple[Any, V]]:
+        """Those whose key is alive."""
+        return iter([(key, v) for ref, v in list(self._items.values()) if (key := ref()) is not None])
+
     def __len__(self) -> int:
         return len(self._items)
 

@@ -15,7 +15,7 @@ from pliant.bytecode.stack import VALUE
 from pliant.interpret.capture import FrameState
 from pliant.jit import resume
 from pliant.jit.nested_frames import iterates_python
-from pliant.jit.resume import Layout, Plan, ResumeCode
+from pliant.jit.resume import Layout, ResumeCode
 from pliant.jit.support import handling
 from pliant.jit.unwinding import forgetting
 
@@ -48,15 +48,18 @@ class Loop:
     `items` are the state: `prefix` slots, then the stack, top first (a `for` loop's iterator is `items[prefix]`).
     """
 
-    __slots__ = ("after", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "prefix")
+    __slots__ = (
+        "after", "below", "body", "code", "handled", "handler", "handler_prefix", "header", "is_for", "keeps", "layout", "prefix",
+    )  # fmt: skip
 
-    def __init__(self, at_header: Plan, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
-        layout = at_header.resume.layout
-        code = at_header.resume.origin()
+    def __init__(self, at_header: ResumeCode, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> None:
+        layout = at_header.layout
+        code = at_header.origin()
         assert code is not None
-        self.code = at_header.resume.origin
+        self.layout = layout
+        self.code = at_header.origin
         self.header = layout.offset
-        self.prefix = at_header.prefix
+        self.prefix = layout.prefix
         self.handled = self.prefix - 1 if resume.PREVIOUS in layout.stack else None  # the exception that the frame handles
         self.below = below
         instruction = instruction_at(code, layout.offset)
@@ -141,11 +144,16 @@ def loop_of(
 ) -> tuple[Loop, list]:
     """The loop whose header `frame` stands at (`frame.offset`), and its state."""
     at_header = resume.plan(frame, loops=loops, lasti=lasti, cache=cache)
-    key = ~id(frame.globals)
-    loop = at_header.resume.functions.get(key)
+    return loop_at(at_header.resume, frame.globals, cache, miss, below), at_header.items
+
+
+def loop_at(at_header: ResumeCode, globals_: dict, cache: resume.Cache, miss: Miss, below: Any = None) -> Loop:
+    """The loop that is entered with the layout of `at_header`; one for each globals dict."""
+    key = ~id(globals_)
+    loop = at_header.functions.get(key)
     if loop is None:
-        loop = at_header.resume.functions[key] = Loop(at_header, frame.globals, cache, miss, below)
-    return loop, at_header.items
+        loop = at_header.functions[key] = Loop(at_header, globals_, cache, miss, below)
+    return loop
 
 
-__all__ = ["Loop", "LoopState", "entry_point", "loop_of", "run_loop"]
+__all__ = ["Loop", "LoopState", "entry_point", "loop_at", "loop_of", "run_loop"]

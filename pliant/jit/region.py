@@ -79,7 +79,12 @@ class Record:
         self.user_errors = 0
         self.refused: set[str] = set()
         self.skip = 0
-        self.on_disk: set[str] = set()  # names of entries there that are installed, or do not fit this process
+        self.on_disk = entries.Known()
+
+    def learn_from_disk(self) -> None:
+        """What was known when the entries were made that this process found on the disk."""
+        while self.on_disk.lessons:
+            self.on_disk.lessons.pop().teach(self.history, self.refused)
 
 
 class Region:
@@ -251,6 +256,11 @@ class Region:
     def compile(self, fn: FunctionType, args: tuple, record: Record) -> tuple:
         code = fn.__code__
         frame_id = f"{record.number}/{record.captures}"
+        refused = len(record.refused)
+        for known in list(self.records.values()):
+            known.learn_from_disk()
+        if len(record.refused) > refused:
+            return RETRY  # in a session that knows it
         self.learn(fn, args, record, frame_id)
         info = resume.info_of(code)
         start = resume.start_of(info) if info is not None else None
@@ -268,7 +278,7 @@ class Region:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
         emitted = emit(found, fn, self.context, start=start)
-        entry = self.install((fn, args), found, emitted, record)
+        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
         report(found, fn, emitted, began)
@@ -288,8 +298,8 @@ class Region:
         for branch in emitted.branches:
             branch.found_in(fn.__code__)
         keeper = None
-        if resume.info_of(fn.__code__) is None and (entries.testing or entries.enabled):
-            made = entries.Made(frame, found, emitted, program, relations)
+        if entries.testing or entries.enabled:
+            made = entries.Made(frame, found, emitted, program, relations, record.history, frozenset(record.refused))
             if entries.testing:
                 taken = entries.exchanged(made, self.again)
                 if taken is not None:
@@ -321,10 +331,10 @@ class Region:
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""
         code = fn.__code__
-        if entries.testing or not entries.enabled or resume.info_of(code) is not None:
+        if entries.testing or not entries.enabled:
             return False
         began = time.perf_counter()
-        taken = entries.find((fn, args), self.config, self.again, record.on_disk)
+        taken = entries.find(entries.Frame(fn, args, self.context), self.config, self.again, record.on_disk)
         if taken is None:
             return False
         frame_id = f"{record.number}/{record.captures}"

@@ -62,6 +62,11 @@ class Layout:
     loops: tuple[int, ...] = ()  # headers of the region loops this frame is in, outermost first
     held: tuple[int, ...] = ()
 
+    @property
+    def prefix(self) -> int:
+        """How many items of the state come before those of the stack."""
+        return len(self.slots) + (PREVIOUS in self.stack)
+
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class ResumeCode:
@@ -80,13 +85,6 @@ class Plan:
 
     resume: ResumeCode
     items: list[Any]
-
-    @property
-    def prefix(self) -> int:
-        """How many items come before those of the stack."""
-        layout = self.resume.layout
-        return len(layout.slots) + (PREVIOUS in layout.stack)
-
 
 _counter = itertools.count()
 Cache = WeakIdDict[dict[Layout, ResumeCode]]
@@ -255,6 +253,14 @@ def make_function(resume: ResumeCode, globals_: dict, name: str | None = None) -
     """A new function running `resume.code`. Its closure is a placeholder: the cells come in the state."""
     closure = tuple(CellType() for _ in resume.code.co_freevars) or None
     return FunctionType(resume.code, globals_, name or resume.code.co_name, None, closure)
+
+
+def generator_function(resume: ResumeCode, globals_: dict, name: str) -> FunctionType:
+    """What makes a generator that stands where `resume` goes on; one for each globals dict."""
+    make = resume.functions.get(id(globals_))
+    if make is None:
+        make = resume.functions[id(globals_)] = make_function(resume, globals_, name)
+    return make
 
 
 # -- building ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.assemble import encode_exception_table, ins
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret.runtime import FUTURE
+from pliant.jit.identity import WeakIdDict
 from pliant.jit.unwinding import forgetting
 
 #: Plain constructors, by the name that emitted code shows.
@@ -232,31 +233,46 @@ def _make_handling() -> FunctionType:
     handling.__code__ = code.replace(
         co_flags=code.co_flags & ~FUTURE, co_code=raw, co_stacksize=8, co_exceptiontable=table, co_linetable=line
     )
+    handling.__qualname__ = "handling"  # where it is found
     return forgetting(handling)  # type: ignore[arg-type]
 
 
 handling = _make_handling()
-_hops: dict[tuple, Any] = {}
+Hop = tuple[str, str, str, int, int, str | None]
+"""File, name, qualified name and `__future__` flags of a code object, the line, the module."""
+_hops: dict[Hop, Any] = {}
+_hop_of: WeakIdDict[Hop] = WeakIdDict()
 
 
 def hop(code: CodeType, line: int, module: str | None = None) -> Any:
     """`hop(fn, *args, **kwargs)` calls `fn`, and in a traceback looks like a frame of `code`, which is in `module`, at `line`."""
-    key = (code.co_filename, code.co_name, code.co_qualname, line, module)
+    return hop_like((code.co_filename, code.co_name, code.co_qualname, code.co_flags & FUTURE, line, module))
+
+
+def hop_like(key: Hop) -> Any:
+    """The hop of these words; one for each."""
     found = _hops.get(key)
     if found is None:
 
         def call(fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             return fn(*args, **kwargs)
 
+        filename, name, qualname, flags, line, module = key
         made = call.__code__.replace(
-            co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line,
-            co_linetable=_one_line(call.__code__), co_flags=call.__code__.co_flags & ~FUTURE | code.co_flags & FUTURE,
+            co_filename=filename, co_name=name, co_qualname=qualname, co_firstlineno=line,
+            co_linetable=_one_line(call.__code__), co_flags=call.__code__.co_flags & ~FUTURE | flags,
         )  # fmt: skip
         namespace = {"__builtins__": builtins.__dict__}  # C code that imports looks for `__import__` there
         if module is not None:
             namespace["__name__"] = module
-        found = _hops[key] = forgetting(FunctionType(made, namespace, code.co_name))
+        found = _hops[key] = forgetting(FunctionType(made, namespace, name))
+        _hop_of[found] = key
     return found
+
+
+def words_of_hop(fn: Any) -> Hop | None:
+    """What `hop_like` makes this function of; None if it is no hop."""
+    return _hop_of.get(fn)
 
 
 def _one_line(code: CodeType) -> bytes:

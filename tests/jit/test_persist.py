@@ -7,10 +7,12 @@ import os
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from pliant.jit.persist import names, values
+from pliant.jit.persist.frames import Frame
 from tests.jit.processes import Processes
 
 HELPER = """
@@ -359,10 +361,11 @@ def test_gradients(processes: Processes, home: pathlib.Path, name: str) -> None:
 
 def test_hints_that_lead_back_lead_nowhere() -> None:
     """Two objects that are each found in the other have no place of their own."""
+    home: Any = None  # asked for nothing here
     one: dict = {}
     other = {"one": one}
     one["other"] = other
-    table = names.Writer((test_hints_that_lead_back_lead_nowhere, ()))
+    table = names.Writer(Frame(test_hints_that_lead_back_lead_nowhere, (), home))
     table.hint(one, "key", other, "one")
     table.hint(other, "key", one, "other")
     with pytest.raises(values.NotPortable):

@@ -14,33 +14,33 @@ import contextlib
 import functools
 import hashlib
 import marshal
-import os
+import time
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pliant import events, native
+from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
-from pliant.interpret.capture import Capture, Return
+from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
-from pliant.jit.history import lesson
+from pliant.jit.history import History, lesson
 from pliant.jit.persist import dependencies, environment, programs
-from pliant.jit.persist.guards import Explained, decode_program, encode_program, explanation
+from pliant.jit.persist.frames import Frame, own_code
+from pliant.jit.persist.guards import Explained, Paths, decode_program, encode_program, explanation
+from pliant.jit.persist.lessons import Lessons, encode_lessons
 from pliant.jit.persist.names import Missing, Writer, resolve
-from pliant.jit.persist.prints import HEAPTYPE, code_print
+from pliant.jit.persist.prints import HEAPTYPE, code_print, resume_print
 from pliant.jit.persist.values import NotPortable
+from pliant.jit.resume import info_of
 
-MOST = 16
-"""Entries of one code object on the disk."""
-
-
-Frame = tuple[Any, tuple]
-"""The compiled function and the arguments of its frame."""
+MOST = 64
+"""Entries of one code object, or of one place where frames go on, on the disk."""
 
 
 enabled = env_flag("PLIANT_ENTRIES", "1")
@@ -56,6 +56,8 @@ class Made:
     emitted: Emitted
     program: Compiler
     relations: Sequence[tuple[Any, Site | None]]
+    history: History
+    refused: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -66,6 +68,20 @@ class Taken:
     emitted: Emitted
     explained: Explained
     exit: str
+
+
+@dataclass(slots=True)
+class Known:
+    """What a process knows of the entries on the disk of one code object."""
+
+    names: set[str] = field(default_factory=set)  # of those that are installed, or do not fit this process
+    heard: set[str] = field(default_factory=set)  # of those whose lessons have been read
+    lessons: list[Lessons] = field(default_factory=list)  # that have yet to be learned
+
+    def hear(self, name: str, lessons: Lessons) -> None:
+        if name not in self.heard:
+            self.heard.add(name)
+            self.lessons.append(lessons)
 
 
 class TakenInfo:
@@ -92,8 +108,6 @@ class TakenInfo:
 def refuse_unless_plain(found: Capture) -> None:
     """Raises NotPortable for captures that are never kept."""
     world = found.world
-    if not isinstance(found.exit, Return):
-        raise NotPortable("the graph breaks")
     if found.under_modes:
         raise NotPortable("modes are on")
     if world.bound_here:
@@ -118,8 +132,12 @@ def inner_codes(code: types.CodeType, path: tuple = ()) -> list[tuple[types.Code
 
 
 def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tuple]]:
-    """Where objects were seen, for those that have no name of their own. Returns code objects: id -> (function, way to it)."""
+    """Where objects were seen, for those that have no name of their own. Returns code objects: id -> (function or code, way to it)."""
     codes: dict[int, tuple[Any, tuple]] = {}
+    for code, path in inner_codes(table.own_code):
+        codes[id(code)] = (table.own_code, path)
+        if path:
+            table.hint(code, "code", table.own_code, path)
     own = found.world.own_functions
     for fn, *_ in found.world.asked:
         if isinstance(fn, functools._lru_cache_wrapper):
@@ -127,9 +145,14 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
     for fn in found.world.interpreted.values():
         if id(fn) in own:
             continue
+        source = found.world.function_sources.get(id(fn))
+        if source is not None:  # another one each time: its code is what counts
+            at_source(table, fn.__code__, source, (("attr", "__code__"),))
         for code, path in inner_codes(fn.__code__):
-            codes.setdefault(id(code), (fn, path))
-            table.hint(code, "code", fn, path)
+            owner = fn if source is None else fn.__code__
+            codes.setdefault(id(code), (owner, path))
+            if owner is not code:
+                table.hint(code, "code", owner, path)
         table.hint(fn.__globals__, "func", fn, "__globals__")
         table.hint(getattr(fn, "__wrapped__", None), "func", fn, "__wrapped__")
         for i, cell in enumerate(fn.__closure__ or ()):
@@ -168,7 +191,7 @@ class Written:
         refuse_unless_plain(found)
         table = Writer(made.frame, hand_over)
         codes = hints(table, found, made.program)
-        table.refer(made.frame[0])
+        table.refer(made.frame.fn)
         program = encode_program(made.program, table)
         target = programs.encode_emitted(emitted, table)
         own = found.world.own_functions
@@ -180,17 +203,20 @@ class Written:
                 table.refer(cls)
         asked = [] if hand_over else dependencies.answers(found.world.asked, table)
         told = explanation(made.program, made.relations, table, codes)
+        lessons = encode_lessons(made.history, made.refused, Paths(table, codes))
         self.hand_over = hand_over
+        self.home = made.frame.home
         self.frame_id = found.frame_id
         self.files = dependencies.files(table)
-        self.content = (table.rows, asked, program, target, told, type(found.exit).__name__)
+        self.about = told_about(made.frame, type(found.exit).__name__)
+        self.content = (table.rows, asked, program, target, told, lessons)
 
     def with_graph(self, executable: Any) -> bytes:
         """The whole entry, with this executable. Raises NotPortable."""
-        table, linker = Writer((None, ()), self.hand_over), programs.Linker()
+        table, linker = Writer(Frame(None, (), self.home), self.hand_over), programs.Linker()
         graph = None if executable is None else programs.encode_executable(executable, table, linker)
         files = list(dict.fromkeys([*self.files, *dependencies.files(table)]))
-        return marshal.dumps((files, *self.content, table.rows, linker.rows, graph))
+        return marshal.dumps((self.about, files, *self.content, table.rows, linker.rows, graph))
 
 
 def write(made: Made, hand_over: bool) -> bytes:
@@ -198,38 +224,44 @@ def write(made: Made, hand_over: bool) -> bytes:
     return Written(made, hand_over).with_graph(made.emitted.executable)
 
 
-def read(data: bytes, frame: Frame, again: Any) -> Taken | None:
+def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] = lambda lessons: None) -> Taken | None:
     """The entry of what `write` made, for this frame; None if its guards do not hold there. Raises Missing."""
-    files, rows, asked, program, target, told, exit_, graph_rows, modules, graph = marshal.loads(data)
+    about, files, rows, asked, program, target, told, lessons, graph_rows, modules, graph = marshal.loads(data)
     dependencies.same_files(files)
     objects = resolve(rows, frame)
     dependencies.same_answers(asked, objects)
+    hear(Lessons(lessons, objects))
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
-    if guard.check(frame[1], frame[0]) is None:
+    if guard.check(frame.args, frame.fn) is None:
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, resolve(graph_rows, frame), linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame[0].__code__), explained, exit_)
+    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[3])
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
 def name_of(fn: Any, environment_key: bytes) -> str:
     """The common beginning of the names of a function's entries."""
-    function = (fn.__globals__.get("__name__"), code_print(fn.__code__), len(fn.__closure__ or ()))
+    made = info_of(fn.__code__)
+    if made is None:
+        function = (fn.__globals__.get("__name__"), code_print(fn.__code__), len(fn.__closure__ or ()))
+    else:
+        function = resume_print(made, fn)
     return hashlib.sha256(environment_key + repr(function).encode()).hexdigest()[:40]
 
 
 def candidates(prefix: str) -> list[str]:
-    """Names of entries on the disk, the newest first."""
-    found = []
-    with contextlib.suppress(OSError), os.scandir(cache.directory() / prefix[:2]) as entries:
-        for e in entries:
-            if e.name.startswith(prefix):
-                status = e.stat()
-                if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-                    found.append((status.st_mtime_ns, e.name))
-    return [name for _, name in sorted(found, reverse=True)]
+    """Names of entries on the disk, the oldest first: the calls of the process that made them find the same ones again, and no capture."""
+    return cache.beginning_with(prefix, "-")
+
+
+def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
+    """What people see of an entry: (function, file, line, how it ends, why it is not kept)."""
+    code = own_code(frame.fn)
+    made = info_of(frame.fn.__code__)
+    line = code.co_firstlineno if made is None else line_at(code, made.layout.offset) or code.co_firstlineno
+    return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
 def keep(made: Made, config: Any) -> Keeper | None:
@@ -237,7 +269,7 @@ def keep(made: Made, config: Any) -> Keeper | None:
     key = environment.key(config) if enabled else None
     if key is None:
         return None
-    keeper = Keeper(name_of(made.frame[0], key), config)
+    keeper = Keeper(name_of(made.frame.fn, key), config)
     return keeper if keeper.attempt(lambda: keeper.begin(made)) else None
 
 
@@ -250,6 +282,7 @@ class Keeper:
 
     def begin(self, made: Made) -> None:
         self.frame_id = made.found.frame_id
+        self.about = told_about(made.frame, type(made.found.exit).__name__)
         self.written = Written(made, False)
 
     def attempt(self, do: Callable[[], None]) -> bool:
@@ -259,26 +292,30 @@ class Keeper:
         except NotPortable as e:
             events.count("entries_not_kept")
             events.emit("policy", what=f"the entry is not kept on disk: {e}", where=self.frame_id)
+            note = marshal.dumps(((*self.about[:-1], str(e)),))
+            if cache.read(f"{self.prefix}+") != note:
+                cache.write(f"{self.prefix}+", note)
         except Exception as e:
             broken(e, self.config)
         else:
             return True
         return False
 
-    def finish(self, executable: Any, on_disk: set[str]) -> None:
-        """Write the entry with this graph; its name joins `on_disk`."""
-        self.attempt(lambda: self.store(self.written.with_graph(executable), on_disk))
+    def finish(self, executable: Any, known: Known) -> None:
+        """Write the entry with this graph; its name joins those that are known."""
+        self.attempt(lambda: self.store(self.written.with_graph(executable), known))
 
-    def store(self, data: bytes, on_disk: set[str]) -> None:
+    def store(self, data: bytes, known: Known) -> None:
         there = candidates(self.prefix)
-        name = f"{self.prefix}-{hashlib.sha256(data).hexdigest()[:24]}"
-        if name not in there:
+        digest = hashlib.sha256(data).hexdigest()[:24]
+        name = next((n for n in there if n.endswith(digest)), None)
+        if name is None:
+            name = f"{self.prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
             cache.write(name, data)
             events.count("entries_kept")
-            for old in there[MOST - 1 :]:
-                with contextlib.suppress(OSError):
-                    (cache.directory() / old[:2] / old).unlink()
-        on_disk.add(name)
+            for old in there[: 1 - MOST]:
+                cache.remove(old)
+        known.names.add(name)
 
 
 def broken(error: Exception, config: Any) -> None:
@@ -289,31 +326,31 @@ def broken(error: Exception, config: Any) -> None:
     events.emit("warning", id="entries", text=f"an entry on disk: {type(error).__name__}: {error}. Please report this")
 
 
-def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None:
-    """An entry from the disk whose guards hold for this call. `known`: names that need not be looked at; what is found joins them."""
+def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
+    """An entry from the disk whose guards hold for this call. What is in `known.names` is not looked at; what is found joins them."""
     key = environment.key(config) if enabled and not events.watched() else None
     if key is None:
         return None
-    fn = frame[0]
-    for name in candidates(name_of(fn, key))[:MOST]:
-        if name in known:
+    fn = frame.fn
+    for name in candidates(name_of(fn, key)):
+        if name in known.names:
             continue
         data = cache.read(name)
         if data is None:
             continue
         try:
-            taken = read(data, frame, again)
+            taken = read(data, frame, again, functools.partial(known.hear, name))
         except Missing as e:
-            known.add(name)
+            known.names.add(name)
             events.count("entries_stale")
             events.emit("policy", what=f"an entry on disk does not fit: {e}", where=fn.__code__.co_qualname)
             continue
         except Exception as e:
-            known.add(name)
+            known.names.add(name)
             broken(e, config)
             continue
         if taken is not None:
-            known.add(name)
+            known.names.add(name)
             return taken
     return None
 
@@ -321,8 +358,7 @@ def find(frame: Frame, config: Any, again: Any, known: set[str]) -> Taken | None
 def forget(names: set[str]) -> None:
     """Take these entries off the disk."""
     for name in names:
-        with contextlib.suppress(OSError):
-            (cache.directory() / name[:2] / name).unlink()
+        cache.remove(name)
 
 
 def exchanged(made: Made, again: Any) -> Taken | None:

@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import functools
 import hashlib
+import operator
 import os
 import pathlib
 import sys
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.codegen import target
+from pliant.codegen import cache, target
 from pliant.errors import PliantError
 from pliant.graph import operators
 from pliant.interpret import policy
@@ -69,12 +70,46 @@ def own_files(root: pathlib.Path = HOME) -> tuple | None:
     return tuple(sorted(found))
 
 
+@functools.cache
+def own_content() -> str | None:
+    """A hash of what pliant's files contain, the same on every machine; None as for `own_files`. The disk remembers it."""
+    files = own_files()
+    if files is None:
+        return None
+    name = hashlib.sha256(repr(files).encode()).hexdigest()
+    known = cache.read(name)
+    if known is None:
+        told = [(os.path.relpath(path, HOME), hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()) for path, *_ in files]
+        known = hashlib.sha256(repr(told).encode()).hexdigest().encode()
+        cache.write(name, known)
+    return known.decode()
+
+
 WATCHED: tuple[Any, ...] = (torch, torch.nn.functional, torch.functional, torch.Tensor, torch.nn.Module, builtins, torch._VF)
 """Namespaces whose Python functions are taken to be PyTorch's own: run inside of operators, or read without a guard."""
 
 
 def foreign() -> tuple:
     """Which functions stand under which names there; those that are not PyTorch's in full."""
+    held = [(tuple(vars(space)), tuple(vars(space).values())) for space in WATCHED]
+    codes = [v.__code__ for _, values in held for v in values if type(v) is types.FunctionType]
+    now = [*held, ((), tuple(codes))]
+    if not _seen or not all(map(alike, _seen[0], now)):
+        _seen[:] = [now, looked_at()]
+    found: tuple = _seen[1]
+    return found
+
+
+_seen: list[Any] = []
+"""The names, values and codes there when they were last looked at, and what that came to."""
+
+
+def alike(a: tuple, b: tuple) -> bool:
+    """Whether two namespaces have the same names for the same objects; nobody's `__eq__` runs."""
+    return a[0] == b[0] and len(a[1]) == len(b[1]) and all(map(operator.is_, a[1], b[1]))
+
+
+def looked_at() -> tuple:
     found: list[Any] = []
     seen: list[Any] = []
     for space in WATCHED:
@@ -107,7 +142,7 @@ def settings() -> tuple:
 @functools.cache
 def fixed() -> tuple | None:
     """What does not change while the process runs."""
-    files = own_files()
+    files = own_content()
     if files is None:
         return None
     versions = (FORMAT, sys.version, sys.implementation.cache_tag, torch.__version__, torch.version.git_version, NUMPY)

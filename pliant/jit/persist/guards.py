@@ -169,14 +169,23 @@ class Paths:
             self.rows.append((s.op, base, (encode_held if s.op == "const" else encode)(arg, self.table.refer)))
         return i
 
+    def code(self, code: Any) -> tuple | None:
+        """A code object, as (row, way to it from there); None if no name leads to it."""
+        owner, way = self.codes.get(id(code), (code, ()))
+        if owner is None:
+            return None
+        try:
+            return self.table.refer(owner), way
+        except NotPortable:
+            return None
+
     def site(self, s: Site | None) -> int:
         if s is None:
             return -1
         i = self.site_numbers.get(id(s))
         if i is None:
             outer = self.site(s.outer)
-            found = self.codes.get(id(s.code))
-            code = None if found is None else (self.table.refer(found[0]), found[1])
+            code = self.code(s.code)
             i = self.site_numbers[id(s)] = len(self.sites)
             self.sites.append((s.filename, s.lineno, s.function, s.offset, code, outer))
         return i
@@ -225,6 +234,18 @@ class Weakly:
         return o() if type(o) is weakref.ref else o
 
 
+def sources_of(rows: list[tuple], objects: Weakly) -> list[Source]:
+    """The sources of what `Paths` has numbered."""
+    out: list[Source] = []
+    for op, base, arg in rows:
+        value = decode(arg, objects.__getitem__)
+        if base < 0:
+            out.append(S.const(value) if op == "const" else S.make(op, None, value))
+        else:
+            out.append(out[base].key(value) if op == "key" else S.make(op, out[base], value))
+    return out
+
+
 class Explained:
     """The guards of an entry from the disk, read when they are asked for. Called like `guards.program.Describe`."""
 
@@ -236,7 +257,7 @@ class Explained:
     def content(self) -> Any:
         """What a compiler of guards knows when it is done, as far as `Describe` reads it, and the relations with their sites."""
         guards, kept, symbols, reader, int_vars, why, predicate_why, rows, site_rows = marshal.loads(self.data)
-        paths = self.paths(rows)
+        paths = sources_of(rows, self.objects)
         sites: list[Site] = []
         for filename, lineno, function, offset, code, outer in site_rows:
             owner = None if code is None else inner_code(self.objects[code[0]], code[1])
@@ -249,16 +270,6 @@ class Explained:
             nodes={paths[s]: types.SimpleNamespace(var=var) for s, var in symbols.values()},
             reader={i: types.SimpleNamespace(source=paths[s], first=first) for i, (s, first) in reader.items()},
         )  # fmt: skip
-
-    def paths(self, rows: list[tuple]) -> list[Source]:
-        out: list[Source] = []
-        for op, base, arg in rows:
-            value = decode(arg, self.objects.__getitem__)
-            if base < 0:
-                out.append(S.const(value) if op == "const" else S.make(op, None, value))
-            else:
-                out.append(out[base].key(value) if op == "key" else S.make(op, out[base], value))
-        return out
 
     def value(self, kind: str, v: Any, paths: list[Source]) -> Any:
         seen = self.objects.__getitem__

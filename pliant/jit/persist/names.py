@@ -21,7 +21,9 @@ from typing import Any
 
 import torch
 
-from pliant.jit.persist.prints import OF_NUMPY, STAND_IN, links_of, print_of, wrapped
+from pliant.jit.persist import frames
+from pliant.jit.persist.frames import Frame
+from pliant.jit.persist.prints import OF_NUMPY, SINGLES, links_of, print_of, wrapped
 from pliant.jit.persist.values import NotPortable, decode, encode
 
 ABSENT = object()
@@ -70,8 +72,9 @@ def class_attr(cls: type, name: str) -> Any:
     return next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), ABSENT)
 
 
-def inner_code(fn: Any, path: tuple) -> Any:
-    code = fn.__code__ if type(fn) is FunctionType else ABSENT
+def inner_code(owner: Any, path: tuple) -> Any:
+    """A code object inside that of a function, or inside another one: the way there leads through `co_consts`."""
+    code = owner if type(owner) is CodeType else frames.own_code(owner) if type(owner) is FunctionType else ABSENT
     for i in path:
         code = code.co_consts[i] if type(code) is CodeType and i < len(code.co_consts) else ABSENT
     return code
@@ -133,9 +136,9 @@ def walk(o: Any, steps: tuple) -> Any:
     return o
 
 
-def from_frame(frame: tuple[Any, tuple], kind: str, arg: Any) -> Any:
+def from_frame(frame: Frame, kind: str, arg: Any) -> Any:
     """A root of sources: an argument, a global or the function of the frame."""
-    fn, args = frame
+    fn, args, _ = frame
     if kind == "local":
         return args[arg] if arg < len(args) else ABSENT
     return fn if kind == "func" else fn.__globals__.get(arg, ABSENT)
@@ -162,8 +165,11 @@ PLACES: dict[str, Callable[..., Any]] = {
     "frame": lambda frame, kind, arg, steps: walk(from_frame(frame, kind, arg), steps),
     "contents": content_of,
     "func": lambda fn, name: getattr(fn, name, ABSENT),
+    **frames.PLACES,
 }
 """Where objects are: functions of strings, numbers and earlier rows."""
+OF_FRAME = {"frame", *frames.PLACES}
+"""Those that are given the frame, too."""
 
 handed: list[Any] = []
 """For the tests' mode: objects without a name that stay in this process are handed over as they are."""
@@ -173,9 +179,10 @@ PLACES["handed"] = handed.__getitem__
 class Writer:
     """The table of one entry, as it is made. `hand_over`: objects without a name may stay in this process."""
 
-    def __init__(self, frame: tuple[Any, tuple], hand_over: bool = False) -> None:
+    def __init__(self, frame: Frame, hand_over: bool = False) -> None:
         self.frame = frame
-        self.top = frame[0]
+        self.top = frame.fn
+        self.own_code = None if frame.fn is None else frames.own_code(frame.fn)
         self.rows: list[tuple] = []
         self.known: dict[int, int] = {}
         self.keep: list[Any] = []
@@ -223,7 +230,8 @@ class Writer:
         if isinstance(value, type):
             self.classes.append(value)
         elif type(value) is FunctionType:
-            self.functions.append(value)
+            if not frames.is_made(value):
+                self.functions.append(value)
         elif isinstance(value, functools._lru_cache_wrapper):
             self.functions.append(value.__wrapped__)
         elif isinstance(value, ModuleType):
@@ -234,7 +242,9 @@ class Writer:
     def find(self, value: Any) -> tuple[str, tuple]:
         if value is self.top:
             return "top", ()
-        found = self.by_own_name(value) or self.by_hint(value)
+        if value is self.own_code:
+            return "own code", ()
+        found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
         if found is None:
             raise NotPortable(f"{type(value).__qualname__} {getattr(value, '__qualname__', '')!r} has no name that leads to it")
         return found
@@ -296,8 +306,9 @@ class Writer:
             return "attr", (("@", self.refer(t)), value._name_)
         if isinstance(value, OF_NUMPY) and not hasattr(value, "__name__"):
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
-        if value is STAND_IN:
-            return "path", ("pliant.jit.persist.prints", "STAND_IN")
+        for single, module, name in SINGLES:
+            if value is single:
+                return "path", (module, name)
         if t in DESCRIPTORS:
             owner = value.__objclass__
             return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None
@@ -311,12 +322,12 @@ DESCRIPTORS = (
 )  # fmt: skip
 
 
-def place_value(place: str, arguments: tuple, frame: tuple[Any, tuple], objects: list[Any]) -> Any:
+def place_value(place: str, arguments: tuple, frame: Frame, objects: list[Any]) -> Any:
     """What is at a place, or ABSENT."""
     found = [decode(a, objects.__getitem__) if type(a) is tuple else a for a in arguments]
     if place == "top":
-        return frame[0]
-    return PLACES[place](frame, *found) if place == "frame" else PLACES[place](*found)
+        return frame.fn
+    return PLACES[place](frame, *found) if place in OF_FRAME else PLACES[place](*found)
 
 
 def still(value: Any, seen: Any) -> bool:
@@ -327,8 +338,8 @@ def still(value: Any, seen: Any) -> bool:
         return False
 
 
-def resolve(rows: list[tuple], frame: tuple[Any, tuple]) -> list[Any]:
-    """The objects of a table in this process, for a frame: (compiled function, arguments).
+def resolve(rows: list[tuple], frame: Frame) -> list[Any]:
+    """The objects of a table in this process, for a frame.
 
     Raises Missing where one is not there, is another than it was, or is one with another.
     """

@@ -17,17 +17,32 @@ from typing import Any
 
 import torch
 
+from pliant.jit import loops
+from pliant.jit.identity import WeakIdDict
+from pliant.jit.persist.frames import is_made, layout_row
 from pliant.jit.persist.values import NotPortable
+from pliant.jit.resume import ResumeCode, info_of
 
 HEAPTYPE = 1 << 9
 PLAIN_DEFAULTS = (type(None), bool, int, float, complex, str, bytes)
 TUPLE_GETTER = type(vars(collections.namedtuple("_Pair", "a"))["a"])  # what a field of a namedtuple is in its class
 STAND_IN = torch.empty(0)
 """For a question about a traced tensor, one like any other."""
+SINGLES: tuple[tuple[Any, str, str], ...] = ((STAND_IN, __name__, "STAND_IN"), (loops.END, loops.__name__, "END"))
+"""Objects of pliant's own of which there is one, and where."""
+
+_code_prints: WeakIdDict[tuple] = WeakIdDict()
 
 
 def code_print(code: CodeType) -> tuple:
     """What a code object does and where it is written, as data that is the same in every process."""
+    found = _code_prints.get(code)
+    if found is None:
+        found = _code_prints[code] = print_code(code)
+    return found
+
+
+def print_code(code: CodeType) -> tuple:
     consts = [code_print(c) if type(c) is CodeType else sorted(map(repr, c)) if type(c) is frozenset else c for c in code.co_consts]
     kinds = [type(c).__name__ for c in consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
@@ -44,7 +59,17 @@ def plain(value: Any) -> Any:
     return value if t in PLAIN_DEFAULTS else ("of", t.__module__, t.__qualname__)
 
 
+def resume_print(made: ResumeCode, fn: FunctionType) -> tuple:
+    """Of a resume function: the code that it goes on with, and where."""
+    code = made.origin()
+    assert code is not None
+    return "resume", code_print(code), layout_row(made.layout), fn.__globals__.get("__name__")
+
+
 def function_print(fn: FunctionType) -> tuple:
+    made = info_of(fn.__code__)
+    if made is not None:
+        return resume_print(made, fn)
     defaults = tuple(map(plain, fn.__defaults__)) if fn.__defaults__ is not None else None
     keywords = tuple((k, plain(v)) for k, v in fn.__kwdefaults__.items()) if fn.__kwdefaults__ is not None else None
     names = (fn.__module__, fn.__qualname__, fn.__name__, fn.__globals__.get("__name__"))
@@ -106,7 +131,7 @@ OF_NUMPY: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.s
 def print_of(value: Any) -> Any:
     """What the capture may have known of `value` besides its identity. Raises NotPortable."""
     t = type(value)
-    if t is FunctionType:
+    if t is FunctionType and not is_made(value):
         return function_print(value)
     if isinstance(value, type):
         return class_print(value)
@@ -126,7 +151,7 @@ def print_of(value: Any) -> Any:
         return ("getter", value.__reduce__()[1][0])
     if t in WRAPPERS:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
-    if value is STAND_IN:
+    if is_made(value) or any([value is single for single, _, _ in SINGLES]):
         return ()
     if t in OWN_NAMES or isinstance(value, ModuleType):
         return named_print(value)

@@ -196,7 +196,7 @@ class Verifier:
         names = [f"[{entry.info.frame_id}]" for _, entry in ran]
         for c, entry in ran:
             native.remove_entry(c, entry)
-            entries.forget(self.region.record(c).on_disk)
+            entries.forget(self.region.record(c).on_disk.names)
         times = self.mismatches[code] = (self.mismatches.get(code) or 0) + 1
         if times >= GIVE_UP:
             native.set_flags(code, native.get_flags(code) | native.SKIP)

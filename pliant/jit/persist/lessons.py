@@ -1,0 +1,62 @@
+"""What the policy memory knew when an entry was made, as data: a process that finds the entry goes on from there.
+
+An entry is right whatever the memory says; without it, a process that captures something new beside entries from the disk would learn
+again what they were made with (which sizes change, where the graph breaks, which loops stay in Python), one capture for each lesson.
+Sources and code objects that no name leads to are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+from collections.abc import Iterable
+from typing import Any
+
+from pliant.guards.source import Source
+from pliant.jit.history import History
+from pliant.jit.identity import WeakIdDict
+from pliant.jit.persist.guards import Paths, Weakly, inner_code, sources_of
+from pliant.jit.persist.values import NotPortable
+
+Offsets = WeakIdDict[set[int]]
+
+
+def encode_sources(sources: Iterable[Source], paths: Paths) -> list[int]:
+    found = []
+    for s in sources:
+        with contextlib.suppress(NotPortable):
+            found.append(paths.source(s))
+    return found
+
+
+def encode_offsets(table: Offsets, paths: Paths) -> list[tuple]:
+    rows = [(paths.code(code), sorted(offsets)) for code, offsets in table.items()]
+    return [row for row in rows if row[0] is not None]
+
+
+def encode_lessons(history: History, refused: Iterable[str], paths: Paths) -> bytes:
+    """`paths` is of its own: it numbers the sources of these lessons."""
+    sources = [encode_sources(found, paths) for found in (history.dynamic, history.kin, history.opaque)]
+    offsets = [encode_offsets(table, paths) for table in (history.sites.breaks, history.sites.loops)]
+    return marshal.dumps((sources, offsets, sorted(refused), paths.rows))
+
+
+class Lessons:
+    """Those of one entry, read when something is captured."""
+
+    def __init__(self, data: bytes, objects: list[Any]) -> None:
+        self.data = data
+        self.objects = Weakly(objects)
+
+    def teach(self, history: History, refused: set[str]) -> None:
+        """Add them to what this process has learned."""
+        sources, offsets, more, rows = marshal.loads(self.data)
+        found = sources_of(rows, self.objects)
+        for known, new in zip((history.dynamic, history.kin, history.opaque), sources, strict=True):
+            known.update([found[i] for i in new])
+        for table, new in zip((history.sites.breaks, history.sites.loops), offsets, strict=True):
+            for (owner, way), at in new:
+                code = inner_code(self.objects[owner], way)
+                if code is not None:
+                    history.sites.put(table, code, at)
+        refused.update(more)

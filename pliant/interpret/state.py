@@ -115,6 +115,7 @@ class Session:
     break_code: str = ""
     break_reason: str = ""
     break_at_data: bool = False  # a write through `x.data` was met: break where it is read
+    replays: bool = True  # repeated blocks are replayed (`blocks.py`)
     late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
 
 

@@ -43,7 +43,7 @@ from pliant.interpret import globalstate, shadows
 from pliant.interpret.calls import call
 from pliant.interpret.effects import DIFFERENCES, base_of, untouched
 from pliant.interpret.gradients import SETTERS
-from pliant.interpret.shadows import ALL, INDEX, ITEM, LACKS, LENGTH, PRESENT, WRITTEN, Shadow
+from pliant.interpret.shadows import ABSENT, ALL, INDEX, ITEM, LACKS, LENGTH, PRESENT, WRITTEN, Shadow
 from pliant.interpret.state import current_site, vm
 from pliant.interpret.world import World
 
@@ -284,7 +284,7 @@ def sorted_reads(world: World, t: Template, log: list[tuple], n_guards: int) -> 
         mark = (how, id(h), tuple(k) if type(k) is dict else k)
         if mark not in done:
             done.add(mark)
-            if how in (ITEM, INDEX) and not repeated(world, result):
+            if how == ABSENT or (how in (ITEM, INDEX) and not repeated(world, result)):
                 return False
             t.reads.append(event)
     for i, g in enumerate(world.guards.values()):

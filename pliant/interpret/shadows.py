@@ -159,7 +159,7 @@ def note(world: World, how: str, h: Shadow, k: Any, began: int) -> None:
     world.log.append((how, h, k, None, site_here(), began, len(world.guards)))
 
 
-ITEM, INDEX, LACKS, PRESENT, LENGTH, ALL = "item", "index", "lacks", "present", "length", "all"
+ITEM, INDEX, LACKS, PRESENT, ABSENT, LENGTH, ALL = "item", "index", "lacks", "present", "absent", "length", "all"
 """What the log of a block holds: (how, shadow, key, result, site, number of the first guard, number behind the last one)."""
 
 
@@ -183,8 +183,10 @@ def absent(world: World, h: Shadow, k: Any) -> None:
         if type(k) is str:
             lacking(world, h, k, None)
         else:
+            began = len(world.guards)
             world.guard(h.source, "DICT_CONTAINS", (k, False), k)
-            world.unusual()
+            if world.log is not None:
+                note(world, ABSENT, h, k, began)
 
 
 def lacking(world: World, h: Shadow, name: str, kind: type | None) -> None:

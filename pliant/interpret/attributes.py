@@ -330,6 +330,8 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
     if outside and tr not in STORED:
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    if outside:
+        vm.world.unusual()
     try:
         v = raw.__get__(obj, t)
     except AttributeError:

@@ -48,6 +48,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
+from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.binding import make_frame
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
@@ -273,6 +274,8 @@ def capture(fn: Any, args: list, *, start: C.Start | None = None, history: Any =
                     return attempt(fn, args, start, history, config)
                 except TextNeeded:
                     vm.late_texts = None
+                except ReplayFailed:
+                    vm.replays = False
                 except Restart as r:
                     vm.late_texts = vm.late_texts and []
                     if (r.serial, r.count) in seen:

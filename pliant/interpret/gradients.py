@@ -120,6 +120,10 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
 
 
 # -- switches ------------------------------------------------------------------------------------------------------
+SETTERS: set[Any] = set()
+"""Functions that change what torch calls do; they are calls of the Torch-level record."""
+
+
 def switch(setter: Any, getter: Callable[..., Any]) -> None:
     """A setting that later operators obey: backends that get the Torch-level graph find the call in it."""
 
@@ -129,6 +133,7 @@ def switch(setter: Any, getter: Callable[..., Any]) -> None:
             vm.trace.torch_call(setter, args, kw).out = setter(*args, **kw)
 
     lookaside(setter)(put)
+    SETTERS.add(setter)
 
 
 switch(torch._C._set_grad_enabled, torch.is_grad_enabled)

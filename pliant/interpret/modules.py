@@ -15,7 +15,8 @@ from torch.nn.modules import module as torch_module
 from pliant.bytecode import kinds as K
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
-from pliant.interpret.calls import call, guard_function, inline
+from pliant.interpret.blocks import block_call
+from pliant.interpret.calls import guard_function, inline
 from pliant.interpret.capture import UNSET
 from pliant.interpret.decode import decode
 from pliant.interpret.lookasides import lookaside
@@ -35,7 +36,7 @@ def call_module(args: tuple, kwargs: dict) -> Any:
         return inline(CALL, args, kwargs)
     forward = getattr_(args[0], "forward")
     try:
-        return call(forward, args[1:], kwargs)
+        return block_call(args[0], forward, args[1:], kwargs)
     except Exception as e:
         tracebacks.passes_at(e, CALL_IMPL.__code__, decode(CALL_IMPL.__code__).kinds.index(K.CALL_EX))
         kinds = decode(CALL.__code__).kinds

@@ -55,6 +55,7 @@ def shadow(world: World, v: Any, source: Source, owner: Any = None) -> Shadow:
     world.by_copy[id(copy)] = h
     world.outside[id(v)] = v
     world.sources[id(v)] = source
+    world.made.append(h)
     if owner is None:
         world.guard(source, "TYPE_MATCH", type(v))
         for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]
@@ -97,6 +98,7 @@ def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     world.by_copy[id(copy)] = h
     world.outside[id(v)] = v
     world.sources[id(v)] = source
+    world.made.append(h)
     world.guard(source, "TYPE_MATCH", t)
     attributes(world, h)
     return h
@@ -129,6 +131,8 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
 def item(world: World, h: Shadow, k: Any) -> Any:
     """Read one key of a dict through its shadow."""
     v = dict.__getitem__(h.copy, k)  # subclasses may say otherwise; a shadow is the plain content
+    if world.log is not None:
+        return logged(world, ITEM, h, k, v)
     if k not in h.located and dict.__contains__(h.orig, k):
         h.located[k] = WRITTEN
         w = h.located[k] = world.locate(v, h.source.key(k))
@@ -138,9 +142,39 @@ def item(world: World, h: Shadow, k: Any) -> Any:
     return v
 
 
+def logged(world: World, how: str, h: Shadow, k: Any, v: Any) -> Any:
+    """`item` or `index` while a block is recorded (`blocks.py`)."""
+    log, world.log = world.log, None
+    began = len(world.guards)
+    try:
+        r = (item if how is ITEM else index)(world, h, k)
+    finally:
+        world.log = log
+    log.append((how, h, k, r, site_here(), began, len(world.guards)))
+    return r
+
+
+def note(world: World, how: str, h: Shadow, k: Any, began: int) -> None:
+    """Something else that was asked of a container, while a block is recorded; its guards are those from number `began` on."""
+    world.log.append((how, h, k, None, site_here(), began, len(world.guards)))
+
+
+ITEM, INDEX, LACKS, PRESENT, ABSENT, LENGTH, ALL = "item", "index", "lacks", "present", "absent", "length", "all"
+"""What the log of a block holds: (how, shadow, key, result, site, number of the first guard, number behind the last one)."""
+
+
+def site_here() -> Any:
+    f = vm.frame
+    return f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
+
+
 def present(world: World, h: Shadow, k: Any) -> None:
+    began = len(world.guards)
     if dict.__contains__(h.orig, k):
         world.guard(h.source, "DICT_CONTAINS", (k, True), k)
+    if world.log is not None:
+        note(world, PRESENT, h, k, began)
+
 
 
 def absent(world: World, h: Shadow, k: Any) -> None:
@@ -149,20 +183,25 @@ def absent(world: World, h: Shadow, k: Any) -> None:
         if type(k) is str:
             lacking(world, h, k, None)
         else:
+            began = len(world.guards)
             world.guard(h.source, "DICT_CONTAINS", (k, False), k)
+            if world.log is not None:
+                note(world, ABSENT, h, k, began)
 
 
 def lacking(world: World, h: Shadow, name: str, kind: type | None) -> None:
     """The program relied on `name` not being in this dict, or on an empty dict of this kind there: a guard for each instruction."""
+    began = len(world.guards)
     if name not in h.lacks:
         lacking_all(world, h, {name: kind})
+    if world.log is not None:
+        note(world, LACKS, h, {name: kind}, began)
 
 
 def lacking_all(world: World, h: Shadow, kinds: dict[str, Any]) -> None:
     """`lacking` of names that are new."""
     h.lacks.update(kinds)
-    f = vm.frame
-    site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
+    site = site_here()
     g = h.lacks_here
     if g is not None and g.site is site:
         g.value.update(kinds)
@@ -193,8 +232,11 @@ def lacks(world: World, h: Shadow, absent: tuple[str, ...], empty: tuple[str, ..
     for k in empty:
         if k in new:
             world.glimpsed[id(h), k] = (d[k], h)
+    began = len(world.guards)
     if new:
         lacking_all(world, h, new)
+    if world.log is not None:
+        note(world, LACKS, h, {k: h.lacks[k] for k in (*absent, *empty) if k in h.lacks}, began)
     return True
 
 
@@ -209,6 +251,8 @@ def is_empty(world: World, h: Shadow, k: Any) -> bool:
             return False
         lacking(world, h, k, type(v))
         seen = world.glimpsed[id(h), k] = (v, h)
+    elif world.log is not None:
+        note(world, LACKS, h, {k: type(v)}, len(world.guards))
     return seen[0] is v
 
 
@@ -216,6 +260,8 @@ def is_empty(world: World, h: Shadow, k: Any) -> bool:
 def index(world: World, h: Shadow, i: int) -> Any:
     """Read one index of a list through its shadow."""
     v = list.__getitem__(h.copy, i)
+    if world.log is not None:
+        return logged(world, INDEX, h, i, v)
     n = list.__len__(h.orig)
     if i < 0:
         length(world, h)
@@ -230,6 +276,13 @@ def index(world: World, h: Shadow, i: int) -> Any:
 
 def length(world: World, h: Shadow) -> None:
     """The program relied on how many items there are."""
+    began = len(world.guards)
+    count(world, h)
+    if world.log is not None:
+        note(world, LENGTH, h, None, began)
+
+
+def count(world: World, h: Shadow) -> None:
     if not h.keys_known:
         h.keys_known = True
         if isinstance(h.orig, dict):
@@ -249,6 +302,7 @@ def countable(world: World, h: Shadow) -> bool:
 
 def changing_length(world: World, h: Shadow) -> Any:
     """How many items there are, as a symbolic number."""
+    world.unusual()
     source = h.source.length()
     before = world.reads.get((source, "int"), UNSET)
     if before is UNSET:
@@ -260,7 +314,17 @@ def changing_length(world: World, h: Shadow) -> Any:
 def read_all(world: World, c: Any) -> None:
     """The program (or C code) may read anything in container `c`: locate every item."""
     h = world.by_copy.get(id(c))
-    if h is None or h.all:
+    if h is None:
+        return
+    if world.log is not None:
+        log, world.log = world.log, None
+        began = len(world.guards)
+        try:
+            read_all(world, c)
+        finally:
+            world.log = log
+        return note(world, ALL, h, None, began)
+    if h.all:
         return
     h.all = True
     length(world, h)

@@ -454,6 +454,7 @@ def identical(a: Any, b: Any) -> bool:
     sa = ha.source if ha is not None else a.source if type(a) is TracedTensor else world.source_of(a)
     sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)
     if sa is not None and sb is not None and type(a) is type(b):
+        world.unusual()
         if id(a) in world.standing and id(b) in world.standing and world.standing[id(a)][1] is world.standing[id(b)][1]:
             if sa is not sb:
                 world.guard(sb, "ALIAS", sa)

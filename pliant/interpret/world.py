@@ -83,6 +83,10 @@ class World:
         self.code: Any = None  # that is captured
         self.entry_state: dict[str, Any] = {}  # torch's global state where the capture began
         self.bound_here = ""  # why what was captured means nothing in another process; empty if it may
+        self.log: list[tuple] | None = None  # what was read of containers, while a block is recorded (`blocks.py`)
+        self.made: list[Shadow] = []  # the shadows, in the order in which they were made
+        self.aliases: list[Guard] = []  # the guards that two paths lead to one object
+        self.blocks: Any = None  # what was recorded of them
         self.raised_outside: dict[int, tuple] = {}  # exceptions from outside that the program raised, with their fields before
 
     def release(self) -> None:
@@ -98,7 +102,9 @@ class World:
         if k not in self.guards:
             f = vm.frame
             site = f.decoded.site(f.pc - 1 if f.pc else 0) if f is not None else None
-            self.guards[k] = Guard(source, kind, value, site)
+            g = self.guards[k] = Guard(source, kind, value, site)
+            if kind == "ALIAS":
+                self.aliases.append(g)
 
     def type_attr(self, cls: type, name: str, found: Any) -> None:
         """The program relied on what the class look-up of `name` gives."""
@@ -106,6 +112,11 @@ class World:
         if d is None:
             d = self.type_attrs[cls] = {}
         d[name] = found
+
+    def unusual(self) -> None:
+        """Something was asked of the outside that no shadow tells of: a block in which that happens is captured anew each time."""
+        if self.log is not None:
+            self.log.append(("unusual", None, None, None, None, 0, 0))
 
     # -- what is outside -----------------------------------------------------------------------
     def source_of(self, obj: Any) -> Source | None:
@@ -144,6 +155,7 @@ class World:
         """`o` became a key, or was looked up as one: an outside object that was another one then has to be another one."""
         source = o.source if type(o) is TracedTensor else self.sources.get(id(o))
         if source is not None:
+            self.unusual()
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
 
     # -- locate: a value read from outside becomes a stand-in -----------------------------------

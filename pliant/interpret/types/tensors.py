@@ -203,6 +203,7 @@ def outside_key(t: Any) -> Any:
     real = world.real.get(id(t))
     if real is None:
         raise Break("PL0012", "a tensor made here as the key of a dict", clean=True)
+    world.unusual()
     world.guard(t.source, "ID_MATCH", real)
     world.sources[id(real)] = t.source
     return real
@@ -241,6 +242,8 @@ def getattr_(t: Any, name: str) -> Any:
         return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
         return not t.requires_grad or (real is not None and real.is_leaf)
+    if name == "data" or name == "grad":
+        world.unusual()
     if name == "data":
         return datafield.read(t)
     if name == "grad":
@@ -257,6 +260,7 @@ def getattr_(t: Any, name: str) -> Any:
     if real is not None and not cls_has:
         d = real.__dict__
         src = t.source
+        world.unusual()
         if name in d:
             return world.locate(d[name], src.dict().key(name))
         if d or t.pytype is not torch.Tensor:

@@ -261,7 +261,7 @@ ROWS: dict[str, Row] = {
     "std": variance(True), "std.correction": variance(True), "var_mean.correction": variance(False, True),
     "var_mean.dim": variance(False, True),
     "std_mean.correction": variance(True, True), "any": any_, "any.dim": any_, "any.dims": any_, "all": all_, "all.dim": all_,
-    "all.dims": all_, "amax": extremum("Max"), "amin": extremum("Min"), "max": extremum("Max"), "min": extremum("Min"),
+    "_is_all_true": all_, "all.dims": all_, "amax": extremum("Max"), "amin": extremum("Min"), "max": extremum("Max"), "min": extremum("Min"),
     "max.dim": extremum_of_dim("Max"), "min.dim": extremum_of_dim("Min"), "argmax": arg_extremum("Max"), "argmin": arg_extremum("Min"),
     "aminmax": aminmax, "_softmax": softmax("Softmax"), "_log_softmax": softmax("LogSoftmax"), "softmax.int": softmax("Softmax"),
     "log_softmax.int": softmax("LogSoftmax"), "_safe_softmax": safe_softmax, "logsumexp": logsumexp, "linalg_vector_norm": vector_norm,

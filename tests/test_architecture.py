@@ -53,7 +53,7 @@ TORCHLESS = ("errors", "config", "turns", "events", "symbolic")
 INCUMBENT = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "torch._export", "torch.fx.experimental.symbolic_shapes")
 MAY_NAME_INCUMBENT = {
     "pliant/codegen/backends.py": 'backend="inductor" by name',
-    "pliant/export/torch_export.py": "the ShapeEnv that an ExportedProgram carries",
+    "pliant/export/torch_values.py": "the ShapeEnv that an ExportedProgram carries",
     "pliant/codegen/variants.py": "the ShapeEnv in which such a backend finds its symbols",
     "pliant/cli/incumbent.py": "measured beside pliant by the demo and the benchmarks",
 }

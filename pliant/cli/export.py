@@ -30,6 +30,7 @@ from rich.table import Table
 from pliant.errors import PliantError
 from pliant.export import export, load
 from pliant.export.naming import Parameters
+from pliant.export.program import door
 from pliant.export.signature import Caller, SignatureError
 from pliant.jit.dims import Dim
 
@@ -210,10 +211,11 @@ def to_torch(p: Any, output: Path) -> tuple[Path, Answer]:
     exported = p.to_torch_export()
     torch.export.save(exported, path)
     module = exported.module()
+    torch_export = door("torch_export")
 
     def answer(values: dict[str, Any]) -> list[Any]:
-        out = module(*[values[i.name] for i in p.user_inputs])
-        return list(out.values()) if isinstance(out, dict) else list(out) if isinstance(out, (tuple, list)) else [out]
+        args, kwargs = torch_export.arguments(p, values)
+        return torch_export.user_outputs(p, module(*args, **kwargs))
 
     return path, answer
 

@@ -244,12 +244,12 @@ def rebuilt(p: Program, relations: list[Relation]) -> Program:
     return q
 
 
-def tied(p: Program) -> list[list[Any]]:
-    """The symbols of sizes beyond 1, in groups that the program needs to be equal."""
+def tied(p: Program, but: Relation | None = None) -> list[list[Any]]:
+    """The symbols of sizes beyond 1, in groups that the program needs to be equal; `but` is not looked at."""
     group: dict[str, list[Any]] = {e.name: [e] for _, _, e in sizes(p) if e.op == "sym" and e.hint is not None and e.hint > 1}
     for r in p.relations:
         e = r.expr
-        if e.op == "eq" and len(e.symbols()) == 2 and all(s.name in group for s in e.symbols()):
+        if r is not but and e.op == "eq" and len(e.symbols()) == 2 and all(s.name in group for s in e.symbols()):
             a, b = e.symbols()
             if a.hint == b.hint and group[a.name] is not group[b.name]:
                 both = group[a.name] + group[b.name]

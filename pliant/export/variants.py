@@ -161,7 +161,7 @@ def other_sizes(p: Program, r: Relation, known: list[Program]) -> list[dict[str,
     at = next(n for n, x in enumerate(p.relations) if x is r)
     before = p.relations[:at]
     symbols = [s for s in r.expr.symbols() if s.hint is not None]
-    groups = [g for g in openings.tied(p) if any(s is x for s in symbols for x in g)]
+    groups = [g for g in openings.tied(p, but=r) if any(s is x for s in symbols for x in g)]
     groups += [[s] for s in symbols if not any(s is x for g in groups for x in g)]
     best: list[tuple[int, float, dict[str, int]]] = []
     for g in groups:

@@ -433,6 +433,18 @@ case(
     lambda n: (floats(n, 3), ints(n, lo=0, hi=4)),
     lambda x, i: (torch.repeat_interleave(x, i, 0), torch.repeat_interleave(i)),
 )
+case("histc", lambda n: (floats(n, 4) * 3,), lambda x: (torch.histc(x, 5, -2, 2), torch.histc(x.round(), bins=4, min=0, max=3)))
+for _reduction in ("none", "sum", "mean"):
+    case(
+        f"nll_loss {_reduction}",
+        lambda n: (floats(n, 7), ints(n, lo=0, hi=7), floats(7).abs()),
+        lambda x, t, w, _r=_reduction: (
+            F.cross_entropy(x, t, reduction=_r, ignore_index=3), F.nll_loss(x, t, w, reduction=_r), F.nll_loss(x, t, reduction=_r),
+        ),
+    )  # fmt: skip
+case("nll_loss2d", lambda n: (floats(n, 5, 3, 2), ints(n, 3, 2, lo=0, hi=5)), lambda x, t: F.cross_entropy(x, t, ignore_index=2))
+case("_is_all_true", lambda n: (floats(n) > -9,), lambda x: (torch._is_all_true(x), torch._is_all_true(~x)))
+case("polar", lambda n: (floats(n, 4).abs(), floats(n, 4)), lambda a, b: torch.view_as_real(torch.polar(a, b)))
 case("bincount", lambda n: (ints(n, lo=0, hi=9),), lambda i: (torch.bincount(i), torch.bincount(i, minlength=12)))
 case("one_hot", lambda n: (ints(n, lo=0, hi=5),), lambda i: F.one_hot(i, 5))
 case(

@@ -146,10 +146,14 @@ def complex_of(g: Graph, op: Any, re: Tensor, im: Tensor) -> ir.Value:
     return paired(g, re.value, im.value)
 
 
+def polar(g: Graph, op: Any, length: Tensor, angle: Tensor) -> ir.Value:
+    return paired(g, g.op("Mul", length.value, g.op("Cos", angle.value)), g.op("Mul", length.value, g.op("Sin", angle.value)))
+
+
 ROWS: dict[str, Row] = {
     "_to_copy": to_copy, "view_as_real": as_is, "view_as_complex": as_is, "clone": as_is, "alias": as_is, "detach": as_is,
     "real": lambda g, op, x: part(g, x.value, 0), "imag": lambda g, op, x: part(g, x.value, 1), "abs": absolute, "_conj": conjugate,
     "_conj_physical": conjugate, "resolve_conj": as_is, "add.Tensor": pairwise("Add"), "sub.Tensor": pairwise("Sub"),
     "mul.Tensor": multiply, "mul.Scalar": multiply, "view": reshape, "_unsafe_view": reshape, "reshape": reshape, "unsqueeze": reshape,
-    "permute": permute, "_fft_c2c": c2c, "_fft_r2c": r2c, "_fft_c2r": c2r, "complex": complex_of,
+    "permute": permute, "_fft_c2c": c2c, "_fft_r2c": r2c, "_fft_c2r": c2r, "complex": complex_of, "polar": polar,
 }  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 from pliant.errors import PliantError
-from pliant.export.onnx import complexes, elementwise, indexing, networks, pooling, recurrent, reductions, shapes
+from pliant.export.onnx import complexes, elementwise, indexing, losses, networks, pooling, recurrent, reductions, shapes
 from pliant.export.onnx.graph import Context, Graph, NotExpressible, Tensor, onnx_dtype, torch_dtype
 from pliant.export.onnx.sizes import DTYPE, Sizes
 from pliant.export.program import MUTATION, USER, Input, Program
@@ -28,7 +28,7 @@ IR_VERSION = 10
 LARGE = 1 << 20
 """Bytes of weights above which they go to a file of their own, beside the model: protobuf ends at 2 GiB."""
 
-TABLES = (elementwise.ROWS, reductions.ROWS, shapes.ROWS, indexing.ROWS, networks.ROWS, pooling.ROWS, recurrent.ROWS)
+TABLES = (elementwise.ROWS, reductions.ROWS, shapes.ROWS, indexing.ROWS, networks.ROWS, pooling.ROWS, losses.ROWS, recurrent.ROWS)
 ROWS: dict[str, Callable[..., Any]] = {name: row for table in TABLES for name, row in table.items()}
 
 NOTHING = frozenset((
@@ -275,7 +275,7 @@ class Part:
         wrong = next((d for d in dtypes if d not in DTYPES and (row is None or d not in complexes.REAL)), None)
         if wrong is not None:
             raise PliantError(f"to_onnx cannot write {op.target} of {wrong}{where}")
-        if row is None or not str(op.target).startswith("aten."):
+        if row is None:
             raise PliantError(f"to_onnx knows no form of {op.target}{where}")
         try:
             args, kwargs = arguments(op)
@@ -351,8 +351,8 @@ IRRELEVANT = frozenset(("layout", "device", "pin_memory", "memory_format", "non_
 
 
 def op_name(op: Op) -> str:
-    """`add.Tensor`, `relu`: the operator as the tables have it."""
-    name = op.target._schema.name.split("::")[-1]
+    """`add.Tensor`, `relu`, `library::name`: the operator as the tables have it."""
+    name = op.target._schema.name.removeprefix("aten::")
     overload = op.target._overloadname
     return name if overload in ("", "default") else f"{name}.{overload}"
 

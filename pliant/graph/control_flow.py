@@ -196,8 +196,9 @@ def record_flow(trace: Any, flow: Flow, carried: list[Any], outs: list[Any], bin
     op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, captured), {}, outs, "flat", site, -1, binds, flow=flow)
     trace.ops.append(op)
     for t in tensors_of(outs):
-        if number_of(t.offset) is not None and number_of(t.offset).name in trace.flow_sizes:
-            trace.ops.append(Op(OFFSET, (t,), {}, [t.offset], None, site, -1, [Bind(number_of(t.offset), 0)]))
+        e = number_of(t.offset)
+        if e is not None and e.op == "sym" and e.name in trace.flow_sizes:
+            trace.ops.append(Op(OFFSET, (t,), {}, [t.offset], None, site, -1, [Bind(e, 0)]))
     trace.flow_results.update(t.vid for t in tensors_of(outs))
     trace.frozen.update(t.storage_id for t in tensors_of([carried, captured, outs]))
     return op

@@ -320,7 +320,7 @@ class Whole:
         return changed
 
     def name(self, slot: Any) -> str:
-        return self.f.code.co_varnames[slot] if type(slot) is int else "the stack"
+        return self.f.code.co_varnames[slot] if type(slot) is int else "what it returns" if slot == "returned" else "the stack"
 
     # -- behind it -------------------------------------------------------------------------------------------------------------------
     def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:

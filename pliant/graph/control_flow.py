@@ -76,11 +76,15 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """See the module's docstring. `params` and `captured` are what the blocks know the operands as: traced tensors and symbols."""
+    """See the module's docstring. `params` and `captured` are what the blocks know the operands as: traced tensors and symbols.
+
+    `sizes`: names of symbols that are sizes of carried tensors, or their offsets, in the round at hand.
+    """
 
     params: list[Any]
     body: Block
     entry: Block | None = None
+    sizes: frozenset[str] = frozenset()
     captured: list[Any] = field(default_factory=list)
 
     @property
@@ -131,7 +135,7 @@ def outputs_of(block: Block) -> list[Any]:
 
 def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, TracedTensor], dict[str, Expr]]:
     """What this block alone reads and does not make: tensors by vid, symbols by name."""
-    made = {t.vid for op in block.ops for t in tensors_of(op.outs)}
+    made: set[int] = set()
     bound = {b.symbol.name for op in block.ops for b in op.binds}
     tensors: dict[int, TracedTensor] = {}
     symbols: dict[str, Expr] = {}
@@ -152,7 +156,9 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
     for op in block.ops:
         for v in leaves_of([op.args, op.kwargs]):
             value(v)
-        for t in tensors_of([op.args, op.kwargs, op.outs]):
+        outs = tensors_of(op.outs)
+        made.update(t.vid for t in outs)
+        for t in (*tensors_of([op.args, op.kwargs]), *outs):
             for s in (*t.sizes, *t.strides):
                 number(number_of(s))
     for a in block.asserts:
@@ -183,7 +189,7 @@ def sizes_of_params(flow: Flow) -> dict[str, tuple[TracedTensor, int | None]]:
         if type(p) is TracedTensor:
             for i, s in [*enumerate(p.sizes), (None, p.offset)]:
                 e = number_of(s)
-                if e is not None and e.op == "sym" and e.name in p.trace.flow_sizes:
+                if e is not None and e.op == "sym" and e.name in flow.sizes:
                     found.setdefault(e.name, (p, i))
     return found
 
@@ -196,8 +202,9 @@ def record_flow(trace: Any, flow: Flow, carried: list[Any], outs: list[Any], bin
     op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, captured), {}, outs, "flat", site, -1, binds, flow=flow)
     trace.ops.append(op)
     for t in tensors_of(outs):
-        if number_of(t.offset) is not None and number_of(t.offset).name in trace.flow_sizes:
-            trace.ops.append(Op(OFFSET, (t,), {}, [t.offset], None, site, -1, [Bind(number_of(t.offset), 0)]))
+        e = number_of(t.offset)
+        if e is not None and e.op == "sym" and e.name in trace.flow_sizes:
+            trace.ops.append(Op(OFFSET, (t,), {}, [t.offset], None, site, -1, [Bind(e, 0)]))
     trace.flow_results.update(t.vid for t in tensors_of(outs))
     trace.frozen.update(t.storage_id for t in tensors_of([carried, captured, outs]))
     return op

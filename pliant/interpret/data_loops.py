@@ -23,7 +23,7 @@ from pliant.graph.control_flow import SYMS, Block, Flow, Leave, number_of, recor
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
-from pliant.graph.symnode import to_sym, truth
+from pliant.graph.symnode import expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET
@@ -32,6 +32,7 @@ from pliant.interpret.decode import Decoded
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.symbolic import ops
 
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
@@ -155,17 +156,18 @@ def mark(f: Frame | None) -> None:
             if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER:
                 return
             if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
-                again(f, header, TRY)
+                raise again(f, header, TRY)
             return
         if f.decoded.is_generator:
             return
         f = f.parent
 
 
-def again(f: Frame, header: int, what: str) -> None:
+def again(f: Frame, header: int, what: str) -> Restart:
+    """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
     vm.loop_codes.append(f.code)
-    raise Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
+    return Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
 
 
 def at_header(f: Frame) -> None:
@@ -186,14 +188,14 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     """Do the loop with this header, and stand behind it. `v`: what is about to be tested before it. False: it is no such loop."""
     shape = shape_of(_Key(f.decoded), header)
     if shape is None:
-        again(f, header, LEAVE)
+        raise again(f, header, LEAVE)
     key = (id(f.code), header)
     vm.exploring.append(key)
     try:
         Whole(f, shape, v).capture()
     except Open as e:
         events.emit("loop_open", where=str(current_site()), why=str(e))
-        again(f, header, LEAVE)
+        raise again(f, header, LEAVE) from None
     finally:
         vm.exploring.remove(key)
     return True
@@ -257,7 +259,7 @@ class Whole:
                 e = end.values[0]
                 end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
         params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
-        flow = Flow(params, found[0][0], found[1][0] if self.tested else None)
+        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
         record_flow(vm.trace, flow, [self.first[slot] for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
 
@@ -297,7 +299,7 @@ class Whole:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {"returned": returned})])
         again = g.pc == shape.header
-        values = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
+        values: dict[Any, Any] = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
                 raise Open("it walks an iterator that is not its own")
@@ -320,7 +322,7 @@ class Whole:
         return changed
 
     def name(self, slot: Any) -> str:
-        return self.f.code.co_varnames[slot] if type(slot) is int else "the stack"
+        return self.f.code.co_varnames[slot] if type(slot) is int else "what it returns" if slot == "returned" else "the stack"
 
     # -- behind it -------------------------------------------------------------------------------------------------------------------
     def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:
@@ -413,10 +415,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
+    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
     if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
+
+
+def known_equal(m: Any, n: Any) -> bool:
+    return vm.scope.known_true(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)))
 
 
 def is_new(n: Any, before: set[str]) -> bool:

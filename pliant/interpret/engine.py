@@ -32,6 +32,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     exits,
     globalstate,
     gradients,
+    higher_order,
     imports,
     instances,
     library,

@@ -41,6 +41,10 @@ class Open(Exception):
     """What is explored is not closed over tensors and numbers, for this reason."""
 
 
+class Unsteady(Open):
+    """Two ways began alike, and did not go on alike: the first has read what was new."""
+
+
 @dataclass(slots=True)
 class Way:
     """One run: what it recorded, the decisions (test, answer, operations and assertions before it), and its end."""
@@ -81,6 +85,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
     known, masks, names = dict(trace.known), dict(trace.masks), set(scope.symbols)
     token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
     settings = globalstate.save()
+    first = trace.next_vid
     vm.frames_made = ELSEWHERE
 
     def answer(c: Expr, site: Any) -> bool:
@@ -114,7 +119,8 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
-            apply_metadata(trace, x, sizes, strides, offset)
+            if x.vid < first:
+                apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         trace.known, trace.masks = known, masks
         relied = scope._guards[guards:]
@@ -135,9 +141,12 @@ def plain(asserts: list[Any]) -> list[Any]:
 
 
 def check_memory(way: Way, trace: Any) -> None:
-    """What is written was made on this way, and no gradients flow."""
+    """What is written was made in the same block, and no gradients flow."""
     made: set[int] = set()
-    for op in way.ops:
+    begins = {n for _, _, n, _ in way.decisions}
+    for i, op in enumerate(way.ops):
+        if i in begins:
+            made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
             if t.storage_id not in made:
@@ -146,8 +155,6 @@ def check_memory(way: Way, trace: Any) -> None:
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if any([t.requires_grad for t in tensors_of(op.outs)]):
             raise Open("gradients flow through it")
-        if info.inplace_view:
-            raise Open(f"{op.target} changes the sizes of a tensor object")
         if info.custom and op.target not in FLOWS:
             raise Open(f"{op.target} may do anything")
 
@@ -157,10 +164,10 @@ def tree(ways: list[Way], depth: int = 0, ops: int = 0, asserts: int = 0) -> Blo
     first = ways[0]
     for w in ways[1:]:
         if [called(op) for op in w.ops[:ops]] != [called(op) for op in first.ops[:ops]]:
-            raise Open("it does not run the same way twice")
+            raise Unsteady("it does not run the same way twice")
     if len(first.decisions) == depth:
         if len(ways) > 1 or first.end is None:
-            raise Open("it does not run the same way twice")
+            raise Unsteady("it does not run the same way twice")
         return Block(first.ops[ops:], first.asserts[asserts:], first.end)
     test, _, until, checked = first.decisions[depth]
     sides = []
@@ -197,7 +204,12 @@ def settled(explored: Callable[[], Any]) -> Any:
     unchanged = Unchanged()
     for _ in range(PASSES):
         before = read_so_far()
-        found = explored()
+        try:
+            found = explored()
+        except Unsteady:
+            if read_so_far() == before:
+                raise
+            continue
         unchanged.check()
         if read_so_far() == before:
             return found
@@ -235,7 +247,7 @@ class Unchanged:
 
 
 def unmoved(now: Any, before: Any) -> bool:
-    return now is before or type(now) is int and type(before) is int and now == before
+    return now is before or type(now) is type(before) and type(now) in (int, range, str) and now == before
 
 
 def frames() -> Iterator[Frame]:
@@ -256,8 +268,8 @@ def key(v: Any) -> Any:
     return (type(v), v) if type(v) in (int, str, bool) else id(v)
 
 
-BUILT_IN = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))
-ITERATORS = (*(type(iter(x)) for x in BUILT_IN), zip, map, enumerate, filter)
+BUILT_IN: tuple[Any, ...] = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))
+ITERATORS: tuple[type, ...] = (*(type(iter(x)) for x in BUILT_IN), zip, map, enumerate, filter)
 
 
 def content(v: Any) -> list | None:

@@ -48,6 +48,7 @@ class Fuser:
         self.aliases = program.fact("aliases")
         self.groups: list[Group] = []
         self.parent: list[int] = []  # union-find over groups
+        self.low = list(range(len(ops)))  # for each operation the first one of a joined group that reaches from before it to it
         uses = program.fact("uses")
         kept = {t.vid for t in self.aliases.kept}
         read = kept | uses.keys()
@@ -120,7 +121,12 @@ class Fuser:
         return i
 
     def reaches(self, start: set[int], target: int, floor: int) -> bool:
-        """Does a path of dependencies lead from one of `start` to `target`? Groups before `floor` cannot lead there."""
+        """Does a path of dependencies lead from one of `start` to `target`, whose operations come from `floor` on?
+
+        Groups before that cannot lead there, but where a joined group reaches over it.
+        """
+        while self.low[floor] < floor:
+            floor = self.low[floor]
         seen: set[int] = set()
         stack = [self.find(i) for i in start]
         while stack:
@@ -220,6 +226,8 @@ class Fuser:
         p, c = self.groups[a], self.groups[b]
         p.nest = nest
         p.ops = sorted({*p.ops, *c.ops})
+        for i in range(p.ops[0] + 1, p.ops[-1] + 1):
+            self.low[i] = min(self.low[i], p.ops[0])
         p.deps = p.deps | c.deps
         p.reads = {**c.reads, **p.reads}
         p.fused = True

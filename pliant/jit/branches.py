@@ -1,20 +1,20 @@
 """Branches on data: which form each of them has, and what was counted of them.
 
-| form   | when                                                              | what the compiled code does                                  |
-|--------|-------------------------------------------------------------------|--------------------------------------------------------------|
-| break  | at first, and where no other form is possible                     | the graph ends; both sides are resume functions; takes count |
-| exit   | the first TAKES takes went to one side                            | the graph goes on there; the other side is a way out of it   |
-| other  | more than every second run has left by the way out                | the same with the sides exchanged                            |
-| both   | they left by that one, too: the hot side changes                  | a break for good, takes are counted no more                  |
+| form  | when                                              | what compiled code does                                        |
+|-------|---------------------------------------------------|----------------------------------------------------------------|
+| break | at first, and where no other form is possible     | the graph ends, both sides are resume functions; takes count   |
+| exit  | the first TAKES takes went to one side            | the graph goes on there; the other side is a way out of it     |
+| other | more than every fourth run has left by that way | the same with the sides exchanged                              |
+| both  | they left by the other way, too                   | a break for good; takes are counted no more                    |
 
-A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs (the
-resume function is the same one) and about 3 us more, so an exit is worth it where its hot side is taken every second time.
+A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs
+(the resume function is the same one) and a few microseconds more.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -26,6 +26,10 @@ TAKES = 3
 FIRST_LOOK = 16
 """Ways out taken before it is first asked whether they are too many; then at twice as many, and so on."""
 MOST_CHANGES = 3
+
+
+forced: Callable[[CodeType, int], bool | None] | None = None
+"""Chooses the hot sides from the first capture on (tests)."""
 
 
 class Branch:
@@ -61,7 +65,7 @@ class Branch:
         self.left += 1
         if self.left >= self.next_look and not self.decided:
             self.next_look *= 2
-            if 2 * self.left > sum(e.hits for e in self.entries()):
+            if 4 * self.left > sum(e.hits for _, e in self.entries()):
                 if self.changes == 1:
                     self.change(not self.hot, "the other side of the branch is the hot one")
                 else:
@@ -69,21 +73,26 @@ class Branch:
 
     def change(self, hot: bool | None, why: str) -> None:
         """Another form: what was compiled with the one before goes, and is captured anew when it is called again."""
-        for root, e in [(root, e) for ref in self.roots if (root := ref()) is not None for e in native.entries(root)]:
-            if self in getattr(e.info, "branches", ()):
-                native.remove_entry(root, e)
+        for root, e in list(self.entries()):
+            native.remove_entry(root, e)
         self.hot = hot
         self.changes += 1
         self.left, self.next_look = 0, FIRST_LOOK
         self.roots = []
         self.tell(why)
 
-    def entries(self) -> Iterator[Any]:
+    def entries(self) -> Iterator[tuple[CodeType, Any]]:
+        """(code object, entry) for each entry that has this branch."""
         for ref in self.roots:
             root = ref()
             for e in native.entries(root) if root is not None else ():
-                if self in getattr(e.info, "branches", ()):
-                    yield e
+                if root is not None and self in getattr(e.info, "branches", ()):
+                    yield root, e
+
+    def refuse(self, why: str) -> None:
+        """It stays a graph break."""
+        self.hot, self.refused = None, why
+        self.tell(f"the graph ends at the branch: {why}")
 
     def tell(self, what: str) -> None:
         code = self.code()
@@ -114,12 +123,11 @@ class Branches:
         return found[offset]
 
     def hot_side(self, code: CodeType, offset: int) -> bool | None:
+        if forced is not None and not self.at(code, offset).refused:
+            self.at(code, offset).hot = forced(code, offset)
         found = self.table.get(code)
         branch = found.get(offset) if found is not None else None
         return branch.hot if branch is not None else None
 
     def refuse(self, code: CodeType, offset: int, why: str) -> None:
-        branch = self.at(code, offset)
-        branch.hot = None
-        branch.refused = why
-        branch.tell(f"the graph ends at the branch: {why}")
+        self.at(code, offset).refuse(why)

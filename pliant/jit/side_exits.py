@@ -8,8 +8,8 @@
         x = n = _g0 = None
         return _resume_at_34_1(_st0)        # the other side, as behind a graph break
 
-The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there is one
-frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
+The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there
+is one frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 from pliant import events, native
-from pliant.bytecode.assemble import line_at
+from pliant.guards.guard import Site
 from pliant.jit.identity import WeakIdDict
 
 TAKES = 3
@@ -33,13 +33,13 @@ forced: Callable[[CodeType, int], bool | None] | None = None
 
 
 class Branch:
-    """One branch on data, by code object and offset. Called by compiled code with the side that a run takes where the graph ends."""
+    """One branch on data. Called by compiled code with the side that a run takes where the graph ends."""
 
-    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "next_look", "offset", "refused", "roots", "takes")
+    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "lineno", "next_look", "refused", "roots", "takes")
 
-    def __init__(self, code: CodeType, offset: int) -> None:
-        self.code = weakref.ref(code)
-        self.offset = offset
+    def __init__(self, site: Site) -> None:
+        self.code = weakref.ref(site.code)
+        self.lineno = site.lineno
         self.hot: bool | None = None
         self.takes = [0, 0]
         self.left = 0  # ways out taken since the last change
@@ -63,6 +63,7 @@ class Branch:
         """A run leaves by the way out."""
         self.takes[not self.hot] += 1
         self.left += 1
+        events.count("side_exits")
         if self.left >= self.next_look and not self.decided:
             self.next_look *= 2
             if 4 * self.left > sum(e.hits for _, e in self.entries()):
@@ -97,10 +98,9 @@ class Branch:
     def tell(self, what: str) -> None:
         code = self.code()
         if code is not None:
-            line = line_at(code, self.offset)
             side = "" if self.hot is None else f" ({self.hot})"
             events.emit("policy", what=f"{what}{side}, {self.takes[True]} true, {self.takes[False]} false so far",
-                        where=f"{code.co_filename}:{line} {code.co_qualname}")  # fmt: skip
+                        where=f"{code.co_filename}:{self.lineno} {code.co_qualname}")  # fmt: skip
 
     def found_in(self, root: CodeType) -> None:
         """An entry of this code object has it."""
@@ -109,25 +109,36 @@ class Branch:
 
 
 class Branches:
-    """All branches on data that a region has met."""
+    """All branches on data that a region has met: one in a function that is called from two places is two."""
 
     def __init__(self) -> None:
-        self.table: WeakIdDict[dict[int, Branch]] = WeakIdDict()
+        self.table: WeakIdDict[dict[tuple, Branch]] = WeakIdDict()
 
-    def at(self, code: CodeType, offset: int) -> Branch:
-        found = self.table.get(code)
+    def at(self, site: Site) -> Branch:
+        found = self.table.get(site.code)
         if found is None:
-            found = self.table[code] = {}
-        if offset not in found:
-            found[offset] = Branch(code, offset)
-        return found[offset]
+            found = self.table[site.code] = {}
+        key = path(site)
+        if key not in found:
+            found[key] = Branch(site)
+        return found[key]
 
-    def hot_side(self, code: CodeType, offset: int) -> bool | None:
-        if forced is not None and not self.at(code, offset).refused:
-            self.at(code, offset).hot = forced(code, offset)
-        found = self.table.get(code)
-        branch = found.get(offset) if found is not None else None
+    def hot_side(self, site: Site) -> bool | None:
+        if forced is not None and not self.at(site).refused:
+            self.at(site).hot = forced(site.code, site.offset)
+        found = self.table.get(site.code)
+        branch = found.get(path(site)) if found is not None else None
         return branch.hot if branch is not None else None
 
-    def refuse(self, code: CodeType, offset: int, why: str) -> None:
-        self.at(code, offset).refuse(why)
+    def refuse(self, site: Site, why: str) -> None:
+        self.at(site).refuse(why)
+
+
+def path(site: Site) -> tuple:
+    """The branch's instruction, and the calls that lead to it."""
+    outer: list[Any] = []
+    caller = site.outer
+    while caller is not None:
+        outer += (caller.function, caller.offset)
+        caller = caller.outer
+    return (site.offset, *outer)

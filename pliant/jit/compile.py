@@ -22,7 +22,8 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
-STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable")
+STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "exit_points", "side_exits",
+              "verified", "mismatches", "unverifiable")  # fmt: skip
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -148,7 +149,7 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
+    captured), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
     judged).
     """
     counted = events.counters()

@@ -275,6 +275,7 @@ class Region:
         entry = self.install((fn, args), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        events.count("exit_points", len(emitted.exits))
         report(found, fn, emitted, began)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)

@@ -75,6 +75,6 @@ class ExitWriter(Emitter):
         body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *body]
         text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
         assert exit_.site is not None and exit_.site.code is not None
-        branch = self.context.branches.at(exit_.site.code, exit_.site.offset)
+        branch = self.context.branches.at(exit_.site)
         line = line_of(exit_.frames[0]) or self.code.co_firstlineno
         return SideExit(self.compile(text, line, kept=None), text, given, values, branch)

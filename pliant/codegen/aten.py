@@ -39,6 +39,7 @@ from pliant.errors import InternalError
 from pliant.graph import custom_ops
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
+from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, Program, is_aten
@@ -133,7 +134,10 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         kept |= needed
         written = written_slots(before, slots)
         given = list((needed | {t.vid: t for t in written}).values())
-        symbols = [liveness.number(n) for n in numbers]
+        told = [*map(liveness.number, numbers), *(e for step in replay for e in liveness.op_numbers(step))]
+        told += [e for v in exit_.values if (e := liveness.number(v)) is not None]
+        symbols = list(dict.fromkeys(s for e in told for x in (e, trace.scope.simplify(e)) for s in x.symbols()))
+        numbers = tuple(to_sym(trace.scope, s) for s in symbols)
         slots_ = [*given, *symbols]
         after = Writer(f"{name}_exit{number}", trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
         exit_.after = after.finish(True).fn

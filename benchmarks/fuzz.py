@@ -18,11 +18,14 @@ import json
 import logging
 import os
 import queue
+import random
 import signal
 import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -32,11 +35,12 @@ import pliant
 from pliant.cli import workers
 from pliant.cli.workers import report
 from pliant.errors import PliantError
+from pliant.jit import branches
 from tests import helpers
 from tests.differential.generate import seeded
 from tests.helpers import Mismatch, check_world
 
-THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1}  # of twelve programs
+THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2}  # of fourteen programs
 CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0
 
@@ -55,9 +59,10 @@ def numbers(themes: list[str], first: int, count: int) -> list[str]:
     return [f"{turn[i % len(turn)]}:{i}" for i in range(first, first + count)]
 
 
-def examine(name: str) -> tuple[str, str]:
+def examine(name: str, exits: bool = False) -> tuple[str, str]:
     """(what became of the program, what differs)."""
     theme, number = name.split(":")
+    branches.forced = forced(name) if exits else None
     program = seeded(theme, int(number))
     signal.signal(signal.SIGALRM, too_slow)
     try:
@@ -91,7 +96,16 @@ def examine(name: str) -> tuple[str, str]:
     return "right", ""
 
 
-def work(themes: list[str], first: int, count: int, backend: str) -> None:
+def forced(name: str) -> Callable[[CodeType, int], bool | None]:
+    """A hot side for every branch on data of a program, so that every second run leaves its graph at a side exit."""
+
+    def side(code: CodeType, offset: int) -> bool | None:
+        return random.Random(f"{name} {code.co_name} {offset}").random() < 0.5
+
+    return side
+
+
+def work(themes: list[str], first: int, count: int, backend: str, exits: bool) -> None:
     helpers.BACKEND = backend
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -102,7 +116,7 @@ def work(themes: list[str], first: int, count: int, backend: str) -> None:
     right: list[str] = []
     for name in names:
         report("try", program=name) if time.monotonic() - told > 0.5 else None
-        verdict, text = examine(name)
+        verdict, text = examine(name, exits)
         if verdict == "right":
             right.append(name)
         else:
@@ -142,7 +156,7 @@ class Run:
         while at < end:
             state = {"n": 0}
             outcome = workers.run("benchmarks.fuzz", ["--work", str(at), "--count", str(end - at), "--themes", ",".join(self.args.themes),
-                "--backend", self.args.backend],
+                "--backend", self.args.backend, *(["--exits"] if self.args.exits else [])],
                 functools.partial(self.hear, state=state), limit_s=120 + 8 * (end - at))
             at += state["n"]
             if outcome.status == "ok":
@@ -185,6 +199,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first program")
     parser.add_argument("--themes", default=",".join(THEMES))
     parser.add_argument("--backend", default="aten", help="`native` takes five times as long")
+    parser.add_argument("--exits", action="store_true", help="branches on data are side exits from the first call on, of any side")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--total", type=float, help="start no more programs after so many seconds")
     parser.add_argument("--json", metavar="FILE", help="keep what was found there, and go on from it")
@@ -196,10 +211,10 @@ def main() -> None:
         theme, number = args.show.split(":")
         print(seeded(theme, int(number)))
         helpers.BACKEND = args.backend
-        print(*examine(args.show), sep="\n")
+        print(*examine(args.show, args.exits), sep="\n")
         return
     if args.work is not None:
-        work(args.themes, args.work, args.count, args.backend)
+        work(args.themes, args.work, args.count, args.backend, args.exits)
         return
     run = Run(args)
     run.go()

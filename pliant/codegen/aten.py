@@ -41,6 +41,7 @@ from pliant.graph import custom_ops
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
+from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, Program, is_aten
@@ -138,10 +139,13 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         kept |= needed
         written = written_slots(before, slots)
         given = list((needed | {t.vid: t for t in written}).values())
-        symbols = [liveness.number(n) for n in numbers]
-        exit_.after = Writer(f"{name}_exit{number}", trace.scope, [*given, *symbols], exit_.values, [], [], replay=replay, written=written).finish(
-            True
-        ).fn
+        told = [*map(liveness.number, numbers), *(e for step in replay for e in liveness.op_numbers(step))]
+        told += [e for v in exit_.values if (e := liveness.number(v)) is not None]
+        symbols = list(dict.fromkeys(s for e in told for x in (e, trace.scope.simplify(e)) for s in x.symbols()))
+        numbers = tuple(to_sym(trace.scope, s) for s in symbols)
+        slots_ = [*given, *symbols]
+        after = Writer(f"{name}_exit{number}", trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
+        exit_.after = after.finish(True).fn
         out[i] = replace(op, args=(condition, number, tuple(given), numbers))
     return list(kept.values()), out
 
@@ -192,6 +196,7 @@ class Step:
     reads: set[str] = field(default_factory=set)
     makes: list[str] = field(default_factory=list)
     outside: bool = False  # of the state guard
+    dispatches: bool = True  # a call of PyTorch's, which goes through its dispatcher
 
 
 class Writer:
@@ -262,7 +267,7 @@ class Writer:
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
-        context = torch_state_guard(n_calls, guard)
+        context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
         if context is not None and self.written:
             self.globals["_bump"] = torch._C._increment_version
             steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
@@ -489,7 +494,8 @@ class Writer:
             expression = self.flow(op, reads)
             lines, makes = self.assign(op, outs, expression)
             return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
-        expression = self.memory(target, args, kwargs) or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
+        own = self.memory(target, args, kwargs) or self.read(target, args, reads)
+        expression = own or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
         expression = expression or self.call(fastops.plain(target), target, args, kwargs, reads)
         before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
@@ -497,7 +503,7 @@ class Writer:
             lines += self.fits(target, outs, makes)
         elif self.watched:
             lines += [*self.due_checks(), *self.laid(op, makes)]  # what is laid out has sizes by what is assumed
-        return Step([*before, *lines, *self.due_checks()], reads, makes)
+        return Step([*before, *lines, *self.due_checks()], reads, makes, dispatches=not own)
 
     def flow(self, op: Any, reads: set[str]) -> str:
         """The call of a branch or loop on data, which is a function of its own."""
@@ -515,7 +521,7 @@ class Writer:
         texts = [self.text(v, reads) for v in (*values, *numbers)]
         test = self.text(condition, reads)
         self.globals["_Left"] = Left
-        return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads)
+        return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads, dispatches=False)
 
     def note_state(self, steps: list[Step]) -> None:
         """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
@@ -524,6 +530,13 @@ class Writer:
                 self.globals["_state"] = STATE
                 step.lines.insert(0, f"{DRAWN} = _state()")
                 return
+
+    def read(self, target: Any, args: tuple, reads: set[str]) -> str:
+        """`x.item()` of a plain tensor on the CPU, read from memory; "" for every other operation."""
+        if target is not ITEM or not native.FAST_TENSORS or args[0].device.type != "cpu" or args[0].is_neg() or args[0].is_conj():
+            return ""
+        self.globals["_number"] = native.number
+        return f"_number({self.text(args[0], reads)})"
 
     def memory(self, target: Any, args: tuple, kwargs: dict) -> str:
         """New memory on the CPU, asked for without `torch.empty`; "" where that does more (fill it) or is asked for more."""
@@ -541,7 +554,7 @@ class Writer:
         self.globals[name] = op.target.launcher
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in op.args]
-        return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads)
+        return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads, dispatches=False)
 
     def take_pending(self) -> list[str]:
         lines, self.pending = self.pending, []
@@ -629,6 +642,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Expr)
 RESERVED = re.compile(r"[cgknprvx]\d+|_.*|math|ctx")
 AS_STRIDED = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default, torch.ops.aten.as_strided_.default}
 EMPTY = torch.ops.aten.empty.memory_format
+ITEM = torch.ops.aten._local_scalar_dense.default
 UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
 
 

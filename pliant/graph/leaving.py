@@ -1,8 +1,8 @@
 """Side exits in a trace: an operation that leaves the graph where a condition is false.
 
 `leave(condition, number, values, numbers)` stands where the program branches on data. It has an effect, so what writes memory of others,
-draws random numbers or may raise stays on its side of it; what is pure may move down across it. `values` are the tensors that the other side
-of the branch needs, `numbers` the symbols.
+draws random numbers or may raise stays on its side of it; what is pure may move across it. `values` are the tensors that the other
+side of the branch needs, `numbers` the symbols.
 """
 
 from __future__ import annotations

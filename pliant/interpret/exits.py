@@ -45,14 +45,14 @@ def way_on(v: Any) -> Way | None:
     f = vm.frame
     if vm.make_exit is None or f is None or f.decoded.kinds[f.pc - 1] not in BRANCHES or f.stack[-1] is not v:
         return None
-    offset = f.decoded.offsets[f.pc - 1]
-    side = vm.history.hot_side(f.code, offset)
+    site = site_of(f)
+    side = vm.history.hot_side(site)
     if side is None:
         return None
     try:
         return Way(side, prepared(f, side))
     except Break as b:
-        vm.history.refuse_exit(f.code, offset, b.reason)
+        vm.history.refuse_exit(site, b.reason)
         return None
 
 

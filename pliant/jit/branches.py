@@ -1,25 +1,25 @@
 """Branches on data: which form each of them has, and what was counted of them.
 
-| form   | when                                                              | what the compiled code does                                  |
-|--------|-------------------------------------------------------------------|--------------------------------------------------------------|
-| break  | at first, and where no other form is possible                     | the graph ends; both sides are resume functions; takes count |
-| exit   | the first TAKES takes went to one side                            | the graph goes on there; the other side is a way out of it   |
-| other  | more than every second run has left by the way out                | the same with the sides exchanged                            |
-| both   | they left by that one, too: the hot side changes                  | a break for good, takes are counted no more                  |
+| form  | when                                              | what compiled code does                                        |
+|-------|---------------------------------------------------|----------------------------------------------------------------|
+| break | at first, and where no other form is possible     | the graph ends, both sides are resume functions; takes count   |
+| exit  | the first TAKES takes went to one side            | the graph goes on there; the other side is a way out of it     |
+| other | more than every fourth run has left by that way | the same with the sides exchanged                              |
+| both  | they left by the other way, too                   | a break for good; takes are counted no more                    |
 
-A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs (the
-resume function is the same one) and about 3 us more, so an exit is worth it where its hot side is taken every second time.
+A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs
+(the resume function is the same one) and a few microseconds more.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
 from pliant import events, native
-from pliant.bytecode.assemble import line_at
+from pliant.guards.guard import Site
 from pliant.jit.identity import WeakIdDict
 
 TAKES = 3
@@ -28,14 +28,18 @@ FIRST_LOOK = 16
 MOST_CHANGES = 3
 
 
+forced: Callable[[CodeType, int], bool | None] | None = None
+"""Chooses the hot sides from the first capture on (tests)."""
+
+
 class Branch:
-    """One branch on data, by code object and offset. Called by compiled code with the side that a run takes where the graph ends."""
+    """One branch on data. Called by compiled code with the side that a run takes where the graph ends."""
 
-    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "next_look", "offset", "refused", "roots", "takes")
+    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "lineno", "next_look", "refused", "roots", "takes")
 
-    def __init__(self, code: CodeType, offset: int) -> None:
-        self.code = weakref.ref(code)
-        self.offset = offset
+    def __init__(self, site: Site) -> None:
+        self.code = weakref.ref(site.code)
+        self.lineno = site.lineno
         self.hot: bool | None = None
         self.takes = [0, 0]
         self.left = 0  # ways out taken since the last change
@@ -59,9 +63,10 @@ class Branch:
         """A run leaves by the way out."""
         self.takes[not self.hot] += 1
         self.left += 1
+        events.count("side_exits")
         if self.left >= self.next_look and not self.decided:
             self.next_look *= 2
-            if 2 * self.left > sum(e.hits for e in self.entries()):
+            if 4 * self.left > sum(e.hits for _, e in self.entries()):
                 if self.changes == 1:
                     self.change(not self.hot, "the other side of the branch is the hot one")
                 else:
@@ -69,29 +74,33 @@ class Branch:
 
     def change(self, hot: bool | None, why: str) -> None:
         """Another form: what was compiled with the one before goes, and is captured anew when it is called again."""
-        for root, e in [(root, e) for ref in self.roots if (root := ref()) is not None for e in native.entries(root)]:
-            if self in getattr(e.info, "branches", ()):
-                native.remove_entry(root, e)
+        for root, e in list(self.entries()):
+            native.remove_entry(root, e)
         self.hot = hot
         self.changes += 1
         self.left, self.next_look = 0, FIRST_LOOK
         self.roots = []
         self.tell(why)
 
-    def entries(self) -> Iterator[Any]:
+    def entries(self) -> Iterator[tuple[CodeType, Any]]:
+        """(code object, entry) for each entry that has this branch."""
         for ref in self.roots:
             root = ref()
             for e in native.entries(root) if root is not None else ():
-                if self in getattr(e.info, "branches", ()):
-                    yield e
+                if root is not None and self in getattr(e.info, "branches", ()):
+                    yield root, e
+
+    def refuse(self, why: str) -> None:
+        """It stays a graph break."""
+        self.hot, self.refused = None, why
+        self.tell(f"the graph ends at the branch: {why}")
 
     def tell(self, what: str) -> None:
         code = self.code()
         if code is not None:
-            line = line_at(code, self.offset)
             side = "" if self.hot is None else f" ({self.hot})"
             events.emit("policy", what=f"{what}{side}, {self.takes[True]} true, {self.takes[False]} false so far",
-                        where=f"{code.co_filename}:{line} {code.co_qualname}")  # fmt: skip
+                        where=f"{code.co_filename}:{self.lineno} {code.co_qualname}")  # fmt: skip
 
     def found_in(self, root: CodeType) -> None:
         """An entry of this code object has it."""
@@ -100,26 +109,36 @@ class Branch:
 
 
 class Branches:
-    """All branches on data that a region has met."""
+    """All branches on data that a region has met: one in a function that is called from two places is two."""
 
     def __init__(self) -> None:
-        self.table: WeakIdDict[dict[int, Branch]] = WeakIdDict()
+        self.table: WeakIdDict[dict[tuple, Branch]] = WeakIdDict()
 
-    def at(self, code: CodeType, offset: int) -> Branch:
-        found = self.table.get(code)
+    def at(self, site: Site) -> Branch:
+        found = self.table.get(site.code)
         if found is None:
-            found = self.table[code] = {}
-        if offset not in found:
-            found[offset] = Branch(code, offset)
-        return found[offset]
+            found = self.table[site.code] = {}
+        key = path(site)
+        if key not in found:
+            found[key] = Branch(site)
+        return found[key]
 
-    def hot_side(self, code: CodeType, offset: int) -> bool | None:
-        found = self.table.get(code)
-        branch = found.get(offset) if found is not None else None
+    def hot_side(self, site: Site) -> bool | None:
+        if forced is not None and not self.at(site).refused:
+            self.at(site).hot = forced(site.code, site.offset)
+        found = self.table.get(site.code)
+        branch = found.get(path(site)) if found is not None else None
         return branch.hot if branch is not None else None
 
-    def refuse(self, code: CodeType, offset: int, why: str) -> None:
-        branch = self.at(code, offset)
-        branch.hot = None
-        branch.refused = why
-        branch.tell(f"the graph ends at the branch: {why}")
+    def refuse(self, site: Site, why: str) -> None:
+        self.at(site).refuse(why)
+
+
+def path(site: Site) -> tuple:
+    """The branch's instruction, and the calls that lead to it."""
+    outer: list[Any] = []
+    caller = site.outer
+    while caller is not None:
+        outer += (caller.function, caller.offset)
+        caller = caller.outer
+    return (site.offset, *outer)

@@ -24,8 +24,8 @@ from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
 STATISTICS = (
-    "captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable", "exchanged",
-    "background_errors",
+    "captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "exit_points", "side_exits", "verified", "mismatches",
+    "unverifiable", "exchanged", "background_errors",
 )  # fmt: skip
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -165,8 +165,9 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), exchanged (those of them whose machine code has taken over from ATen calls), background_errors (those for which that
-    failed), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
+    captured), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), exchanged (entries whose
+    machine code has taken over from ATen calls), background_errors (those for which that failed), calls (entries run), verified,
+    mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
     judged).
     """
     counted = events.counters()

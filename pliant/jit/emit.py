@@ -173,6 +173,7 @@ class Emitter:
         if not trace.ops and not outputs and not trace.scope.asserts:
             return [], None
         tensors, symbols = self.needed(outputs)
+        given = {number: self.given(trace.exits[number].way) for number in self.left_at()}  # before what only the graph reads
         inputs, texts = self.arguments(tensors, symbols)
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
         if not outputs and not executable.n_ops and not trace.scope.asserts:
@@ -183,21 +184,28 @@ class Emitter:
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
         failing = b.constant(Failing(self.code, self.context.again), "failed")
         handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
-        return ["try:", PAD + line, *self.ways_out(), *handler], executable
+        return ["try:", PAD + line, *self.ways_out(given), *handler], executable
 
-    def ways_out(self) -> list[str]:
+    def left_at(self) -> list[int]:
+        """The numbers of the graph's side exits."""
+        return [op.args[1] for op in self.capture.trace.ops if op.target is LEAVE]
+
+    def given(self, way: Any) -> list[str]:
+        """What a function gives to one that goes on at a side exit, besides results of the graph."""
+        return [GIVEN[kind](self, what) for kind, what in way.given]
+
+    def ways_out(self, given: dict[int, list[str]]) -> list[str]:
         """What is done where the graph was left at a side exit."""
         b, trace = self.builder, self.capture.trace
         lines = []
-        for number in [op.args[1] for op in trace.ops if op.target is LEAVE]:
+        for number in self.left_at():
             exit_ = trace.exits[number]
             way = exit_.way
             self.exits.append(way)
             self.branches.append(way.branch)
-            given = [GIVEN[kind](self, what) for kind, what in way.given]
             after = b.constant(exit_.after, f"after_{number}")
             lines.append(f"if _e.args[0] == {number}:")
-            lines.append(f"{PAD}_st = [{', '.join([*given, f'*{after}(*_e.args[1])'])}]")
+            lines.append(f"{PAD}_st = [{', '.join([*given[number], f'*{after}(*_e.args[1])'])}]")
             lines += [PAD + line for line in self.emptied()]
             lines.append(f"{PAD}{b.constant(way.branch.leaves, 'leaves')}()")
             lines.append(f"{PAD}raise {b.constant(native.Leave)}({b.constant(way.fn, f'exit_{number}')}, _st)")
@@ -554,7 +562,7 @@ def counted(w: BreakWriter, value: Any) -> list[str]:
     branches, site = w.emitter.context.branches, w.exit.site
     if branches is None or SIDE_EXITS in vm.refused or type(value) not in ON_DATA or site.code is None:
         return []
-    branch = branches.at(site.code, site.offset)
+    branch = branches.at(site)
     if branch.decided or branch.hot is not None:
         return []
     w.emitter.branches.append(branch)

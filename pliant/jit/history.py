@@ -101,13 +101,13 @@ class History:
         """What answers questions that only the run could, one side of a branch after the other (export). None: nobody does."""
         return None
 
-    def hot_side(self, code: CodeType, offset: int) -> bool | None:
+    def hot_side(self, site: Site) -> bool | None:
         """The side of a branch on data behind which the graph goes on. None: it ends there."""
-        return self.sites.branches.hot_side(code, offset)
+        return self.sites.branches.hot_side(site)
 
-    def refuse_exit(self, code: CodeType, offset: int, why: str) -> None:
+    def refuse_exit(self, site: Site, why: str) -> None:
         """The other side of this branch cannot be an exit."""
-        self.sites.branches.refuse(code, offset, why)
+        self.sites.branches.refuse(site, why)
 
     def watches(self, code: CodeType) -> bool:
         breaks, loops = self.sites.breaks, self.sites.loops

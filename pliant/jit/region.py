@@ -169,8 +169,13 @@ class Region:
             record.refused.add(e.what)
             return RETRY
         except UserError as e:
+            if vm.trace.exits:
+                vm.trace.exits[-1].way.branch.refuse("the side behind which the graph went on raises")
+                return RETRY
             return "eager", self.judge(code, record, e.error, e.of_torch)
         except NoBackward as e:
+            if without_exits(record):
+                return RETRY
             return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden
@@ -179,6 +184,8 @@ class Region:
                 raise
             return self.fall_back(code, record)
         except (CaptureFailed, CannotReconstruct, resume.CannotResume, Untraceable) as e:
+            if without_exits(record):
+                return RETRY
             if isinstance(e, CannotReconstruct) and (more := too_much(e, record.refused)):
                 record.refused.add(more)
                 return RETRY
@@ -281,6 +288,7 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        events.count("exit_points", len(emitted.exits))
         report(found, fn, emitted, began)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
@@ -401,6 +409,14 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> 
         events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
     emitted.outputs = []  # they hold the whole trace
     events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
+
+
+def without_exits(record: Record) -> bool:
+    """Whether what failed was a capture with side exits: the next one has none."""
+    if vm.trace is None or not vm.trace.exits or SIDE_EXITS in record.refused:
+        return False
+    record.refused.add(SIDE_EXITS)
+    return True
 
 
 def too_much(e: CannotReconstruct, refused: set[str]) -> str:

@@ -8,8 +8,8 @@
         x = n = _g0 = None
         return _resume_at_34_1(_st0)        # the other side, as behind a graph break
 
-The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there is one
-frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
+The function that is being captured raises `native.Leave(__exit_0, [x, n, _g0])` when its graph was left there, so in a traceback there
+is one frame of the user's, not two. It gets what that function has: arguments, items of the state, slots, and results of the graph.
 """
 
 from __future__ import annotations
@@ -75,6 +75,6 @@ class ExitWriter(Emitter):
         body = [*([f"[{', '.join(names)}] = _e"] if names else []), "_e.clear()", *body]
         text = f"def {self.name}(_e):\n" + "".join(f"    {x}\n" for x in body)
         assert exit_.site is not None and exit_.site.code is not None
-        branch = self.context.branches.at(exit_.site.code, exit_.site.offset)
+        branch = self.context.branches.at(exit_.site)
         line = line_of(exit_.frames[0]) or self.code.co_firstlineno
         return SideExit(self.compile(text, line, kept=None), text, given, values, branch)

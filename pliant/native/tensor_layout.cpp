@@ -61,6 +61,35 @@ static PyObject *set_layout(PyObject *, PyObject *args) {
     return PyBool_FromLong(layout.ok);
 }
 
+// number(t) -> what `t.item()` gives: read from memory where t is a plain tensor of one element on the CPU, as most numbers are that
+// graphs ask for. Not for tensors with a lazy bit (conjugate, negative).
+static PyObject *number(PyObject *, PyObject *o) {
+    if (layout.ok) {
+        const char *im = impl_of(o);
+        const int64_t nd = ndim_of(im), *s = sizes_of(im, nd);
+        bool one = true;
+        for (int64_t i = 0; i < nd; i++) one = one && s[i] == 1;
+        const uint64_t word = dtype_device_of(im);
+        const char *storage = load<const char *>(im + layout.storage);
+        const char *data = storage ? load<const char *>(storage + layout.data) : nullptr;
+        if (one && data && !(word >> 16 & 0xFF)) {
+            const int64_t at = offset_of(im);
+            switch (word & 0xFFFF) { // libtorch's numbers of dtypes
+            case 0: return PyLong_FromLong(load<uint8_t>(data + at));
+            case 1: return PyLong_FromLong(load<int8_t>(data + at));
+            case 2: return PyLong_FromLong(load<int16_t>(data + at * 2));
+            case 3: return PyLong_FromLong(load<int32_t>(data + at * 4));
+            case 4: return PyLong_FromLongLong(load<int64_t>(data + at * 8));
+            case 6: return PyFloat_FromDouble(static_cast<double>(load<float>(data + at * 4)));
+            case 7: return PyFloat_FromDouble(load<double>(data + at * 8));
+            case 11: return PyBool_FromLong(load<uint8_t>(data + at) != 0);
+            default: break;
+            }
+        }
+    }
+    return PyObject_CallMethod(o, "item", nullptr);
+}
+
 // read_tensor(t) -> (sizes, strides, offset, dtype code, device type, device index, keys, requires_grad, data address): cross-check
 static PyObject *read_tensor(PyObject *, PyObject *o) {
     if (!layout.ok) return PyErr_Format(PyExc_RuntimeError, "the tensor layout is not known");
@@ -85,6 +114,7 @@ static PyMethodDef methods[] = {
     {"peek", peek, METH_VARARGS, "peek(address, nbytes): raw memory, for the layout probe only."},
     {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets or None, path of libc10): what the probe found."},
     {"read_tensor", read_tensor, METH_O, "read_tensor(t): metadata as read from memory, for the cross-check."},
+    {"number", number, METH_O, "number(t): what t.item() gives, for a tensor without lazy bits."},
     {nullptr, nullptr, 0, nullptr},
 };
 

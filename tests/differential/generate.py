@@ -78,14 +78,16 @@ class Writer:
 
     def __init__(self, pick: Drawn | Diced, theme: str, size: int) -> None:
         self.pick = pick
-        self.breaks = theme != "pure"
+        self.breaks = theme not in ("pure", "exits")
         self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme != "grad" else [])
         if theme == "breaks":
             self.statements = self.statements + STATEMENTS["break"] * 3
         if theme == "foreign":
             self.statements = self.statements + STATEMENTS["foreign"] * 2
-        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign")) if out}
-        self.expressions = {k: [r.lstrip("#@") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
+        if theme == "exits":
+            self.statements = self.statements + STATEMENTS["exits"] * 3
+        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme != "exits")) if out}
+        self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
@@ -305,7 +307,7 @@ SIZES = ([2, 3, 4, 5, 1], [3, 2, 4, 1])  # rows and columns: the usual ones firs
 @st.composite
 def programs(draw: Callable, theme: str = "mixed") -> Program:
     """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
-    `foreign` has NumPy's values, objects with protocols of their own, and a world that changes."""
+    `exits` branches on data at every turn; `foreign` has NumPy's values, objects with protocols of their own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
     alias = st.integers(0, 2 if theme == "grad" else 3)
     rows, cols = map(st.sampled_from, SIZES)

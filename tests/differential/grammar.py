@@ -346,6 +346,13 @@ issubclass(Child, Box)
 @isinstance(<J>, int)
 #<C> > 0
 #bool((<M>).any())
+!<C> > <F>
+!(<M>).any()
+!<C> <= <C>
+!<C>.item() > <F>
+!not (<R>.max() > <F>)
+!<T>.sum() > <I> or <B>
+!<B> and <C> < <F>
 #torch.equal(<T>, <T>)
 #<C> > <C>
 """),
@@ -983,6 +990,80 @@ try:
     <new:I> = [1, 2, 3][<W>]
 except (TypeError, IndexError) as err:
     <=1> = len(err.args)
+"""),
+    "exits": blocks(r"""
+if <C> > <F>:
+    <block>
+
+if <C> > <F>:
+    <block>
+else:
+    <block>
+
+if (<M>).any():
+    <block>
+elif <C> < <C>:
+    <block>
+else:
+    <block>
+
+if <C>.item() > <F>:
+    <block>
+else:
+    <block>
+
+for <loc:T> in <L>[:3]:
+    if <=1>.sum() > <C>:
+        <block>
+
+for <loc:I> in range(3):
+    if <C> > <=1>:
+        break
+    <block>
+
+if <T>.sum() < <F>:
+    return <ret>
+
+if <C> > <F>:
+    raise ValueError('data')
+
+try:
+    if <C> > <F>:
+        raise ValueError(<I>)
+    <block>
+except ValueError as err:
+    SEEN.append(str(err))
+    <block>
+finally:
+    <block>
+
+with Scope(SEEN, <I>):
+    <block>
+    if <C> > <F>:
+        <block>
+    <block>
+
+with torch.no_grad():
+    if <T>.mean() > 0:
+        <block>
+
+def <fn:T>(t):
+    <func>
+    if t.sum() > <F>:
+        return <ret>
+    SEEN.append(len(SEEN))
+    return <ret>
+<new:T> = <=1>(<T>) + <=1>(-<T>)
+
+print('seen', <I>)
+
+<T:own>.add_(1)
+
+<T:own>[0].mul_(2)
+
+<T:var>.t().add_(<R>.sum())
+
+<new:T> = torch.rand_like(<T>)
 """),
     "break": rows(r"""
 print('n', <I>)

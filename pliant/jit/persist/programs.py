@@ -79,6 +79,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return "launcher", linker.refer(place[0]), place[1], value.itemsizes, value.sizes, str(value.owner)
     if type(value) is native.Empty:
         return "empty", name.removeprefix("_empty_")
+    if value is native.number:
+        return ("number",)
     if isinstance(value, torch.Tensor):
         return "tensor", *encode_tensor(value)
     if value is aten.AUTOGRAD_AND_AUTOCAST:
@@ -99,6 +101,8 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return decode_tensor(*rest)
     if kind == "empty":
         return native.empty_of(getattr(torch, rest[0]))
+    if kind == "number":
+        return native.number
     return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
 
 

@@ -1,9 +1,9 @@
 """`python -m benchmarks.tiers`: how soon each program answers while its machine code is made in the background, and how steadily.
 
-In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first; by how much the slowest later call missed its
-own steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the second figure);
-the time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes the machine
-code before the first answer.
+In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first; by how much the slowest later call
+missed its own steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the
+second figure); the time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes
+the machine code before the first answer.
 """
 
 from __future__ import annotations

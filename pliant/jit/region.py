@@ -301,7 +301,7 @@ class Region:
             if keeper is not None:
                 keeper.finish(emitted.executable, record.on_disk)
             return
-        background.submit(Exchange(emitted, frame_id, self.config.strict, ready))
+        Exchange(emitted, frame_id, self.config.strict, ready).wait_for_call()
 
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""

@@ -52,7 +52,8 @@ def module_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tupl
                     torch.manual_seed(0)
                     module = info.module_cls(*given.constructor_input.args, **given.constructor_input.kwargs).train(training)
                     forward = given.forward_input
-                    yield module, pliant.compile(copy.deepcopy(module), strict=True, background=False), [(tuple(forward.args), dict(forward.kwargs))]
+                    compiled = pliant.compile(copy.deepcopy(module), strict=True, background=False)
+                    yield module, compiled, [(tuple(forward.args), dict(forward.kwargs))]
 
             yield f"{info.name}{' training' if training else ''}", pairs
 

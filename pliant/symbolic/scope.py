@@ -7,8 +7,10 @@ All facts enter through one door, `learn`.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -98,6 +100,7 @@ class Scope:
         if RECORD if record is None else record:
             self.events = []
             self.ctx.record = self._applied
+        self.closed_to: int | None = None  # the thread that may not add guards or assertions
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[tuple] = []  # the fields of each, so that assuming costs little
         if Scope.born is not None:
@@ -167,6 +170,7 @@ class Scope:
                 if answer is None:
                     raise DataDependent(c_bool, site)
                 fact = c_bool if answer else apply("not", c_bool)
+                self._may_grow(fact, site)
                 self._asserts.append((fact, site, BRANCH, RuntimeError))
                 self._learn("assume", fact, site)
                 return answer
@@ -230,8 +234,22 @@ class Scope:
         self.known[c] = True
 
     def _guard(self, c: Expr, site: Any, why: str) -> None:
+        self._may_grow(c, site)
         self._guards.append(SymGuard(normal(c), site, why, c))
         self._learn("guard", c, site)
+
+    def _may_grow(self, c: Expr, site: Any) -> None:
+        if self.closed_to == threading.get_ident():
+            raise DataDependent(c, site)
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Guards are compiled: what this thread asks inside is proven, or it is told that only the run can tell (`DataDependent`)."""
+        self.closed_to = threading.get_ident()
+        try:
+            yield
+        finally:
+            self.closed_to = None
 
     def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
@@ -259,6 +277,7 @@ class Scope:
         asked: Expr = c if c.kind is bool else apply("to_bool", c)
         if asked.backed and not asked.hint:
             return self.decide(asked, site)
+        self._may_grow(asked, site)
         self._asserts.append((asked, site, message, error))
         self._learn("assert", asked, site)
         return True
@@ -324,11 +343,6 @@ class Scope:
             return e.evaluate(values)
         except (ArithmeticError, ValueError):
             return fallback
-
-    @property
-    def relied(self) -> tuple[int, int]:
-        """How many decisions and assumptions there are by now."""
-        return len(self._guards), len(self._asserts)
 
     @property
     def guards(self) -> list[SymGuard]:

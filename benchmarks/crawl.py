@@ -101,7 +101,7 @@ class Side:
     def __init__(self, model: Any, row: Model, compiled: bool) -> None:
         self.model = model
         self.row = row
-        self.fn = pliant.compile(model, strict=True) if compiled else model
+        self.fn = pliant.compile(model, strict=True, background=False) if compiled else model
 
     def step(self, call: Call, seed: int, train: bool) -> tuple[Any, float]:
         """The answer and the seconds that it took; with `train`, the gradients of a loss over all of it too."""

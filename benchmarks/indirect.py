@@ -146,7 +146,7 @@ def main() -> None:
             for name, fn in programs.items():
                 if chosen and name not in chosen:
                     continue
-                compiled = pliant.compile(fn, backend="native", strict=True)
+                compiled = pliant.compile(fn, backend="native", strict=True, background=False)
                 systems = [compiled, fn, *([torch.compile(fn, dynamic=True)] if options.torch else [])]
                 cells = []
                 for size in sizes:

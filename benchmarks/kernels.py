@@ -173,7 +173,9 @@ def rows(fusion: Fusion, dtype: str, chosen: argparse.Namespace, memo: dict[int,
     for system in ("pliant", "inductor") if not chosen.no_inductor else ("pliant",):
         before = {(id(space), name) for space, name in finders[system]()}
         if system == "pliant":
-            compiled[system] = pliant.compile(fresh(fusion.fn), backend="native", strict=True, dynamic=True, fullgraph=True)
+            compiled[system] = pliant.compile(
+                fresh(fusion.fn), backend="native", strict=True, dynamic=True, fullgraph=True, background=False
+            )
         else:
             compiled[system] = torch.compile(fresh(fusion.fn), dynamic=True, fullgraph=True)
         first = made(*FIRST)

@@ -58,7 +58,7 @@ def peak_with_arena(call: Callable[[], Any]) -> tuple[int, Any]:
 
 def peaks(program: Program) -> tuple[list[int], list[int]]:
     """For each call, the most bytes in eager and compiled; every size was seen before."""
-    eager, ours = program.make(), pliant.compile(program.make(), backend="native", strict=True)
+    eager, ours = program.make(), pliant.compile(program.make(), backend="native", strict=True, background=False)
     with contextlib.redirect_stdout(io.StringIO()):
         for fn in (eager, ours):
             for args in program.inputs():

@@ -98,6 +98,7 @@ def measure(name: str, threads: int, beside: bool) -> None:
                 first.setdefault(system, time.perf_counter() - begun)
                 if off > 1e-3:
                     raise AssertionError(f"{name}, {system}: differs from eager by {off:.1e}")
+        pliant.synchronize()
         for call in given:
             times: dict[str, list[float]] = {system: [] for system in systems}
             for _ in range(ROUNDS):

@@ -23,7 +23,7 @@ CALLS = 3  # of each program: first captures, and what a second shape adds
 def record(name: str) -> list[list[Step]]:
     """The streams of every capture that the first calls of a program need."""
     program = PROGRAMS[name]
-    compiled = pliant_compile(program.make())
+    compiled = pliant_compile(program.make(), background=False)
     inputs = program.inputs()
     with stream.recording() as streams:
         for args in inputs[:CALLS]:

@@ -88,7 +88,7 @@ def one_by_one(fn: Callable, args: tuple) -> Callable:
     """Compiled without segments."""
     has_segments, CPU.has_segments = CPU.has_segments, lambda self: False  # type: ignore[method-assign]
     try:
-        compiled = pliant.compile(fn, backend="native", strict=True)
+        compiled = pliant.compile(fn, backend="native", strict=True, background=False)
         compiled(*args)
     finally:
         CPU.has_segments = has_segments  # type: ignore[method-assign]
@@ -106,7 +106,7 @@ def with_segments(fn: Callable, args: tuple) -> tuple[Callable, list[Any]]:
 
     native.compile_all = record
     try:
-        compiled = pliant.compile(fn, backend="native", strict=True)
+        compiled = pliant.compile(fn, backend="native", strict=True, background=False)
         compiled(*args)
     finally:
         native.compile_all = compile_all

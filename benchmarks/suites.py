@@ -52,7 +52,8 @@ def module_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tupl
                     torch.manual_seed(0)
                     module = info.module_cls(*given.constructor_input.args, **given.constructor_input.kwargs).train(training)
                     forward = given.forward_input
-                    yield module, pliant.compile(copy.deepcopy(module), strict=True), [(tuple(forward.args), dict(forward.kwargs))]
+                    compiled = pliant.compile(copy.deepcopy(module), strict=True, background=False)
+                    yield module, compiled, [(tuple(forward.args), dict(forward.kwargs))]
 
             yield f"{info.name}{' training' if training else ''}", pairs
 
@@ -77,7 +78,7 @@ def op_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[An
             def program(*args: Any, **kwargs: Any) -> Any:
                 return op.op(*args, **kwargs)
 
-            yield program, pliant.compile(program, strict=True), [((s.input, *s.args), dict(s.kwargs)) for s in given]
+            yield program, pliant.compile(program, strict=True, background=False), [((s.input, *s.args), dict(s.kwargs)) for s in given]
 
         yield f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}", pairs
 

@@ -1,9 +1,10 @@
 """`python -m benchmarks.tiers`: how soon each program answers while its machine code is made in the background, and how steadily.
 
-In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first; by how much the slowest later call missed its
-own steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the second figure);
-the time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes the machine
-code before the first answer.
+In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first, and by how much it took longer, on the
+clock and in processor time of the calling thread, which a busy machine changes less; by how much the slowest later call missed its own
+steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the second figure); the
+time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes the machine code
+before the first answer.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def work(name: str, threads: int, foreground: bool) -> None:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         inputs = program.inputs()
-        eager_first = timed(lambda: program.call(eager, inputs[0]))[0]
+        eager_first, eager_busy = timed(lambda: timed(lambda: program.call(eager, inputs[0]), time.thread_time)[0])
         inputs = program.inputs()
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.thread_time()
         fn = pliant.compile(model, background=not foreground)
         program.call(fn, inputs[0])
-        first = time.perf_counter() - begun
+        first, busy = time.perf_counter() - begun, time.thread_time() - busy
         calls = [timed(lambda given=given: program.call(fn, given))[0] for given in inputs[1:]]
         for _ in range(PASSES - 1):
             calls += [timed(lambda given=given: program.call(fn, given))[0] for given in program.inputs()]
@@ -59,7 +60,8 @@ def work(name: str, threads: int, foreground: bool) -> None:
     later = [seconds - steady[(i + 1) % len(inputs)] for i, seconds in enumerate(calls)] or [0.0]
     stats = pliant.stats()
     report(
-        "tiers", name=name, eager_s=eager_first, first_s=first, late_s=max(later), late95_s=sorted(later)[int(0.95 * (len(later) - 1))],
+        "tiers", name=name, eager_s=eager_first, first_s=first, over_cpu_s=busy - eager_busy, late_s=max(later),
+        late95_s=sorted(later)[int(0.95 * (len(later) - 1))],
         until_s=max(took, default=0.0), exchanged=stats["exchanged"], errors=stats["background_errors"], captures=stats["captures"],
         speed=sum(steady_eager) / sum(steady), least=min(a / b for a, b in zip(steady_eager, steady, strict=True)),
     )  # fmt: skip
@@ -79,7 +81,7 @@ def main() -> None:
         return
     words = ["--threads", str(args.threads), *(["--foreground"] if args.foreground else [])]
     table = Table(title="medians over processes; milliseconds")
-    for heading in ("program", "eager", "first", "over", "late", "95%", "until", "exchanged", "captures", "speed-up", "least"):
+    for heading in ("program", "eager", "first", "over", "CPU", "late", "95%", "until", "exchanged", "captures", "speed-up", "least"):
         table.add_column(heading, justify="left" if heading == "program" else "right")
     rows: dict[str, list[dict[str, Any]]] = {}
     for name in args.programs.split(","):
@@ -90,7 +92,7 @@ def main() -> None:
             continue
         of = {key: statistics.median(r[key] for r in reports) for key in reports[0] if key not in ("event", "name")}
         of["over_s"] = of["first_s"] - of["eager_s"]
-        ms = [f"{1e3 * of[key]:.0f}" for key in ("eager_s", "first_s", "over_s", "late_s", "late95_s", "until_s")]
+        ms = [f"{1e3 * of[key]:.0f}" for key in ("eager_s", "first_s", "over_s", "over_cpu_s", "late_s", "late95_s", "until_s")]
         counts = [f"{of['exchanged']:.0f}" + (f" ({of['errors']:.0f} errors)" if of["errors"] else ""), f"{of['captures']:.0f}"]
         table.add_row(name, *ms, *counts, f"{of['speed']:.2f}", f"{of['least']:.2f}")
     Console(width=130).print(table)

@@ -79,7 +79,7 @@ def of_benchmarks() -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, p in benchmarks.programs.PROGRAMS.items():
 
         def run(p: Any = p) -> None:
-            fn = pliant.compile(p.make())
+            fn = pliant.compile(p.make(), background=False)
             for args in p.inputs()[:CALLS]:
                 p.call(fn, args)
 
@@ -90,7 +90,7 @@ def of_data_dependent() -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, p in benchmarks.data_dependent.table.PROGRAMS.items():
 
         def run(p: Any = p) -> None:
-            fn = pliant.compile(p.fn)
+            fn = pliant.compile(p.fn, background=False)
             for n in p.sizes:
                 out = fn(*p.args(n))
                 if p.grad and isinstance(out, torch.Tensor):

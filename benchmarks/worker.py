@@ -59,6 +59,7 @@ def work(program: Program, system: systems.System, rounds: int, only_first: bool
         if only_first:
             report("first", first_s=first + seconds)
             return
+    system.settle()
     eager_cold = [timed(lambda i=i: eager.step(i), clock)[0] for i in range(len(eager.inputs))]
 
     wrong = ""

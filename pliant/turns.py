@@ -23,6 +23,17 @@ at_fork: list[tuple[Callable[[], None], Callable[[], None], Callable[[], None]]]
 """What others do before a fork, behind it in the parent, and in the child. `compiling` is held, so that nothing is half made."""
 
 
+@contextlib.contextmanager
+def waiting(seconds: float) -> Iterator[bool]:
+    """A turn, if it comes in time: whether it did."""
+    mine = compiling.acquire(timeout=seconds)
+    try:
+        yield mine
+    finally:
+        if mine:
+            compiling.release()
+
+
 class Pace:
     """How the background thread goes on. `stop` is asked at every rest, and raises to abandon the work. `hurry`: somebody waits for it."""
 

@@ -72,6 +72,7 @@ def both_tiers(job) -> None:
 def tiers(monkeypatch):
     background = importlib.import_module("pliant.codegen.background").background
     monkeypatch.setattr(background, "submit", both_tiers)
+    monkeypatch.setattr("pliant.jit.tiers.Exchange.wait_for_call", both_tiers)
 
 
 def forget() -> None:

@@ -46,6 +46,7 @@ def work(name: str, count: int, rounds: int, query: str, compile_options: dict[s
         cold.append(seconds)
         outputs.append(output)
         report("step")
+    system.settle()
 
     calls = [lambda i: embed(**inputs[i])] + [lambda i: model(**inputs[i])] * eager_too
     steady, *eager = interleaved(count, rounds, tuple(calls), tick=lambda: report("step"))

@@ -36,6 +36,7 @@ class System:
     compile: Callable[..., Any]  # (function or module, **options of that system) -> callable
     counts: Callable[[], Counts]
     reset: Callable[[], Any]  # forget all that was compiled
+    settle: Callable[[], Any] = lambda: None  # wait until what is fastest is in use
 
 
 def pliant_counts() -> Counts:
@@ -62,7 +63,7 @@ def load(name: str) -> System:
     if name == "pliant-aten":
         return System(name, functools.partial(pliant.compile, backend="aten"), pliant_counts, pliant.reset)
     if name == "pliant":
-        return System(name, pliant.compile, pliant_counts, pliant.reset)
+        return System(name, pliant.compile, pliant_counts, pliant.reset, pliant.synchronize)
     if name in TITLES:
         return importlib.import_module("pliant.cli.incumbent").system(name)
     raise ValueError(f"no system {name!r}: choose from {', '.join(TITLES)}")

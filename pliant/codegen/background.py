@@ -4,7 +4,7 @@ A `Job` waits in a bounded queue; the thread is started by the first one and end
 done in turns with captures (`turns.py`), and LLVM works without the interpreter's lock. An error is told as an event, never raised.
 
 At the end of the process what has been begun is finished, and what waits is worked on for at most `EXIT_S` seconds, so that the next
-process finds it on the disk. A fork leaves the child without the thread: its queue is kept, and the job that was under way begins anew.
+process finds it on the disk. A fork leaves the child without the thread: what was waited for there is begun anew when it is called there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Job(Protocol):
     def run(self) -> None:
         """Called in the background's turn."""
 
-    def forked(self) -> None:
-        """Called in the child of a fork while the job waits."""
+    def wait_for_call(self) -> None:
+        """Called in the child of a fork: the job is to be submitted anew when something of it is called there."""
 
 
 class Dropped(BaseException):
@@ -157,12 +157,11 @@ class Background:
         """In the child: there is no thread, and locks that it held are nobody's."""
         self.changed = threading.Condition()
         self.waiting = 0
-        if self.running is not None:
-            self.jobs.appendleft(self.running)
-            self.size += self.running.size
-        self.thread = self.running = self.pace = None
-        for job in self.jobs:
-            job.forked()
+        waiting = [*self.jobs, *([self.running] if self.running is not None else [])]
+        self.clear()
+        self.thread = self.pace = None
+        for job in waiting:
+            job.wait_for_call()
 
 
 background = Background()

@@ -73,7 +73,10 @@ def compile(
     )
     backends.lookup(backend)  # an unknown name is an error now, not at the first call
     with contextlib.suppress(PliantError):  # which the first call tells
-        target.current().fingerprint()  # what makes code is imported now, not in the first call
+        if config.background:
+            target.current().fingerprint()  # the background loads what makes code
+        else:
+            target.current().product_dtypes()  # what makes code is loaded now, not in the first call
     if model is None:
         return functools.partial(_compile, config=config, disable=disable)
     return _compile(model, config, disable)

@@ -46,6 +46,7 @@ from pliant.symbolic.scope import UNFIT
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
 MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
+PATIENCE_S = 10.0  # a call waits so long for captures of other threads; whoever captures may wait for what this thread holds
 EXPLAINED = 8  # entries whose failure is worth explaining
 
 _ids = itertools.count()
@@ -141,7 +142,9 @@ class Region:
     @not_for_others
     def miss(self, entry_point: Any, fn: FunctionType, args: tuple) -> tuple:
         """No entry of `fn.__code__` holds for these frame arguments: capture, compile, install. Tells the caller what to do."""
-        with turns.compiling, collection_paused():
+        with turns.waiting(PATIENCE_S) as mine, collection_paused():
+            if not mine:
+                return EAGER
             if vm.active or tracers.one_is_on():  # a call made by the program that is being captured, or by one that another tracer follows
                 return EAGER
             code = fn.__code__
@@ -334,7 +337,7 @@ class Region:
             if keeper is not None:
                 keeper.finish(emitted.executable, record.on_disk)
             return
-        background.submit(Exchange(emitted, frame_id, self.config.strict, ready))
+        Exchange(emitted, frame_id, self.config.strict, ready).wait_for_call()
 
     def take(self, fn: FunctionType, args: tuple, record: Record) -> bool:
         """Install an entry from the disk, if one fits this call."""

@@ -6,6 +6,7 @@ machine code, calls that are under way end as they began, and a call's backward 
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable
@@ -63,28 +64,27 @@ class Exchange:
         events.emit("exchanged", frame_id=self.frame_id, name=self.name, seconds=now - self.since, work_seconds=now - begun)
         self.ready(made)
 
-    def forked(self) -> None:
-        """In a fork there is no background until it is asked for: the first call of the entry does."""
+    def wait_for_call(self) -> None:
+        """Submit the job when the entry's graph has run once: until then it would only hold up the first answer."""
         emitted = self.emitted()
-        if emitted is not None:
-            waking(emitted, self.places)
+        if emitted is None:
+            return
+        fn, space, waiting = emitted.executable.fn, emitted.fn.__globals__, [self]
+
+        def graph(*slots: Any) -> Any:
+            try:
+                return fn(*slots)
+            finally:
+                with contextlib.suppress(IndexError):  # of several threads that come here at once, one does it
+                    job = waiting.pop()
+                    for name in job.places:
+                        space[name] = fn
+                    background.submit(job)
+
+        for name in self.places:
+            space[name] = graph
 
 
 def places_of(emitted: Emitted) -> list[str]:
     """The globals of the emitted function that hold its graph."""
     return [name for name, value in emitted.fn.__globals__.items() if value is emitted.executable.fn]
-
-
-def waking(emitted: Emitted, places: list[str]) -> None:
-    """Until the background is started, the entry's graph starts it."""
-    fn, space = emitted.executable.fn, emitted.fn.__globals__
-
-    def graph(*slots: Any) -> Any:
-        for name in places:
-            if space[name] is graph:
-                space[name] = fn
-        background.start()
-        return fn(*slots)
-
-    for name in places:
-        space[name] = graph

@@ -235,5 +235,5 @@ def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
     The call is a real one: it has the effects that `fn` has. Its result is in `.result`; its exceptions are raised. Print the
     explanation, or look into `.frames`, `.breaks` and `.op_counts`.
     """
-    compiled = compile(fresh(fn))
+    compiled = compile(fresh(fn), background=False)
     return collect(lambda: compiled(*args, **kwargs))

@@ -7,8 +7,10 @@ All facts enter through one door, `learn`.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -102,6 +104,7 @@ class Scope:
         if RECORD if record is None else record:
             self.events = []
             self.ctx.record = self._applied
+        self.closed_to: int | None = None  # the thread that may not add guards or assertions
         self._minimal: tuple[tuple[int, int], list[SymGuard]] | None = None
         self._asserts: list[tuple] = []  # the fields of each, so that assuming costs little
         if Scope.born is not None:
@@ -176,6 +179,7 @@ class Scope:
                 if answer is None:
                     raise DataDependent(c_bool, site)
                 fact = c_bool if answer else apply("not", c_bool)
+                self._may_grow(fact, site)
                 self._asserts.append((fact, site, BRANCH, RuntimeError))
                 self._learn("assume", fact, site)
                 return answer
@@ -239,6 +243,7 @@ class Scope:
         self.known[c] = True
 
     def _guard(self, c: Expr, site: Any, why: str) -> None:
+        self._may_grow(c, site)
         self._guards.append(SymGuard(normal(c), site, why, c))
         self._learn("guard", c, site)
 
@@ -246,6 +251,19 @@ class Scope:
         """A guard that was recorded before a `rollback`, unless what is still known implies it."""
         if not self.known_true(g.user_form):
             self._guard(g.user_form, g.site, g.why)
+
+    def _may_grow(self, c: Expr, site: Any) -> None:
+        if self.closed_to == threading.get_ident():
+            raise DataDependent(c, site)
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Guards are compiled: what this thread asks inside is proven, or it is told that only the run can tell (`DataDependent`)."""
+        self.closed_to = threading.get_ident()
+        try:
+            yield
+        finally:
+            self.closed_to = None
 
     def require(self, c: Expr | bool, site: Any = None, why: str = "declared") -> None:
         """Guard on c without being asked a question: a promise of the caller that every call must keep. It must hold now."""
@@ -275,6 +293,7 @@ class Scope:
             return self.decide(asked, site)
         if self.exited and not self.is_new(asked):
             self.mixed = True
+        self._may_grow(asked, site)
         self._asserts.append((asked, site, message, error))
         self._learn("assert", asked, site)
         return True
@@ -351,11 +370,6 @@ class Scope:
             return e.evaluate(values)
         except (ArithmeticError, ValueError):
             return fallback
-
-    @property
-    def relied(self) -> tuple[int, int]:
-        """How many decisions and assumptions there are by now."""
-        return len(self._guards), len(self._asserts)
 
     @property
     def guards(self) -> list[SymGuard]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 
 import pytest
@@ -73,6 +74,7 @@ def test_an_assertion_stands_before_what_does_not_need_its_values(sources):
     assert text.index("u0 = ") < text.index("too small") < text.index("u1 = ") < text.index("too large") < text.index(" * ")
 
 
+@pytest.mark.skipif(os.environ.get("PLIANT_TEST_TIERS") == "1", reason="there are two sources of each graph")
 @own_backend
 def test_implied_assertions_are_not_emitted(sources):
     def fn(x, sizes):

@@ -13,7 +13,7 @@ import torch
 from pliant import native
 from pliant.codegen.cpu import debug, identity, machine, profitability, runtime, segment
 from pliant.codegen.cpu.compile import assembly, kernel_text
-from pliant.codegen.cpu.llvm import versions
+from pliant.codegen.cpu.llvm import library_version
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
@@ -53,9 +53,7 @@ class CPU:
         return runtime.own_convolutions()
 
     def fingerprint(self) -> tuple:
-        to = machine.current()
-        told = (to.name, to.triple, to.cpu, to.features)
-        return self.name, versions(), told, runtime.own_products(), segment.poison
+        return self.name, library_version(), machine.processor(), native.own_products(), segment.poison
 
     def link(self, name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
         return segment.link_again(name, names, known)

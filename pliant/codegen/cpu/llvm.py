@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pathlib
 from typing import Any
 
 
@@ -20,6 +21,14 @@ class Later:
 
 
 llvm = Later("llvmlite.binding")
+
+
+@functools.cache
+def library_version() -> tuple:
+    """What tells one LLVM from another without loading it: llvmlite's version, and its library's size and date."""
+    package = importlib.import_module("llvmlite")
+    files = sorted(pathlib.Path(package.__file__ or "").parent.glob("binding/*llvmlite.*"))
+    return package.__version__, tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 @functools.cache

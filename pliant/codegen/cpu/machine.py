@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,29 @@ def best() -> str:
     if has(AVX512):
         return "avx512"
     return "avx2" if has(AVX2) else "portable"
+
+
+FAMILY = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags")
+
+
+@functools.cache
+def kind() -> tuple:
+    """What the system says of the processor, which is known without LLVM; where it says nothing, what LLVM does."""
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            first = file.read(1 << 14).split(b"\n\n")[0]
+    except OSError:
+        first = b""
+    told = dict(line.split(b"\t", 1) for line in first.splitlines() if b"\t" in line)
+    if b"flags" in told:
+        return tuple(told.get(name, b"") for name in FAMILY)
+    to = named(best())
+    return to.name, to.triple, to.cpu, to.features
+
+
+def processor() -> tuple:
+    """What code made here is for."""
+    return os.environ.get("PLIANT_CPU", ""), platform.machine(), kind()
 
 
 _targets: dict[str, Machine] = {}

@@ -218,10 +218,12 @@ def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] 
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
     if guard.check(frame.args, frame.fn) is None:
+        if testing:
+            raise RuntimeError(f"a guard does not hold once it was written down and read again: {guard.explain(frame.args, frame.fn)}")
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, objects, linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[3])
+    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[4])
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
@@ -241,11 +243,11 @@ def candidates(prefix: str) -> list[str]:
 
 
 def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
-    """What people see of an entry: (function, file, line, how it ends, why it is not kept)."""
+    """What people see of an entry: (pliant and versions, function, file, line, how it ends, why it is not kept)."""
     code = own_code(frame.fn)
     made = info_of(frame.fn.__code__)
     line = code.co_firstlineno if made is None else line_at(code, made.layout.offset) or code.co_firstlineno
-    return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
+    return environment.always_print(), code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
 def keep(made: Made, config: Any) -> str | None:
@@ -330,7 +332,4 @@ def exchanged(made: Made, again: Any) -> Taken | None:
         events.count("entries_not_kept")
         return None
     events.count("entries_exchanged")
-    taken = read(data, made.frame, again)
-    if taken is None:
-        raise RuntimeError("the guards of an entry do not hold once they were written down and read again")
-    return taken
+    return read(data, made.frame, again)

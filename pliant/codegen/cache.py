@@ -130,13 +130,14 @@ def checksum(name: str, code: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + code).digest()
 
 
-def write(name: str, code: bytes) -> None:
+def write(name: str, code: bytes) -> bool:
+    """Keep an object. False if it could not be written."""
     path = place(name)
     try:
         directory().mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if refusal(path.parent):
-            return
+            return False
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -146,10 +147,11 @@ def write(name: str, code: bytes) -> None:
             unlink(temporary)
             raise
     except OSError:
-        return
+        return False
     used[name] = None
     if int(name[:4], 16) % SWEEP_EVERY == 0:  # names are hashes: one in so many, with no count that processes would have to share
         shrink()
+    return True
 
 
 def shrink(limit: int | None = None, share: float = 0.75) -> None:

@@ -272,7 +272,9 @@ def keep(made: Made, config: Any) -> str | None:
     name = next((n for n in there if n.endswith(digest)), None)
     if name is None:
         name = f"{prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
-        cache.write(name, data)
+        if not cache.write(name, data):
+            events.count("entries_not_kept")
+            return None
         events.count("entries_kept")
         for old in there[: 1 - MOST]:
             cache.remove(old)

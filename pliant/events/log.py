@@ -31,6 +31,7 @@ KINDS = {
     "mismatch": "a call came to something else than eager: id, name, entries, what, file (which reproduces it)",
     "unverifiable": "a call that was to be verified could not be: name, reason",
     "policy": "a source or site changed its treatment: what, where",
+    "disk": "what became of an entry on the disk: what (found, kept, not kept or not used, and why), where (its function)",
     "warning": "something worth telling the user once: id, text",
     "graph": "a captured graph: frame_id, graph (a trace or an fx.Graph); optional: name, outputs",
     "guards": "the guards of an entry: frame_id, guards",

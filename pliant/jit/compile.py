@@ -23,6 +23,7 @@ from pliant.jit.module import compile_module
 from pliant.jit.region import Region, all_regions
 
 STATISTICS = ("captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "verified", "mismatches", "unverifiable")
+ON_DISK = ("from_disk", "kept", "not_kept", "stale")
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -148,9 +149,10 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
-    judged).
+    captured), kept and not_kept (those that were, or could not be, left to other processes), stale (found on disk, but the program or its
+    surroundings have changed), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager,
+    different, not to be judged).
     """
     counted = events.counters()
-    found = {name: counted.get(name, 0) for name in STATISTICS}
-    return found | {"from_disk": counted.get("entries_from_disk", 0), "calls": native.counters()["calls"]}
+    found = {name: counted.get(name, 0) for name in STATISTICS} | {name: counted.get(f"entries_{name}", 0) for name in ON_DISK}
+    return found | {"calls": native.counters()["calls"]}

@@ -237,6 +237,28 @@ def name_of(fn: Any, environment_key: bytes) -> str:
     return hashlib.sha256(environment_key + repr(function).encode()).hexdigest()[:40]
 
 
+def key_of(config: Any) -> bytes | None:
+    """`environment.key`; None, which is told once for each reason, where there is none."""
+    key = environment.key(config) if enabled else "PLIANT_ENTRIES=0"
+    if type(key) is not str:
+        return key
+    if key not in _told:
+        _told.add(key)
+        events.emit("disk", what=f"no entries are kept or looked up: {key}", where="")
+    return None
+
+
+_told: set[str] = set()
+OTHER_EVENTS = {"disk", "warning", "verified", "mismatch", "unverifiable", "limit", "fallback"}
+OF_CAPTURES = tuple(events.KINDS.keys() - OTHER_EVENTS)
+"""Events of captures: whoever wants to hear them gets captures."""
+
+
+def where(frame: Frame) -> str:
+    _, name, file, line, *_ = told_about(frame, "")
+    return f"{name} ({file}:{line})"
+
+
 def candidates(prefix: str) -> list[str]:
     """Names of entries on the disk, the oldest first: the calls of the process that made them find the same ones again, and no capture."""
     return cache.beginning_with(prefix, "-")
@@ -252,7 +274,7 @@ def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
 
 def keep(made: Made, config: Any) -> str | None:
     """Write a new entry to the disk. Returns its name, or None if it is not kept."""
-    key = environment.key(config) if enabled else None
+    key = key_of(config)
     if key is None:
         return None
     prefix = name_of(made.frame.fn, key)
@@ -260,7 +282,7 @@ def keep(made: Made, config: Any) -> str | None:
         data = write(made, False)
     except NotPortable as e:
         events.count("entries_not_kept")
-        events.emit("policy", what=f"the entry is not kept on disk: {e}", where=made.found.frame_id)
+        events.emit("disk", what=f"the entry is not kept: {e}", where=where(made.frame))
         note = marshal.dumps((told_about(made.frame, type(made.found.exit).__name__, str(e)),))
         if cache.read(f"{prefix}+") != note:
             cache.write(f"{prefix}+", note)
@@ -274,8 +296,10 @@ def keep(made: Made, config: Any) -> str | None:
         name = f"{prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
         if not cache.write(name, data):
             events.count("entries_not_kept")
+            events.emit("disk", what="the entry is not kept: it cannot be written", where=where(made.frame))
             return None
         events.count("entries_kept")
+        events.emit("disk", what="the entry is kept", where=where(made.frame))
         for old in there[: 1 - MOST]:
             cache.remove(old)
     return name
@@ -291,7 +315,7 @@ def broken(error: Exception, config: Any) -> None:
 
 def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
     """An entry from the disk whose guards hold for this call. What is in `known.names` is not looked at; what is found joins them."""
-    key = environment.key(config) if enabled and not events.watched() else None
+    key = None if any(map(events.watched, OF_CAPTURES)) else key_of(config)
     if key is None:
         return None
     fn = frame.fn
@@ -306,7 +330,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
         except Missing as e:
             known.names.add(name)
             events.count("entries_stale")
-            events.emit("policy", what=f"an entry on disk does not fit: {e}", where=fn.__code__.co_qualname)
+            events.emit("disk", what=f"an entry is not used: {e}", where=where(frame))
             continue
         except Exception as e:
             known.names.add(name)
@@ -314,6 +338,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
             continue
         if taken is not None:
             known.names.add(name)
+            events.emit("disk", what="an entry is found", where=where(frame))
             return taken
     return None
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pliant.errors import PliantError
 
 COMMANDS = {
+    "cache": ("pliant.cli.cache", "what was compiled and is kept on disk: list, verify, prune"),
     "demo": ("pliant.cli.demo", "embed real sentences with a real model, eager and compiled, and search them"),
     "export": ("pliant.cli.export", "a model to a file, torch.export, ONNX or StableHLO, and whether it answers as eager does"),
     "operator": ("pliant.cli.operator", "what pliant knows of an ATen operator: its row, and where each part is written"),

@@ -107,8 +107,12 @@ def read(name: str) -> bytes | None:
 
 
 def remove(name: str) -> None:
-    with contextlib.suppress(OSError):
-        place(name).unlink()
+    unlink(str(place(name)))
+
+
+def unlink(path: str) -> None:
+    with contextlib.suppress(OSError):  # another process was faster
+        os.unlink(path)
 
 
 def beginning_with(prefix: str, more: str) -> list[str]:
@@ -126,41 +130,41 @@ def checksum(name: str, code: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + code).digest()
 
 
-def write(name: str, code: bytes) -> None:
+def write(name: str, code: bytes) -> bool:
+    """Keep an object. False if it could not be written."""
     path = place(name)
     try:
         directory().mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if refusal(path.parent):
-            return
+            return False
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(MAGIC + checksum(name, code) + code)
             os.replace(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            unlink(temporary)
             raise
     except OSError:
-        return
+        return False
     used[name] = None
     if int(name[:4], 16) % SWEEP_EVERY == 0:  # names are hashes: one in so many, with no count that processes would have to share
         shrink()
+    return True
 
 
-def shrink(limit: int | None = None) -> None:
-    """Remove the files not used for longest until three quarters of the limits are left, if there is more than that of bytes or files."""
+def shrink(limit: int | None = None, share: float = 0.75) -> None:
+    """Remove the files not used for longest until this share of the limits is left, if there is more than that of bytes or files."""
     most = LIMIT_BYTES if limit is None else limit
     found = files()
     total, left = sum(size for _, size, _ in found), len(found)
     if total <= most and left <= LIMIT_FILES:
         return
     for _, size, path in sorted(found):
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-            total, left = total - size, left - 1
-        if total <= most * 3 // 4 and left <= LIMIT_FILES * 3 // 4:
+        unlink(path)
+        total, left = total - size, left - 1
+        if total <= most * share and left <= LIMIT_FILES * share:
             return
 
 

@@ -28,7 +28,7 @@ INTERPRETER = os.path.dirname(__file__) + os.sep
 PLIANT = os.path.dirname(os.path.dirname(__file__)) + os.sep
 VARIADIC = 0x04 | 0x08
 _frames: dict[CodeType, FrameType] = {}
-_made: set[FrameType] = set()
+_made: dict[FrameType, CodeType] = {}
 
 
 def frame_of(code: CodeType) -> FrameType:
@@ -41,8 +41,13 @@ def frame_of(code: CodeType) -> FrameType:
             co_kwonlyargcount=0, co_cellvars=(), co_freevars=(), co_exceptiontable=b"", co_stacksize=code.co_stacksize + 1,
         )  # fmt: skip
         found = _frames[code] = cast(FrameType, types.FunctionType(empty, {})().gi_frame)
-        _made.add(found)
+        _made[found] = code
     return found
+
+
+def code_shown(frame: FrameType) -> CodeType | None:
+    """What `frame_of` made this frame of; None if it did not."""
+    return _made.get(frame)
 
 
 def is_users(tb: TracebackType) -> bool:

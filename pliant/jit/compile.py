@@ -27,6 +27,7 @@ STATISTICS = (
     "captures", "recompiles", "graph_breaks", "fallbacks", "user_errors", "entries", "exit_points", "side_exits", "verified", "mismatches",
     "unverifiable", "exchanged", "background_errors",
 )  # fmt: skip
+ON_DISK = ("from_disk", "kept", "not_kept", "stale")
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
@@ -168,11 +169,11 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), exchanged (entries whose
-    machine code has taken over from ATen calls), background_errors (those for which that failed), calls (entries run), verified,
-    mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
-    judged).
+    captured), kept and not_kept (those that were, or could not be, left to other processes), stale (found on disk, but the program or its
+    surroundings have changed), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), exchanged
+    (entries whose machine code has taken over from ATen calls), background_errors (those for which that failed), calls (entries run),
+    verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be judged).
     """
     counted = events.counters()
-    found = {name: counted.get(name, 0) for name in STATISTICS}
-    return found | {"from_disk": counted.get("entries_from_disk", 0), "calls": native.counters()["calls"]}
+    found = {name: counted.get(name, 0) for name in STATISTICS} | {name: counted.get(f"entries_{name}", 0) for name in ON_DISK}
+    return found | {"calls": native.counters()["calls"]}

@@ -355,7 +355,7 @@ class Region:
         events.count("entries_from_disk")
         if self.verifier is not None:
             self.verifier.noticed()
-        events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began)
+        events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began, from_disk=True)
         return True
 
     def note_break(self, found: Capture, exit_: BreakExit) -> None:

@@ -96,6 +96,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "backend_compile": line_of("backend", "seconds"),
         "entry_added": line_of("name", "seconds"),
     },
+    "disk": {"disk": line_of("what", "where")},
     "passes": {"pass": pass_text},
     "schedule": {"kernel": lambda e: f"SCHEDULE of {listing(e, 'schedule')}"},
     "llvm": {"kernel": lambda e: f"LLVM IR of kernel {e.fields['kernel'].name}\n{listing(e, 'llvm')}"},

@@ -61,7 +61,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         exec(compile(job["code"], "<job>", "exec"), names)
     except BaseException:
         error = traceback.format_exc()
-    why = [e.fields["what"] for e in events.events("policy")]
+    why = [e.fields["what"] for e in (*events.events("policy"), *events.events("disk"))]
     return {"answer": names["answer"], "counters": events.counters(), "error": error, "why": why}
 
 

@@ -143,7 +143,7 @@ def test_every_channel_prints_its_events():
         "pass": {"name": "cse", "program": "region_0", "level": "", "before": "a\nb", "after": "a"},
         "verified": {"name": "f", "entries": ["[0/0]"], "seconds": 0.5},
         "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
-        "unverifiable": {"name": "f", "reason": "it reaches a generator"},
+        "unverifiable": {"name": "f", "reason": "it reaches a generator"}, "disk": {"what": "an entry is found", "where": "f"},
     }  # fmt: skip
     assert set(fields) == set(events.KINDS) == {kind for channel in logs.CHANNELS.values() for kind in channel}
     out = io.StringIO()

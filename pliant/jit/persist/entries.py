@@ -234,10 +234,12 @@ def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] 
     explained = Explained(told, objects)
     guard = decode_program(program, objects, explained)
     if guard.check(frame.args, frame.fn) is None:
+        if testing:
+            raise RuntimeError(f"a guard does not hold once it was written down and read again: {guard.explain(frame.args, frame.fn)}")
         return None
     linked = programs.link(modules)
     executable = None if graph is None else programs.decode_executable(graph, resolve(graph_rows, frame), linked)
-    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[3])
+    return Taken(guard, programs.decode_emitted(target, objects, executable, again, frame.fn.__code__), explained, about[4])
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
@@ -251,22 +253,44 @@ def name_of(fn: Any, environment_key: bytes) -> str:
     return hashlib.sha256(environment_key + repr(function).encode()).hexdigest()[:40]
 
 
+def key_of(config: Any) -> bytes | None:
+    """`environment.key`; None, which is told once for each reason, where there is none."""
+    key = environment.key(config) if enabled else "PLIANT_ENTRIES=0"
+    if type(key) is not str:
+        return key
+    if key not in _told:
+        _told.add(key)
+        events.emit("disk", what=f"no entries are kept or looked up: {key}", where="")
+    return None
+
+
+_told: set[str] = set()
+OTHER_EVENTS = {"disk", "warning", "verified", "mismatch", "unverifiable", "limit", "fallback"}
+OF_CAPTURES = tuple(events.KINDS.keys() - OTHER_EVENTS)
+"""Events of captures: whoever wants to hear them gets captures."""
+
+
+def where(frame: Frame) -> str:
+    _, name, file, line, *_ = told_about(frame, "")
+    return f"{name} ({file}:{line})"
+
+
 def candidates(prefix: str) -> list[str]:
     """Names of entries on the disk, the oldest first: the calls of the process that made them find the same ones again, and no capture."""
     return cache.beginning_with(prefix, "-")
 
 
 def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
-    """What people see of an entry: (function, file, line, how it ends, why it is not kept)."""
+    """What people see of an entry: (pliant and versions, function, file, line, how it ends, why it is not kept)."""
     code = own_code(frame.fn)
     made = info_of(frame.fn.__code__)
     line = code.co_firstlineno if made is None else line_at(code, made.layout.offset) or code.co_firstlineno
-    return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
+    return environment.always_print(), code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
 def keep(made: Made, config: Any) -> Keeper | None:
     """What writes a new entry to the disk, once its graph is compiled; None if it is not kept."""
-    key = environment.key(config) if enabled else None
+    key = key_of(config)
     if key is None:
         return None
     keeper = Keeper(name_of(made.frame.fn, key), config)
@@ -281,7 +305,7 @@ class Keeper:
         self.config = config
 
     def begin(self, made: Made) -> None:
-        self.frame_id = made.found.frame_id
+        self.where = where(made.frame)
         self.about = told_about(made.frame, type(made.found.exit).__name__)
         self.written = Written(made, False)
 
@@ -290,8 +314,7 @@ class Keeper:
         try:
             do()
         except NotPortable as e:
-            events.count("entries_not_kept")
-            events.emit("policy", what=f"the entry is not kept on disk: {e}", where=self.frame_id)
+            self.tell_not_kept(str(e))
             note = marshal.dumps(((*self.about[:-1], str(e)),))
             if cache.read(f"{self.prefix}+") != note:
                 cache.write(f"{self.prefix}+", note)
@@ -300,6 +323,10 @@ class Keeper:
         else:
             return True
         return False
+
+    def tell_not_kept(self, why: str) -> None:
+        events.count("entries_not_kept")
+        events.emit("disk", what=f"the entry is not kept: {why}", where=self.where)
 
     def finish(self, executable: Any, known: Known) -> None:
         """Write the entry with this graph; its name joins those that are known."""
@@ -311,8 +338,11 @@ class Keeper:
         name = next((n for n in there if n.endswith(digest)), None)
         if name is None:
             name = f"{self.prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
-            cache.write(name, data)
+            if not cache.write(name, data):
+                self.tell_not_kept("it cannot be written")
+                return
             events.count("entries_kept")
+            events.emit("disk", what="the entry is kept", where=self.where)
             for old in there[: 1 - MOST]:
                 cache.remove(old)
         known.names.add(name)
@@ -328,7 +358,7 @@ def broken(error: Exception, config: Any) -> None:
 
 def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
     """An entry from the disk whose guards hold for this call. What is in `known.names` is not looked at; what is found joins them."""
-    key = environment.key(config) if enabled and not events.watched() else None
+    key = None if any(map(events.watched, OF_CAPTURES)) else key_of(config)
     if key is None:
         return None
     fn = frame.fn
@@ -343,7 +373,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
         except Missing as e:
             known.names.add(name)
             events.count("entries_stale")
-            events.emit("policy", what=f"an entry on disk does not fit: {e}", where=fn.__code__.co_qualname)
+            events.emit("disk", what=f"an entry is not used: {e}", where=where(frame))
             continue
         except Exception as e:
             known.names.add(name)
@@ -351,6 +381,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
             continue
         if taken is not None:
             known.names.add(name)
+            events.emit("disk", what="an entry is found", where=where(frame))
             return taken
     return None
 
@@ -371,7 +402,4 @@ def exchanged(made: Made, again: Any) -> Taken | None:
         events.count("entries_not_kept")
         return None
     events.count("entries_exchanged")
-    taken = read(data, made.frame, again)
-    if taken is None:
-        raise RuntimeError("the guards of an entry do not hold once they were written down and read again")
-    return taken
+    return read(data, made.frame, again)

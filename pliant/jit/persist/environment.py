@@ -18,6 +18,7 @@ import sys
 import time
 import types
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -158,15 +159,24 @@ def state() -> tuple | None:
     return tuple([str(x) if not isinstance(x, tuple) else repr(x) for x in found[:-1]])
 
 
-def key(config: Any) -> bytes | None:
-    """What the environment is, in 32 bytes; None where entries are neither kept nor looked up."""
-    to = target.current()
-    told = policy._by_user or not to.keeps_code() or event.RECORD or search.searching()  # what no name says
-    if told or not isinstance(config.backend, str):
-        return None
-    always, now = fixed(), state()
-    if always is None or now is None:
-        return None
+NO_NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (
+    ("functions are treated as the program says (pliant.skip, inline, allow_in_graph)", lambda: policy._by_user),
+    ("machine code is not kept", lambda: not target.current().keeps_code()),
+    ("events of sizes are recorded", lambda: event.RECORD),
+    ("schedules are searched for", search.searching),
+    ("pliant's files were written after this process had begun", lambda: fixed() is None),
+)
+"""What no name says, and what says that it is so."""
+
+
+def key(config: Any) -> bytes | str:
+    """What the environment is, in 32 bytes; as a str, why entries are neither kept nor looked up."""
+    why = next((text for text, so in NO_NAMES if so()), "")
+    if why or not isinstance(config.backend, str):
+        return why or "the backend is an object"
+    to, now = target.current(), state()
+    if now is None:
+        return "modes are on"
     tables = (operators.fingerprint(), len(LOOKASIDES), len(METHOD_LOOKASIDES), len(BY_CODE), len(policy.ROWS), tuple(sorted(pipeline.off)))
     return hashlib.sha256(repr((always_print(), to.fingerprint(), now, settings(), foreign(), tables, config)).encode()).digest()
 

@@ -1,18 +1,19 @@
 """What emitted code goes on with behind a graph break, as data: a code object, where to go on, and the shape of the state there.
 
-Resume functions, the drivers of region loops and rebuilt generators are made from the program's code objects, one for each layout
-(`jit/resume.py`), so another process makes its own. Each kind is a place of `names.py`: arguments that say what it is made of, and a
-function that makes it, or finds the one that has been made. They belong to a region: `Frame.home`.
+Resume functions, the drivers of region loops, rebuilt generators and the frames in tracebacks are made from the program's code objects,
+one for each layout (`jit/resume.py`), so another process makes its own. Each kind is a place of `names.py`: arguments that say what it is
+made of, and a function that makes it, or finds the one that has been made. They belong to a region: `Frame.home`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from pliant import native
+from pliant.interpret import tracebacks
 from pliant.jit import loops, resume, support
 from pliant.jit.emit import Context
 from pliant.jit.nested_frames import Below
@@ -63,6 +64,7 @@ PLACES: dict[str, Callable[..., Any]] = {
     "generator": generator_at,
     "below": lambda frame: frame.home.below,
     "hop": lambda frame, *words: support.hop_like(words),
+    "shown": lambda frame, code: tracebacks.frame_of(code),
 }
 """Functions of the frame and of earlier rows."""
 
@@ -78,6 +80,9 @@ def place_of(value: Any, refer: Callable[[Any], int]) -> tuple[str, tuple] | Non
         return "loop", made_from(value.code(), value.layout, value.body._fn, refer)
     if t is Below:
         return "below", ()
+    if t is FrameType:
+        code = tracebacks.code_shown(value)
+        return None if code is None else ("shown", (("@", refer(code)),))
     if t is FunctionType:
         made = resume.info_of(value.__code__)
         if made is not None and made.layout.mode != resume.CALL:
@@ -102,4 +107,6 @@ def is_made(value: Any) -> bool:
     if t is FunctionType:
         made = resume.info_of(value.__code__)
         return support.words_of_hop(value) is not None or (made is not None and made.layout.mode != resume.CALL)
+    if t is FrameType:
+        return tracebacks.code_shown(value) is not None
     return t is loops.Loop or t is Below or (t is native.EntryPoint and resume.info_of(value._fn.__code__) is not None)

@@ -23,9 +23,9 @@ from pliant.guards.views import NAMES as NAMES_OF_VIEWS
 from pliant.guards.views import VIEWS
 from pliant.interpret.capture import UNSET
 from pliant.interpret.contextvars_ import Holds
-from pliant.jit.persist.names import Writer, inner_code
+from pliant.jit.persist.names import Writer, class_attr, inner_code
 from pliant.jit.persist.tensors import decode_example, encode_example
-from pliant.jit.persist.values import NotPortable, decode, encode, encode_held
+from pliant.jit.persist.values import ATOMS, NotPortable, decode, encode, encode_held
 from pliant.symbolic import maths
 
 PREDICATES = (Holds, Question, Cached, Subclasses)
@@ -47,7 +47,8 @@ def encode_operand(op: str, arg: Any, guard: Guard | None, table: Writer) -> Any
         t, pytype, *rest = arg
         return (encode_example(t), table.refer(pytype), *(encode(x, table.refer) for x in rest))
     if op == "TYPE_ATTRS":
-        return tuple([(name, how, encode_held(v, table.refer)) for name, (how, v) in arg.items()])
+        owner = table.refer(guard.source.arg.obj) if guard is not None and guard.source.op == "const" else None
+        return owner, tuple([(name, how, encode_held(v, table.refer)) for name, (how, v) in arg.items()])
     if op == "FUNCTION" and guard is not None and guard.source.op == "const":
         return table.refer(guard.source.arg.obj)
     if op == "FUNCTION" and arg[1] is None and arg[2] is None:
@@ -67,13 +68,22 @@ def decode_operand(op: str, arg: Any, objects: Any) -> Any:
         row, pytype, *rest = arg
         return (decode_example(row), objects[pytype], *(decode(x, seen) for x in rest))
     if op == "TYPE_ATTRS":
-        return {name: (how, decode(v, seen)) for name, how, v in arg}
+        owner, rows = arg
+        return {name: (how, standing(decode(v, seen), None if owner is None else objects[owner], name)) for name, how, v in rows}
     if op == "FUNCTION":
         if type(arg) is tuple:
             return objects[arg[1]], None, None
         fn = objects[arg]
         return fn.__code__, fn.__defaults__, fn.__kwdefaults__
     return native.global_state() if op == "STATE" else None
+
+
+def standing(value: Any, cls: Any, name: str) -> Any:
+    """The object that a class has here, if it is like `value`, which was told by what it is: the engine compares identities."""
+    if type(value) not in ATOMS or cls is None:
+        return value
+    found = class_attr(cls, name)
+    return found if type(found) is type(value) and (found == value or found != found) and repr(found) == repr(value) else value
 
 
 def encode_program(c: Compiler, table: Writer) -> tuple:

@@ -89,18 +89,24 @@ def special_methods(cls: type) -> tuple:
     return tuple(out)
 
 
+def module_of(cls: type) -> str:
+    """The module that a class says it is from; some of Cython's say it by a descriptor."""
+    found = cls.__module__
+    return found if type(found) is str else ""
+
+
 def class_print(cls: type) -> tuple:
-    names = tuple([(b.__module__, b.__qualname__) for b in cls.__mro__])
+    names = tuple([(module_of(b), b.__qualname__) for b in cls.__mro__])
     kind, python = type(cls), bool(cls.__flags__ & HEAPTYPE)
     members = tuple([(m, repr(plain(v._value_))) for m, v in cls.__members__.items()]) if isinstance(cls, enum.EnumMeta) else ()
     virtual = sorted(repr(ref()) for ref in _abc._get_dump(cls)[0]) if isinstance(cls, abc.ABCMeta) else []
-    return (names, kind.__module__, kind.__qualname__, python, special_methods(cls) if python else (), members, virtual)
+    return (names, module_of(kind), kind.__qualname__, python, special_methods(cls) if python else (), members, virtual)
 
 
 def named_print(value: Any) -> tuple:
     """Of what is known by its name: the name that it has itself, wherever it was found."""
     t = type(value)
-    return (t.__module__, t.__qualname__, *[str(getattr(value, name, "")) for name in OWN_NAMES.get(t, ("__name__",))])
+    return (module_of(t), t.__qualname__, *[str(getattr(value, name, "")) for name in OWN_NAMES.get(t, ("__name__",))])
 
 
 OWN_NAMES: dict[type, tuple[str, ...]] = {

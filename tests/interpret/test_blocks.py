@@ -53,7 +53,7 @@ def told(found: Any) -> list[str]:
 
 @pytest.fixture
 def both(monkeypatch) -> Callable[..., int]:
-    """Compile and call with and without replays, compare what was captured and the results with eager's. Returns how many blocks were replayed."""
+    """Compile and call with and without replays; compare what was captured, and the results with eager's. Returns the number of replays."""
     seen: list[tuple[list[str], int]] = []
 
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -238,8 +238,8 @@ def frozen(m: Stack) -> None:
     m.layers[2].inner.a.weight.requires_grad_(False)
 
 
-def double_buffer(m: Stack) -> None:
-    m.layers[4].shift = torch.zeros(8, dtype=torch.float64)
+def int_buffer(m: Stack) -> None:
+    m.layers[2].shift = torch.zeros(8, dtype=torch.int32)
 
 
 def broadcast_buffer(m: Stack) -> None:
@@ -324,9 +324,10 @@ def mask_none(m: Stack) -> None:
 
 
 CHANGES = [
-    set_p, set_eps, set_scale, set_scale_int, hook, inner_hook, pre_hook, train_one, train_drop, no_bias, wider, strided, frozen, double_buffer,
-    broadcast_buffer, tied, tied_layers, tied_before, views, shared_inner, shared_by_all, subclass, other_class, same_layer_twice, own_forward,
-    own_inner_forward, inner_replaced, extra_attribute, hidden_module, parametrized, norm_shape, no_affine, mask_none,
+    set_p, set_eps, set_scale, set_scale_int, hook, inner_hook, pre_hook, train_one, train_drop, no_bias, wider, strided, frozen,
+    int_buffer, broadcast_buffer, tied, tied_layers, tied_before, views, shared_inner, shared_by_all, subclass, other_class,
+    same_layer_twice, own_forward, own_inner_forward, inner_replaced, extra_attribute, hidden_module,
+    parametrized, norm_shape, no_affine, mask_none,
 ]  # fmt: skip
 
 
@@ -467,7 +468,7 @@ class Branching(Layer):
 
 class Counted(Layer):
     def forward(self, x: torch.Tensor, mask: Any = None) -> torch.Tensor:
-        return super().forward(x) + x[x > 0].sum()
+        return super().forward(x) + x[x > 0].sum() * 0.01
 
 
 class Square(torch.autograd.Function):
@@ -523,8 +524,8 @@ class Making(Layer):
 
 
 KINDS = [
-    Counting, Caching, Printing, InPlace, Viewing, Pair, Noise, NoGrad, Cast, Asking, Branching, Counted, Custom, Checkpointed, Constant, Data,
-    Tagged, Raising, Making,
+    Counting, Caching, Printing, InPlace, Viewing, Pair, Noise, NoGrad, Cast, Asking, Branching, Counted, Custom, Checkpointed, Constant,
+    Data, Tagged, Raising, Making,
 ]  # fmt: skip
 
 
@@ -550,7 +551,7 @@ def test_gradients_of_kinds(kind) -> None:
         out = out[0] if isinstance(out, tuple) else out
         out.square().sum().backward()
         results.append([x.grad, out.detach(), *[p.grad for p in module.parameters()]])
-    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-3)
 
 
 def test_a_list_that_the_layers_fill(both) -> None:

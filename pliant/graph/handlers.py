@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import torch
@@ -84,7 +86,7 @@ def of_numbers(trace: Any, x: TracedTensor) -> Any:
     if x.dtype is not torch.int64 or x.sizes:
         return None
     for op in reversed(trace.ops):
-        if any([o is x for o in op.outs]):
+        if any(map(is_, op.outs, repeat(x))):
             return NUMBERS[op.target](trace, *op.args, **op.kwargs) if op.target in NUMBERS else None
         if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
             return None

@@ -6,15 +6,15 @@ returned. A later call of a module of that class reads the same of *its* attribu
 reads (so guards, inputs, shadows and sites are those that it would have recorded). If it finds the same everywhere, the operations are
 recorded again with other tensors and sites.
 
-Why that is right: guards are complete. What a capture does follows from what it guarded, what it was given and the state of the capture, so a
-call for which all these are alike goes the same way. A read that finds something else leaves the capture where the interpreter would have
-come to, which has made all the reads before it, too.
+Why that is right: guards are complete. What a capture does follows from what it guarded, what it was given and the state of the capture, so
+a call for which all these are alike goes the same way. A read that finds something else leaves the capture where the interpreter would have
+come to, which makes all the reads before it, too.
 
 | compared                        | how                                                                                                 |
 |---------------------------------|-----------------------------------------------------------------------------------------------------|
 | the module, what is below it    | read again: constants by value, objects by the path they were first found at, tensors by metadata   |
 | what is elsewhere outside       | the very same objects, and what was read there was not written in between                            |
-| arguments                       | constants by value; tensors by metadata, which of them are the same, which share memory; sizes are the same expressions |
+| arguments                       | constants by value; tensors by metadata, and which are the same or share memory; sizes as expressions |
 | facts about sizes, settings     | none was learned, or set, in between                                                                 |
 
 What does anything else (writes, prints, makes symbols, asks of the outside what containers do not tell) is no template. Where gradients are
@@ -24,6 +24,7 @@ dispatcher, which builds its tape; else its operations are recorded as they are.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from dataclasses import dataclass
@@ -34,16 +35,16 @@ import torch
 from pliant import native as engine
 from pliant.graph import symnode
 from pliant.graph.dispatch import same as same_size
-from pliant.graph.record import CONTAINERS, FAILED, PENDING, Op, TorchOp
+from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor, make
 from pliant.guards import source as S
 from pliant.guards.guard import Site
 from pliant.interpret import globalstate, shadows
-from pliant.interpret.calls import call
+from pliant.interpret.calls import call, graph_call
 from pliant.interpret.effects import DIFFERENCES, base_of, untouched
 from pliant.interpret.gradients import SETTERS
-from pliant.interpret.shadows import ABSENT, ALL, INDEX, ITEM, LACKS, LENGTH, PRESENT, WRITTEN, Shadow
+from pliant.interpret.shadows import ABSENT, INDEX, ITEM, LACKS, LENGTH, PRESENT, WRITTEN, Shadow
 from pliant.interpret.state import current_site, vm
 from pliant.interpret.world import World
 
@@ -192,8 +193,9 @@ def counts(world: World) -> tuple:
         world.n_symbols, len(world.relations), len(world.arrays), len(world.calls), len(world.own_classes), len(world.remade),
         len(world.data_of), len(world.function_sources), len(world.raised_outside), len(world.context_values), len(world.tensor_writes),
         len(world.global_writes), len(world.cell_writes), sum(map(len, world.keys.values())), world.bound_here, id(world.subclasses),
-        len(trace.leaves), len(trace.masks), len(trace.journal), trace.next_unbacked, len(trace.freed), len(trace.of_inference), trace.lazy_bits, len(vm.late_texts) if vm.late_texts is not None else -1,
-        engine.global_state(), globalstate.function_modes(), vm.exc, vm.asking,
+        len(trace.leaves), len(trace.masks), len(trace.journal), trace.next_unbacked, len(trace.freed), len(trace.of_inference),
+        trace.lazy_bits, len(vm.late_texts) if vm.late_texts is not None else -1, engine.global_state(), globalstate.function_modes(),
+        vm.exc, vm.asking,
     )  # fmt: skip
 
 
@@ -305,11 +307,8 @@ def repeated(world: World, v: Any) -> bool:
 
 
 def lasting(v: Any) -> bool:
-    """What is known by its identity."""
-    return isinstance(v, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)) and v not in MUTABLE
-
-
-MUTABLE: tuple = ()
+    """Whether a value is known by its identity."""
+    return isinstance(v, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType))
 
 
 def given(world: World, v: Any, root: S.Source) -> bool:
@@ -533,7 +532,7 @@ class Replay:
 
     def lacks(self, h: Shadow, kinds: dict) -> bool:
         """The same names are not there, or lead to empty dicts that nobody has looked into."""
-        world, new = self.world, {}
+        world, new, glimpsed = self.world, {}, {}
         for name, kind in kinds.items():
             known = name in h.lacks
             if known and h.lacks[name] is not kind:
@@ -545,15 +544,18 @@ class Replay:
                 v = h.copy.get(name)
                 if type(v) is not kind or v or name in h.located or id(v) in world.shadows or id(v) in world.by_copy:
                     return False
-                if world.glimpsed.setdefault((id(h), name), (v, h))[0] is not v:
+                if not known:
+                    glimpsed[id(h), name] = (v, h)
+                elif world.glimpsed[id(h), name][0] is not v:
                     return False
             if not known:
                 new[name] = kind
+        began = len(world.guards)
         if new:
-            began = len(world.guards)
+            world.glimpsed |= glimpsed
             shadows.lacking_all(world, h, new)
-            if world.log is not None:
-                shadows.note(world, LACKS, h, new, began)
+        if world.log is not None:
+            shadows.note(world, LACKS, h, kinds, began)
         return True
 
     def whole(self, how: str, old: Shadow, h: Shadow) -> bool:
@@ -611,7 +613,7 @@ class Replay:
             self.record_operations(n_torch)
         else:
             self.call_again()
-        trace.next_vid = self.first_vid + t.vids
+        trace.next_vid = max(trace.next_vid, self.first_vid + t.vids)
         vm.frames_made += t.frames
         world.asked += t.asked
         made = len(trace.ops) - n_ops, len(trace.torch_ops) - n_torch, len(trace.constants) - n_constants, len(trace.known) - n_known
@@ -659,18 +661,20 @@ class Replay:
         """Make the torch calls of the template with other tensors."""
         t, trace, ops = self.t, self.trace, self.trace.ops
         shift = len(ops) - t.first_op
+        constants = {c.vid for c in t.constants}
         hook = symnode.site_hook
         try:
             for i, o in enumerate(t.torch_ops):
                 end = t.torch_ops[i + 1].begin if i + 1 < len(t.torch_ops) else t.first_op + len(t.ops)
                 site = self.moved(o.site)
-                symnode.site_hook = lambda site=site: site
-                made = [x.vid for op in t.ops[o.begin - t.first_op : end - t.first_op] for x in op.outs if type(x) is TracedTensor]
-                made = [v for v in made if v >= t.first_vid]
+                symnode.site_hook = functools.partial(itself, site)
+                called = t.ops[o.begin - t.first_op : end - t.first_op]
+                made = [x.vid for op in called for x in op.outs if type(x) is TracedTensor and x.vid >= t.first_vid]
+                made += [x.vid for op in called for x in op.args if type(x) is TracedTensor and x.vid in constants]
                 if made:
                     trace.next_vid = max(trace.next_vid, self.first_vid + min(made) - t.first_vid)
                 try:
-                    out = vm.record_torch(o.fn, self.exchanged(o.args), self.exchanged(o.kwargs), None)
+                    out = graph_call(o.fn, self.exchanged(o.args), self.exchanged(o.kwargs))
                 except Exception as e:
                     raise ReplayFailed from e
                 if len(ops) != end + shift or not self.same_result(o.out, out):
@@ -737,6 +741,10 @@ class Replay:
         return s
 
 
+def itself(v: Any) -> Any:
+    return v
+
+
 def same_constant(a: Any, b: Any) -> bool:
     """Two constants of one type. Floats bit by bit, as guards compare them."""
     if a is b:
@@ -772,4 +780,4 @@ def alike_input(world: World, a: TracedTensor, b: TracedTensor) -> bool:
     return alike(a, b) and (a.storage_id == a.vid) is (b.storage_id == b.vid)
 
 
-__all__ = ["CONTAINERS", "INDEX", "ReplayFailed", "block_call"]
+__all__ = ["ReplayFailed", "block_call"]

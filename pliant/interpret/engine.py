@@ -49,8 +49,8 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
-from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.binding import make_frame
+from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of

@@ -150,13 +150,13 @@ def logged(world: World, how: str, h: Shadow, k: Any, v: Any) -> Any:
         r = (item if how is ITEM else index)(world, h, k)
     finally:
         world.log = log
-    log.append((how, h, k, r, site_here(), began, len(world.guards)))
+    log.append((how, h, k, r, site_here(), began, len(world.guards)))  # type: ignore[union-attr]
     return r
 
 
 def note(world: World, how: str, h: Shadow, k: Any, began: int) -> None:
     """Something else that was asked of a container, while a block is recorded; its guards are those from number `began` on."""
-    world.log.append((how, h, k, None, site_here(), began, len(world.guards)))
+    world.log.append((how, h, k, None, site_here(), began, len(world.guards)))  # type: ignore[union-attr]
 
 
 ITEM, INDEX, LACKS, PRESENT, ABSENT, LENGTH, ALL = "item", "index", "lacks", "present", "absent", "length", "all"

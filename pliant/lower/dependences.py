@@ -21,6 +21,7 @@ class Dependences:
         self.checking: set[int] = set()  # steps since then that may raise
         self.own: set[int] = set()  # storages made here
         self.binders: dict[str, int] = {}  # symbol -> the step that makes it known
+        self.names: dict[Any, list[str]] = {}  # expression -> its symbols
 
     def read(self, step: Any, storage: int) -> int:
         """The step that wrote this storage last, -1 if none did."""
@@ -60,11 +61,20 @@ class Dependences:
     def uses(self, step: Any, values: Any) -> None:
         """Numbers that only a run tells are known after the operation that finds them."""
         if self.binders:
-            names = {name for v in liveness.leaves(values) for name in liveness.symbols_of(v)}
+            self.needs(step, [e for v in liveness.leaves(values) if (e := liveness.number(v)) is not None])
+
+    def needs(self, step: Any, expressions: list[Any]) -> None:
+        for e in expressions:
+            names = self.names.get(e)
+            if names is None:
+                names = self.names[e] = liveness.symbols_of(e)
             step.deps |= {self.binders[n] for n in names if n in self.binders}
 
     def symbols(self, step: Any, op: Any) -> None:
         """What `op` uses, and what it finds."""
-        self.uses(step, [op.args, op.kwargs, [t.sizes for t in (*liveness.op_inputs(op), *liveness.op_outputs(op))]])
+        if self.binders:
+            read = liveness.op_inputs(op)
+            sizes = [liveness.number(s) for t in (*read, *liveness.op_outputs(op)) for s in t.sizes if type(s) is not int]
+            self.needs(step, [*liveness.op_numbers(op), *sizes])
         for b in op.binds:
             self.binders.setdefault(liveness.symbols_of(b.symbol)[0], step.index)

@@ -56,9 +56,14 @@ def blocks_of(items: Sequence[Any], storage: Callable[[Any], int], size: Mapping
 
 def peak(run: Run, blocks: list[Block]) -> int:
     """Bytes that are held while the run goes on; of calls one by one, at the worst of them."""
-    if not run.native and run.high - run.low > 1:
-        return max(peak(Run(i, i + 1, False), blocks) for i in range(run.low, run.high))
-    return sum(b.bytes for b in blocks if b.held(run.low, run.high) or not run.native and b.made == b.last == run.low)
+    if run.native:
+        return sum(b.bytes for b in blocks if b.held(run.low, run.high))
+    changes = [0] * (run.high - run.low + 1)  # of what is held, from a call to the next
+    for b in blocks:
+        if b.made < run.high and b.last >= run.low:
+            changes[max(b.made - run.low, 0)] += b.bytes
+            changes[min(b.last + 1, run.high) - run.low] -= b.bytes
+    return max(accumulate(changes[:-1]))
 
 
 def best_cut(run: Run, blocks: list[Block]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from pliant import events
 from pliant.errors import PliantError
-from pliant.export import text
+from pliant.export import settle
 from pliant.export.program import USER, Program, Relation
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -233,15 +233,7 @@ def rebuilt(p: Program, relations: list[Relation]) -> Program:
     Its operations are recorded anew (`rederive.py`), so what they need beyond these relations is required, too.
     """
     p.relations = relations
-    q = text.Reader(frozenset(op.target._schema.name.partition("::")[0] for op in p.ops)).program(text.one_text(p))
-    for i, own in zip(q.inputs, p.inputs, strict=True):
-        i.path = own.path
-    for o, mine in zip(q.outputs, p.outputs, strict=True):
-        o.path = mine.path
-    for name in ("checks", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples"):
-        setattr(q, name, getattr(p, name))
-    q.cache["scope"] = p.cache.get("scope", p.scope)  # it has what was declared
-    return q
+    return settle.read_again(p)
 
 
 def tied(p: Program, but: Relation | None = None) -> list[list[Any]]:

@@ -27,11 +27,7 @@ class Wrong(ValueError):
 
 def check(p: Program) -> None:
     """Raises `Wrong` for an operation whose result is another than the program says. Adds to `p.relations` what that rests on."""
-    scope = p.scope
-    for r in (*p.relations, *p.asserts):
-        if r.expr.const is None and not scope.known_true(r.expr):
-            scope.learn(r.expr)
-    known = len(scope.all_guards), len(scope.asserts)
+    known = believed(p)
     rewriter = Rewriter(p.trace)
     made = {i.value.vid for i in p.inputs if i.is_tensor}
     for op in p.ops:
@@ -40,6 +36,21 @@ def check(p: Program) -> None:
                 raise Wrong(f"{op.target} reads a tensor that is made later")
         one(rewriter, op)
         made.update(t.vid for t in liveness.op_outputs(op))
+    required(p, known)
+
+
+def believed(p: Program) -> tuple[int, int]:
+    """Lets the scope know what the program requires and asserts. Returns how much it has been asked so far (`required`)."""
+    scope = p.scope
+    for r in (*p.relations, *p.asserts):
+        if r.expr.const is None and not scope.known_true(r.expr):
+            scope.learn(r.expr)
+    return len(scope.all_guards), len(scope.asserts)
+
+
+def required(p: Program, known: tuple[int, int]) -> None:
+    """Adds to what the program requires and asserts what its scope was asked since."""
+    scope = p.scope
     p.relations += [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
     p.asserts += [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]
 

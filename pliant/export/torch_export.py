@@ -20,6 +20,7 @@ from pliant.export.torch_branches import Branches, Graph, common
 from pliant.export.torch_nodes import CHECKS, Nodes, linear
 from pliant.export.torch_values import Environment, Values, chosen
 from pliant.export.trees import Tree
+from pliant.export.variants import SIZE_BRANCH
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
@@ -32,9 +33,9 @@ def to_torch_export(program: Program, *, keywords: bool = False) -> ExportedProg
     Its arguments are those of the exported function that are, or hold, tensors or changing numbers, by position as far as the parameters
     allow (`keywords`: all by keyword; the format takes no argument either way). What else was passed is part of the program. Where such a
     value is held by an object, there is one argument: a dict of all inputs, by their names. A result that holds objects is a tuple of the
-    program's outputs. Variants (the sides of its branches) are the sides of a `torch.cond`, whose results are row-major. PyTorch's
-    passes that trace again (`run_decompositions`, AOTInductor) do so with one set of sizes, and raise where a side cannot be traced with
-    these. Raises `PliantError` for what the format cannot say.
+    program's outputs. Variants (the sides of its branches) are the sides of a `torch.cond`, whose results are row-major, and without
+    gradients where the branches are on sizes. PyTorch's passes that trace again (`run_decompositions`, AOTInductor) do so with one set of
+    sizes, and raise where a side cannot be traced with these. Raises `PliantError` for what the format cannot say.
     """
     return Writer(program).program(keywords)
 
@@ -105,10 +106,19 @@ class Writer:
 
     def branch(self) -> list[gs.OutputSpec]:
         """The same for a program with variants."""
-        g = Graph(self.around, self.nodes.graph, self.placeholders, self.root)
+        g = Graph(self.around, self.nodes.graph, dict(self.placeholders), self.root)
+        if any(r.why == SIZE_BRANCH for q in self.parts for r in q.relations):
+            self.detached(g)
         made = Branches(self.p.name).choice(self.parts, g)
         columns = [[q.outputs[k].value for q in self.parts] for k in range(len(made))]
         return self.outputs([g.number_of(node, column) for node, column in zip(made, columns, strict=True)])
+
+    def detached(self, g: Graph) -> None:
+        """Parameters without gradients: for these, `torch.cond` traces both sides at the sizes of a call, which are those of one only."""
+        for i in self.p.inputs:
+            node = g.given[i.name]
+            if i.kind != USER and node.meta["val"].is_floating_point():
+                g.given[i.name] = g.call(torch.ops.aten.detach.default, (node,), node.meta["val"])
 
     def node_of(self, value: Any) -> tuple[Any, Any]:
         """The node that computes it, and what it is: torch.Tensor, or a kind of numbers; or a number itself."""

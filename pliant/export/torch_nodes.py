@@ -184,10 +184,12 @@ class Nodes(Builder):
                 self.put(aten._assert_scalar.default, (test, words), None)
 
     def bind(self, op: Op, b: Bind) -> None:
-        super().bind(op, b)
         e = liveness.number(b.symbol)
         assert e is not None
-        self.symbols[e] = self.symbols.pop(b.symbol) if b.symbol is not e else self.symbols[e]
+        if b.dim is None:
+            self.symbols[e] = self.numbers[b.out]
+        else:
+            self.symbols[e] = self.put(aten.sym_size.int, (self.values[op.outs[b.out].vid], b.dim), e)
         node = self.numbers[0]
         path: tuple = () if b.dim is None else (SIZE, pytree.SequenceKey(b.dim))
         if op.out_spec is not None:  # the symbol is found by the operation, of one of its results

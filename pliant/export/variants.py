@@ -13,7 +13,7 @@ from typing import Any
 
 from pliant import events
 from pliant.errors import PliantError
-from pliant.export import openings, trees
+from pliant.export import openings, settle, trees
 from pliant.export.program import USER, Output, Program, Relation
 from pliant.jit.dims import is_branch
 from pliant.symbolic import ops
@@ -195,8 +195,9 @@ def takes_all(v: Program, q: Program) -> bool:
 # -- put together ---------------------------------------------------------------------------------------------------------------
 def together(found: list[Program]) -> Program:
     """The first program, with the others as its variants: they have the same signature, and share their state."""
-    p, *rest = found
     align(found)
+    found = [settle.settled(q) for q in found]
+    p, *rest = found
     for k, q in enumerate(rest, 1):
         same = [o.name for o in p.outputs] == [o.name for o in q.outputs] and p.result == q.result
         if not same:

@@ -171,7 +171,7 @@ def stats() -> dict[str, int]:
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
     captured), kept and not_kept (those that were, or could not be, left to other processes), stale (found on disk, but the program or its
     surroundings have changed), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there),
-    exchanged (entries whose machine code has taken over from ATen calls), background_errors (those for which that failed), calls (entries run),
+    exchanged (entries whose machine code has taken over), background_errors (those for which that failed), calls (entries run),
     verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be judged).
     """
     counted = events.counters()

@@ -149,8 +149,8 @@ def stats() -> dict[str, int]:
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
-    captured), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), calls (entries run), verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be
-    judged).
+    captured), exit_points (branches on data behind which a graph goes on), side_exits (runs that left one there), calls (entries run),
+    verified, mismatches and unverifiable (calls with `verify=`: the same as eager, different, not to be judged).
     """
     counted = events.counters()
     found = {name: counted.get(name, 0) for name in STATISTICS}

@@ -275,7 +275,9 @@ class Region:
         entry = self.install((fn, args), found, emitted, record)
         record.captures += 1
         events.count("captures")
-        events.count("exit_points", len(emitted.exits))
+        for way in emitted.exits:
+            events.count("exit_points")
+            events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
         report(found, fn, emitted, began)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)

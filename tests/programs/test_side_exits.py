@@ -335,7 +335,9 @@ def test_both_sides_are_exact_whichever_is_hot(fn, seed, monkeypatch):
 
 
 @needs_exits
-@pytest.mark.parametrize("fn", [plain, effects, in_place, views, twins, draws, scopes, calls, numbers, changed_later], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fn", [plain, effects, in_place, views, twins, draws, scopes, calls, numbers, changed_later], ids=lambda f: f.__name__
+)
 def test_the_hot_side_is_one_graph(fn):
     pliant.reset()
     compiled = helpers.compiled(fn)

@@ -19,7 +19,7 @@ from pliant import events, native
 from pliant.codegen import backends
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
-from pliant.graph.leaving import SIDE_EXITS
+from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
@@ -260,7 +260,7 @@ class Region:
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
         began = time.perf_counter()
-        if self.context.branches is not None and SIDE_EXITS not in record.refused:
+        if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id

@@ -401,6 +401,40 @@ def test_training_regions_stay_whole():
         check(fn, *[(x.clone(), w.detach().clone().requires_grad_()) for x in CALLS], grad=True)
 
 
+@needs_exits
+def test_a_model_that_was_trained_has_exits_without_gradients():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            if x.sum() > 0:
+                x = x + 1
+            y = self.first(x).tanh()
+            if y.abs().sum() > 0:
+                return self.second(y)
+            return y
+
+    pliant.reset()
+    model = Model()
+    compiled = helpers.compiled(model)
+    with torch.enable_grad():
+        for _ in range(8):
+            compiled(HOT).sum().backward()
+        want = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        for _ in range(8):
+            model(HOT).sum().backward()
+        assert all(torch.allclose(a, p.grad) for a, p in zip(want, model.parameters(), strict=True))
+        trained = pliant.stats()["captures"]
+        compiled(HOT)
+        assert pliant.stats()["captures"] == trained
+    for x in (HOT, HOT, HOT, HOT, COLD, HOT):
+        assert torch.allclose(compiled(x), model(x))
+    assert pliant.stats()["exit_points"] >= 2 and pliant.stats()["side_exits"] == 1
+
+
 def test_other_sizes():
     check(plain, *[(t(n, 3, seed=n) + s, [], {}, Box()) for n in range(2, 9) for s in (5, 5, -5)])
 

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
-from pliant.graph.leaving import SIDE_EXITS
+from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -58,7 +58,7 @@ class Planned:
         plan = Plan(trace, inputs, self.flat, name) if needs_node(trace, inputs, self.flat) else None
         self.plan = plan if plan is not None and plan.differentiable else None
         if self.plan is not None and trace.exits:
-            raise Reconsider(name, "gradients flow through the graph, which has a side exit", SIDE_EXITS)
+            raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
         # gradients could flow although none does: what the capture saw was computed without autograd
         self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
         self.traced: Traced | None = None

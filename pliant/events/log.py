@@ -22,6 +22,7 @@ KINDS = {
     "capture_end": "a capture is over: frame_id, seconds, ops, guards, exit",
     "recompile": "no entry fitted: frame_id, reasons (the guards that failed, with what was seen)",
     "graph_break": "the graph ended early: frame_id, code, reason, site",
+    "exit_point": "a graph goes on behind a branch on data: frame_id, where, side, takes (of each side so far)",
     "specialization": "a size or number became constant: frame_id, expr, value, site",
     "entry_added": "a compiled entry was installed: frame_id, name, seconds",
     "limit": "no more entries for this code object: name, limit",

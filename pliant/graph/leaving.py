@@ -19,7 +19,8 @@ from pliant.symbolic.expr import Expr
 
 SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SIDE_EXITS = "side exits"
-"""What an earlier capture of this code has refused where its graph cannot be left half way."""
+GRADIENTS = "side exits while gradients are recorded"
+"""What an earlier capture of this code has refused where its graph cannot be left half way, at all or in that grad mode."""
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
 LIBRARY.define("leave(Scalar condition, int number, Tensor[] values, Scalar[] numbers) -> ()")
 LEAVE: Any = torch.ops.pliant.leave.default

@@ -30,6 +30,10 @@ MOST = 16
 """Side exits of one graph."""
 
 
+class NotNow(Break):
+    """This capture cannot be left here, though another might: gradients are recorded."""
+
+
 class Way:
     """A branch behind which the graph goes on: the side, and what jit made of the other one."""
 
@@ -51,6 +55,8 @@ def way_on(v: Any) -> Way | None:
         return None
     try:
         return Way(side, prepared(f, side))
+    except NotNow:
+        return None
     except Break as b:
         vm.history.refuse_exit(site, b.reason)
         return None
@@ -62,6 +68,8 @@ def prepared(f: Frame, side: bool) -> Any:
         raise refusal(f"more than {MOST} side exits in one graph")
     if in_while(f):
         raise refusal("in a loop on data, or a `while` loop")
+    if torch.is_grad_enabled() and any(t.requires_grad for t in vm.trace.inputs):
+        raise NotNow("PL0001", "gradients may flow through the graph")
     if f.moved == f.pc or globalstate.user_modes() or vm.pending is not None:
         raise refusal("code of the program is running below")
     if vm.late_texts and any(ref() is not None for ref in vm.late_texts):

@@ -96,11 +96,18 @@ class Branch:
         self.tell(f"the graph ends at the branch: {why}")
 
     def tell(self, what: str) -> None:
+        side = "" if self.hot is None else f" ({self.hot})"
+        events.emit("policy", what=f"{what}{side}, {self.taken} so far", where=self.where)
+
+    @property
+    def taken(self) -> str:
+        """How often each side was taken, as far as that is counted: where the graph ends, and by the way out."""
+        return f"{self.takes[True]} true, {self.takes[False]} false"
+
+    @property
+    def where(self) -> str:
         code = self.code()
-        if code is not None:
-            side = "" if self.hot is None else f" ({self.hot})"
-            events.emit("policy", what=f"{what}{side}, {self.takes[True]} true, {self.takes[False]} false so far",
-                        where=f"{code.co_filename}:{self.lineno} {code.co_qualname}")  # fmt: skip
+        return f"{code.co_filename}:{self.lineno} {code.co_qualname}" if code is not None else "?"
 
     def found_in(self, root: CodeType) -> None:
         """An entry of this code object has it."""

@@ -31,7 +31,7 @@ import torch
 from pliant import native
 from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
-from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
+from pliant.graph.leaving import LEAVE, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime
@@ -560,7 +560,7 @@ def action_branch(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[lis
 def counted(w: BreakWriter, value: Any) -> list[str]:
     """Tells a branch on data which side the run takes: it may be a side exit later."""
     branches, site = w.emitter.context.branches, w.exit.site
-    if branches is None or SIDE_EXITS in vm.refused or type(value) not in ON_DATA or site.code is None:
+    if branches is None or vm.make_exit is None or type(value) not in ON_DATA or site.code is None:
         return []
     branch = branches.at(site)
     if branch.decided or branch.hot is not None:

@@ -20,7 +20,7 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.background import background
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
-from pliant.graph.leaving import SIDE_EXITS
+from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
@@ -276,7 +276,7 @@ class Region:
         start = resume.start_of(info) if info is not None else None
         events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
         began = time.perf_counter()
-        if self.context.branches is not None and SIDE_EXITS not in record.refused:
+        if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id
@@ -291,7 +291,9 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
-        events.count("exit_points", len(emitted.exits))
+        for way in emitted.exits:
+            events.count("exit_points")
+            events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
         report(found, fn, emitted, began)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)

@@ -20,6 +20,7 @@ from typing import Any
 
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.capture import Capture, Start
+from pliant.interpret.exits import NotNow
 from pliant.interpret.state import Break
 from pliant.jit import resume
 from pliant.jit.branches import Branch
@@ -66,7 +67,7 @@ class ExitWriter(Emitter):
         body = [*b.lines[:made], *replayed, *b.lines[made:], *self.tail]
         values = [value for value, _ in b.outputs.values()]
         if any(type(v) is TracedTensor and v.requires_grad for v in values):
-            raise CannotReconstruct("gradients flow through what the other side needs")
+            raise NotNow("PL0001", "gradients flow through what the other side needs")
         words = set(WORD.findall("\n".join([*body, *self.states.values()])))
         params = [] if self.start is not None else [name for name in self.params if name in words]
         given = [*(("param", name) for name in params), *(("item", i) for i in b.items), *(("slot", key) for key in b.slots)]

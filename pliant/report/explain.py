@@ -58,6 +58,7 @@ class FrameReport:
     guards: list[str] = field(default_factory=list)
     specializations: list[str] = field(default_factory=list)
     graph_break: GraphBreak | None = None
+    exits: list[str] = field(default_factory=list)  # branches on data behind which the graph goes on
     recompiled_because: list[str] = field(default_factory=list)
     backend_seconds: float = 0.0
     seconds: float = 0.0
@@ -116,6 +117,7 @@ class Explanation:
             if f.guards:
                 yield f"  guards: {len(f.guards)}" + (f", of which {SHOWN} are shown" if len(f.guards) > SHOWN else "")
                 yield from (f"  {g}" for g in f.guards[-SHOWN:])  # relations over sizes are at the end
+            yield from (f"  side exit: {e}" for e in f.exits)
             if f.graph_break is not None:
                 yield from ("  " + line for line in str(f.graph_break).splitlines())
         if self.notes:
@@ -155,6 +157,10 @@ class Collector:
     def graph_break(self, e: Event) -> None:
         self.frame(e).graph_break = GraphBreak(e.fields["code"], e.fields["reason"], e.fields.get("site"))
 
+    def exit_point(self, e: Event) -> None:
+        where, side, takes = (e.fields[name] for name in ("where", "side", "takes"))
+        self.frame(e).exits.append(f"{where}: the graph goes on where the branch is {side}; taken {takes}")
+
     def graph(self, e: Event) -> None:
         f, graph = self.frame(e), e.fields["graph"]
         f.table = graph_table(graph, e.fields.get("outputs"))
@@ -188,6 +194,7 @@ HANDLERS: dict[str, Callable[[Collector, Event], None]] = {
     "capture_start": Collector.capture_start,
     "recompile": Collector.recompile,
     "graph_break": Collector.graph_break,
+    "exit_point": Collector.exit_point,
     "graph": Collector.graph,
     "guards": Collector.guards,
     "specialization": Collector.specialization,

@@ -89,6 +89,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
     "bytecode": {"bytecode": bytecode_text},
     "breaks": {"graph_break": break_text},
     "loops": {"loop_open": line_of("where", "why")},
+    "exits": {"exit_point": line_of("where", "side", "takes")},
     "recompiles": {"recompile": recompile_text, "limit": line_of("name", "limit")},
     "specializations": {"specialization": line_of("expr", "value", "site"), "policy": line_of("what", "where")},
     "captures": {

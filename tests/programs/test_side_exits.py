@@ -335,7 +335,9 @@ def test_both_sides_are_exact_whichever_is_hot(fn, seed, monkeypatch):
 
 
 @needs_exits
-@pytest.mark.parametrize("fn", [plain, effects, in_place, views, twins, draws, scopes, calls, numbers, changed_later], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fn", [plain, effects, in_place, views, twins, draws, scopes, calls, numbers, changed_later], ids=lambda f: f.__name__
+)
 def test_the_hot_side_is_one_graph(fn):
     pliant.reset()
     compiled = helpers.compiled(fn)
@@ -397,6 +399,40 @@ def test_training_regions_stay_whole():
     with torch.enable_grad():
         w = torch.eye(4, requires_grad=True)
         check(fn, *[(x.clone(), w.detach().clone().requires_grad_()) for x in CALLS], grad=True)
+
+
+@needs_exits
+def test_a_model_that_was_trained_has_exits_without_gradients():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            if x.sum() > 0:
+                x = x + 1
+            y = self.first(x).tanh()
+            if y.abs().sum() > 0:
+                return self.second(y)
+            return y
+
+    pliant.reset()
+    model = Model()
+    compiled = helpers.compiled(model)
+    with torch.enable_grad():
+        for _ in range(8):
+            compiled(HOT).sum().backward()
+        want = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        for _ in range(8):
+            model(HOT).sum().backward()
+        assert all(torch.allclose(a, p.grad) for a, p in zip(want, model.parameters(), strict=True))
+        trained = pliant.stats()["captures"]
+        compiled(HOT)
+        assert pliant.stats()["captures"] == trained
+    for x in (HOT, HOT, HOT, HOT, COLD, HOT):
+        assert torch.allclose(compiled(x), model(x))
+    assert pliant.stats()["exit_points"] >= 2 and pliant.stats()["side_exits"] == 1
 
 
 def test_other_sizes():

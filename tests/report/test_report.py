@@ -134,6 +134,7 @@ def test_every_channel_prints_its_events():
         "capture_start": {"name": "f", "filename": "m.py", "lineno": 1},
         "capture_end": {"ops": 3, "guards": 2, "exit": "Return", "seconds": 0.5},
         "recompile": {"reasons": ["size changed"]}, "graph_break": {"code": "PL0005", "reason": "printing", "site": site},
+        "exit_point": {"where": "m.py:3 f", "side": True, "takes": "3 true, 0 false"},
         "specialization": {"expr": "s0", "value": 4, "site": site}, "entry_added": {"name": "f", "seconds": 0.25},
         "limit": {"name": "f", "limit": 64}, "fallback": {"id": 1, "name": "f", "error": "E()"},
         "backend_compile": {"backend": "aten", "seconds": 2.5}, "policy": {"what": "dynamic", "where": "L['n']"},

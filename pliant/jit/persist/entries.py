@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pliant import events, native
+from pliant import events, native, turns
 from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.guards.guard import Guard, Site
@@ -267,7 +267,13 @@ class Keeper:
 
     def finish(self, executable: Any, on_disk: set[str]) -> None:
         """Write the entry with this graph; its name joins `on_disk`."""
-        self.attempt(lambda: self.store(self.written.with_graph(executable), on_disk))
+
+        def store() -> None:
+            data = self.written.with_graph(executable)
+            with turns.outside():
+                self.store(data, on_disk)
+
+        self.attempt(store)
 
     def store(self, data: bytes, on_disk: set[str]) -> None:
         there = candidates(self.prefix)

@@ -3,8 +3,8 @@
 In a fresh process with nothing on disk: the first answer (compiling included) beside eager's first, and by how much it took longer, on the
 clock and in processor time of the calling thread, which a busy machine changes less; by how much the slowest later call missed its own
 steady time, in two passes over the program's shapes right after it ("late"; 95 of 100 missed it by no more than the second figure); the
-time until the last machine code was in use; the steady speed over eager, for which it is waited. `--foreground` makes the machine code
-before the first answer.
+time until the last machine code was in use; the steady speed over eager, for which it is waited, of processor time where there is one
+thread. `--foreground` makes the machine code before the first answer.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def work(name: str, threads: int, foreground: bool) -> None:
             sides.update(eager=program.inputs(), ours=program.inputs())
 
         ours, theirs = (lambda i: program.call(fn, sides["ours"][i])), (lambda i: program.call(eager, sides["eager"][i]))
-        steady, steady_eager = interleaved(len(inputs), ROUNDS, (ours, theirs), begin=begin)
+        steady = interleaved(len(inputs), ROUNDS, (ours,), begin=begin)[0]
+        clock = time.process_time if threads == 1 else time.perf_counter
+        busy_ours, busy_eager = interleaved(len(inputs), ROUNDS, (ours, theirs), begin=begin, clock=clock)
     later = [seconds - steady[(i + 1) % len(inputs)] for i, seconds in enumerate(calls)] or [0.0]
     stats = pliant.stats()
     report(
         "tiers", name=name, eager_s=eager_first, first_s=first, over_cpu_s=busy - eager_busy, late_s=max(later),
         late95_s=sorted(later)[int(0.95 * (len(later) - 1))],
         until_s=max(took, default=0.0), exchanged=stats["exchanged"], errors=stats["background_errors"], captures=stats["captures"],
-        speed=sum(steady_eager) / sum(steady), least=min(a / b for a, b in zip(steady_eager, steady, strict=True)),
+        speed=sum(busy_eager) / sum(busy_ours), least=min(a / b for a, b in zip(busy_eager, busy_ours, strict=True)),
     )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-SLICE_S = 0.001
-"""So long the background works before it rests."""
+SLICE_S, MOST_S = 0.001, 0.005
+"""So long the background works before it rests; longer where others had the interpreter for longer, up to CPython's own interval."""
 PAUSE_S = 0.001
 """So long it rests: the interpreter is the program's for at least half of the time."""
 
@@ -51,12 +51,14 @@ class Pace:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
+        began = time.perf_counter()
         compiling.release()
         try:
             yield
         finally:
             compiling.acquire()
-            self.until = time.perf_counter() + SLICE_S
+            now = time.perf_counter()
+            self.until = now + min(max(now - began, SLICE_S), MOST_S)
 
 
 _pace: Pace | None = None

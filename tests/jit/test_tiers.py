@@ -214,14 +214,16 @@ def test_calls_of_several_threads_across_the_exchange(given):
     threads = [threading.Thread(target=call) for _ in range(4)]
     for t in threads:
         t.start()
-    for _ in range(5):
-        assert pliant.synchronize(60)
-        native.clear(fn._fn.__code__)  # captured again, while they call
-    assert pliant.synchronize(60)
-    done.set()
+    try:
+        for n in range(1, 4):
+            while pliant.stats()["exchanged"] < n and not wrong:
+                assert pliant.synchronize(60)
+            native.clear(fn._fn.__code__)  # captured again, while they call
+    finally:
+        done.set()
     for t in threads:
         t.join()
-    assert not wrong and pliant.stats()["exchanged"] >= 1
+    assert not wrong
 
 
 def test_a_call_that_is_under_way_ends_in_its_tier(given):
@@ -290,17 +292,18 @@ def test_what_is_more_than_the_guards_hold_is_not_used(given):
 
 
 def test_settings_that_change_meanwhile(given):
+    """Machine code for the settings of the capture is not made under others; it is at a later call that has them again."""
     fn = tiered(chain)
     with stopped():
         fn(*given)
         torch.use_deterministic_algorithms(True)
     try:
-        assert pliant.synchronize()
-        assert "Changed" in events.events("background_error")[0].fields["error"] and "tanh" in source(fn)
-        events.count("background_errors", -1)
+        assert pliant.synchronize() and "tanh" in source(fn)
     finally:
         torch.use_deterministic_algorithms(False)
+    assert not pliant.stats()["exchanged"]
     close(fn(*given), chain(*given))
+    assert pliant.synchronize() and pliant.stats()["exchanged"] == 1 and "tanh" not in source(fn)
 
 
 def test_a_full_queue_compiles_in_the_foreground(monkeypatch, given):

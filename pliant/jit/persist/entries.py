@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant import events, native
+from pliant import events, native, turns
 from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
@@ -330,7 +330,13 @@ class Keeper:
 
     def finish(self, executable: Any, known: Known) -> None:
         """Write the entry with this graph; its name joins those that are known."""
-        self.attempt(lambda: self.store(self.written.with_graph(executable), known))
+
+        def store() -> None:
+            data = self.written.with_graph(executable)
+            with turns.outside():
+                self.store(data, known)
+
+        self.attempt(store)
 
     def store(self, data: bytes, known: Known) -> None:
         there = candidates(self.prefix)

@@ -68,7 +68,7 @@ class Verifier:
     def noticed(self) -> None:
         """An entry was installed. If no verified call is under way, the next call of the region is one."""
         if not busy():
-            for point in self.points:
+            for point in list(self.points):
                 point._left = 0
 
     # -- what native code calls ---------------------------------------------------------------------------------------------

@@ -142,7 +142,8 @@ def main() -> None:
     console = Console(width=max(Console().width, 120))
     table = Table(title="first call in a fresh process, ms (medians)")
     headings = (
-        "program", "eager", "cold", "CPU", "disk-warm", "CPU", "warm/cold", "warm/eager", "captures", "lost", "kernels", "LLVM a kernel", "",
+        "program", "eager", "cold", "CPU", "disk-warm", "CPU", "warm/cold", "warm/eager", "captures", "lost",
+        "kernels", "LLVM a kernel", "",
     )  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("program", "") else "right")

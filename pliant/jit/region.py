@@ -355,6 +355,8 @@ class Region:
         record.captures += 1
         events.count("entries")
         events.count("entries_from_disk")
+        if taken.exit == BreakExit.__name__:
+            events.count("graph_breaks")
         if self.verifier is not None:
             self.verifier.noticed()
         events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began, from_disk=True)

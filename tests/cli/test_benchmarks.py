@@ -103,13 +103,13 @@ def test_unfinished_and_failed_runs_are_rows_too():
 
 def test_first_calls_are_told_in_milliseconds():
     def sample(wall: float, kernels: int = 4) -> dict:
-        return {"wall_s": wall, "cpu_s": wall / 2, "llvm_s": wall / 4, "kernels": kernels}
+        return {"wall_s": wall, "cpu_s": wall / 2, "llvm_s": wall / 4, "kernels": kernels, "lost_s": wall / 8, "captures": 0}
 
     rounds = [{"eager": sample(0.004), "cold": sample(w), "warm": sample(w / 2)} for w in (0.2, 0.4, 0.3)]
-    assert cold_start.row("x", rounds, 1.5) == ["x", "4.0", "300", "150", "150", "75", "50%", "4", "18.8", "ok"]
+    assert cold_start.row("x", rounds, 1.5) == ["x", "4.0", "300", "150", "150", "75", "50%", "37.5", "0", "50%", "4", "18.8", "ok"]
     assert cold_start.row("x", rounds, 0.2)[-1] == "> 0.2 s"
     del rounds[1]["warm"]
-    assert cold_start.row("x", rounds, 1.5)[4:7] == ["failed", "failed", "-"]
+    assert cold_start.row("x", rounds, 1.5)[4:10] == ["failed", "failed", "-", "-", "-", "-"]
     none = [{"eager": sample(0.1, 0), "cold": sample(0.1, 0), "warm": sample(0.1, 0)}]
-    assert cold_start.row("x", none, 1.5)[7:9] == ["0", "-"]
-    assert cold_start.row("x", [{}], 1.5) == ["x", *["failed"] * 5, "-", "-", "-", "failed"]
+    assert cold_start.row("x", none, 1.5)[10:12] == ["0", "-"]
+    assert cold_start.row("x", [{}], 1.5) == ["x", *["failed"] * 5, *["-"] * 6, "failed"]

@@ -10,6 +10,7 @@ was read; objects without a name are handed over inside the process.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import hashlib
@@ -41,7 +42,8 @@ from pliant.jit.resume import info_of
 
 MOST = 64
 """Entries of one code object, or of one place where frames go on, on the disk."""
-
+TRIES = 8
+"""How often an entry is looked at that does not fit: reading one takes a millisecond or two."""
 
 enabled = env_flag("PLIANT_ENTRIES", "1")
 testing = env_flag("PLIANT_TEST_ENTRIES")
@@ -77,6 +79,7 @@ class Known:
     names: set[str] = field(default_factory=set)  # of those that are installed, or do not fit this process
     heard: set[str] = field(default_factory=set)  # of those whose lessons have been read
     lessons: list[Lessons] = field(default_factory=list)  # that have yet to be learned
+    tries: collections.Counter[str] = field(default_factory=collections.Counter)  # how often guards of one did not hold
 
     def hear(self, name: str, lessons: Lessons) -> None:
         if name not in self.heard:
@@ -369,7 +372,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
         return None
     fn = frame.fn
     for name in candidates(name_of(fn, key)):
-        if name in known.names:
+        if name in known.names or known.tries[name] >= TRIES:
             continue
         data = cache.read(name)
         if data is None:
@@ -389,6 +392,7 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
             known.names.add(name)
             events.emit("disk", what="an entry is found", where=where(frame))
             return taken
+        known.tries[name] += 1
     return None
 
 

@@ -23,6 +23,7 @@ from pliant.guards.views import NAMES as NAMES_OF_VIEWS
 from pliant.guards.views import VIEWS
 from pliant.interpret.capture import UNSET
 from pliant.interpret.contextvars_ import Holds
+from pliant.jit.persist.frames import is_made
 from pliant.jit.persist.names import Writer, class_attr, inner_code
 from pliant.jit.persist.tensors import decode_example, encode_example
 from pliant.jit.persist.values import ATOMS, NotPortable, decode, encode, encode_held
@@ -233,11 +234,14 @@ def explanation(c: Compiler, relations: Sequence[tuple[Any, Site | None]], table
     return marshal.dumps((guards, kept, symbols, reader, c.int_vars, c.why, c.predicate_why, paths.rows, paths.sites))
 
 
+WEAK = (type, types.FunctionType, types.CodeType)
+
+
 class Weakly:
-    """A table of objects that keeps nobody's functions and classes alive."""
+    """A table of objects that keeps nobody's functions and classes alive, nor what goes on behind breaks: no guard is about that."""
 
     def __init__(self, objects: list[Any]) -> None:
-        self.held = [weakref.ref(o) if isinstance(o, (type, types.FunctionType, types.CodeType)) else o for o in objects]
+        self.held = [None if is_made(o) else weakref.ref(o) if isinstance(o, WEAK) else o for o in objects]
 
     def __getitem__(self, i: int) -> Any:
         o = self.held[i]

@@ -295,15 +295,20 @@ def sorted_reads(world: World, t: Template, log: list[tuple], n_guards: int) -> 
             done.add(mark)
             if how == ABSENT or (how in (ITEM, INDEX) and not repeated(world, result)):
                 return False
-            t.reads.append(event)
+            last = t.reads[-1] if t.reads else None
+            if how == LACKS and last is not None and last[0] == LACKS and last[1] is h and last[4] is event[4]:
+                t.reads[-1] = (how, h, last[2] | k, *last[3:])  # of one instruction, which has one guard for them
+            else:
+                t.reads.append(event)
     for i, (k, g) in enumerate(world.guards.items()):
         inside = known.get(g.source)
         if inside is None:
             inside = known[g.source] = below(g.source, root)
         if inside:
-            if (i >= n_guards and i not in covered) or g.kind not in SAME_VALUE:
+            if (i >= n_guards and i not in covered) or (g.kind not in SAME_VALUE and g.kind not in TOLD_BY_READS):
                 return False
-            t.guards.append((k, g.value))
+            if g.kind in SAME_VALUE:
+                t.guards.append((k, g.value))
         elif i >= n_guards and i not in covered and g.kind in ("NOT_ALIAS", "STORAGE_OVERLAP", "PREDICATE"):
             return False
     if any([below(g.value, root) and not below(g.source, root) for g in world.aliases]):
@@ -504,10 +509,12 @@ class Replay:
                 return False
             for event in t.reads:
                 stand.here = event[4]
-                if event[3] is not None and type(event[3]) is TracedTensor and event[3].vid >= t.first_vid:
+                if type(event[3]) is TracedTensor and event[3].vid >= t.first_vid:
                     trace.next_vid = max(trace.next_vid, first_vid + event[3].vid - t.first_vid)
-                if not self.read(event) or world.n_symbols != n_symbols:
+                if not self.read(event):
                     return False
+            if world.n_symbols != n_symbols:
+                return False
         finally:
             vm.frame = frame
         if not all([self.guarded(k, value) for k, value in t.guards]):
@@ -525,21 +532,18 @@ class Replay:
         return g is not None and SAME_VALUE[kind](self, value, g.value)
 
     def shadow_for(self, old: Shadow) -> Shadow | None:
-        h = self.found.get(id(old))
-        if h is None:
-            owner = self.owners.get(id(old.owner)) if old.owner is not None else None
-            if owner is None:
-                return None
-            h = shadows.instance_dict(self.world, owner)
-            if h is None or h.source is not self.path(old.source) or not clean(self.world, h):
-                return None
-            self.found[id(old)] = h
+        """The `__dict__` of the object in the place of that which `old` is of."""
+        owner = self.owners.get(id(old.owner)) if old.owner is not None else None
+        h = shadows.instance_dict(self.world, owner) if owner is not None else None
+        if h is None or h.source is not self.path(old.source) or not clean(self.world, h):
+            return None
+        self.found[id(old)] = h
         return h
 
     def read(self, event: tuple) -> bool:
-        how, old, k, result, *_ = event
+        how, old, k, result = event[:4]
         world = self.world
-        h = self.shadow_for(old)
+        h = self.found.get(id(old)) or self.shadow_for(old)
         if h is None:
             return False
         if how is ITEM:
@@ -785,11 +789,6 @@ def same_literal(replay: Replay, a: Any, b: Any) -> bool:
     return type(a) is type(b) and (type(a) in PLAIN or type(a) is float) and same_constant(a, b)
 
 
-def same_spec(replay: Replay, a: Any, b: Any) -> bool:
-    parts = ("pytype", "dtype", "device", "requires_grad", "ndim", "sizes", "strides")
-    return all([getattr(a, name) == getattr(b, name) for name in parts])
-
-
 SAME_VALUE: dict[str, Callable[[Replay, Any, Any], bool]] = {
     "TYPE_MATCH": lambda replay, a, b: a is b,
     "ID_MATCH": lambda replay, a, b: a is b,
@@ -797,11 +796,12 @@ SAME_VALUE: dict[str, Callable[[Replay, Any, Any], bool]] = {
     "LENGTH": lambda replay, a, b: a == b,
     "DICT_KEYS": same_keys,
     "DICT_CONTAINS": lambda replay, a, b: a == b,
-    "DICT_LACKS": lambda replay, a, b: a == b,
-    "TENSOR_MATCH": same_spec,
     "ALIAS": lambda replay, a, b: replay.path(a) is b,
 }
 """The kinds of guards that a template may have below its module: (replay, its value, the value here) -> whether they say the same."""
+
+TOLD_BY_READS = ("DICT_LACKS", "TENSOR_MATCH")
+"""Other kinds that it may have: compared where a read makes them."""
 
 
 def alike(a: TracedTensor, b: TracedTensor) -> bool:

@@ -74,6 +74,7 @@ class TorchOp:
     out: Any = PENDING
     site: Any = None
     begin: int = 0
+    vids: tuple[int, int] | None = None  # the first number of a tensor that it could give, and the first behind it
 
     def __str__(self) -> str:
         shown = ", ".join([*map(short, self.args), *(f"{k}={short(v)}" for k, v in self.kwargs.items())])

@@ -27,6 +27,7 @@ from __future__ import annotations
 import functools
 import math
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,7 @@ from pliant.interpret.calls import call, graph_call
 from pliant.interpret.effects import DIFFERENCES, base_of, untouched
 from pliant.interpret.gradients import SETTERS
 from pliant.interpret.shadows import ABSENT, INDEX, ITEM, LACKS, LENGTH, PRESENT, WRITTEN, Shadow
-from pliant.interpret.state import current_site, vm
+from pliant.interpret.state import Break, Restart, current_site, vm
 from pliant.interpret.world import World
 
 ENABLED = True
@@ -56,8 +57,11 @@ PLAIN = {str, bytes, bool, int, type(None), type(Ellipsis), torch.dtype, torch.d
 SYMS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
-class ReplayFailed(BaseException):
+class ReplayFailed(Restart):
     """A replay does not come to what its template says, and has begun to record: capture again, without replays."""
+
+    def __init__(self) -> None:
+        super().__init__(-1, -1, "", "a repeated block that did not come out as it did before")
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class Template:
     args: tuple
     kwargs: dict
     reads: list[tuple]  # below the module
+    guards: list[tuple]  # below the module, too: (key among the guards, value)
+    elsewhere: list[tuple]  # the other reads
     touched: list[tuple[Shadow, Any]]  # the other containers that were read, and what the program had written there
     result: Any
     ops: list[Op]
@@ -157,6 +163,7 @@ def fit(world: World, module: Any, forward: Any) -> bool:
         and not vm.asking
         and vm.exc is None
         and not world.data_views
+        and not world.tensor_writes
         and not world.trace.masks
         and not world.trace.lazy_bits
         and (not world.trace.torch_ops or world.trace.torch_ops[-1].out is not PENDING)
@@ -169,17 +176,16 @@ def fit(world: World, module: Any, forward: Any) -> bool:
 def state_of(world: World) -> tuple:
     """What a block may depend on without reading a container: compared before a replay."""
     trace, scope = world.trace, world.scope
-    written = (world.global_writes, world.cell_writes, world.tensor_writes, world.context_values)
     return (
         engine.global_state(), globalstate.function_modes(), scope.prover.facts.version, len(scope._guards), len(scope._asserts),
-        len(trace.journal), len(trace.of_inference), *[held(w) for w in written],
-        held(world.cell_values) if world.cell_writes else (),
+        len(trace.journal), len(trace.of_inference), held(world.global_writes, 2),
+        held(world.context_values, 1), held(world.cell_values, 1) if world.cell_writes else (),
     )  # fmt: skip
 
 
-def held(d: dict) -> tuple:
-    """What a table of writes holds. Values that may change by themselves are like nothing else."""
-    return tuple([(k, S.Ref(v if steady(v[-1]) else object())) for k, v in d.items()]) if d else ()
+def held(d: dict, i: int) -> tuple:
+    """What a table of writes holds, part `i` of each. Values that may change by themselves are like nothing else."""
+    return tuple([(k, S.Ref(v[i] if steady(v[i]) else object())) for k, v in d.items()]) if d else ()
 
 
 def steady(v: Any) -> bool:
@@ -252,7 +258,7 @@ def recorded(world: World, blocks: Blocks, key: tuple, n: int, module: Any, forw
             world.log = None
     assert h is not None
     t = Template(
-        h, world.sources[id(module)], args, kwargs, [], [], result, trace.ops[n_ops:], trace.torch_ops[n_torch:], n_ops, n_torch,
+        h, world.sources[id(module)], args, kwargs, [], [], [], [], result, trace.ops[n_ops:], trace.torch_ops[n_torch:], n_ops, n_torch,
         first_vid, trace.next_vid - first_vid, vm.frames_made - frames, site, (), world.asked[n_asked:], trace.constants[n_constants:],
         {m: data for m, data in trace.known.items() if m >= first_vid}, True,
     )  # fmt: skip
@@ -282,15 +288,28 @@ def sorted_reads(world: World, t: Template, log: list[tuple], n_guards: int) -> 
             inside = known[h.source] = below(h.source, root)
         if not inside:
             touched[id(h)] = h
+            t.elsewhere.append((*event[:5], 0, 0))
             continue
         mark = (how, id(h), tuple(k) if type(k) is dict else k)
         if mark not in done:
             done.add(mark)
             if how == ABSENT or (how in (ITEM, INDEX) and not repeated(world, result)):
                 return False
-            t.reads.append(event)
-    for i, g in enumerate(world.guards.values()):
-        if i >= n_guards and i not in covered and (below(g.source, root) or g.kind in ("NOT_ALIAS", "STORAGE_OVERLAP", "PREDICATE")):
+            last = t.reads[-1] if t.reads else None
+            if how == LACKS and last is not None and last[0] == LACKS and last[1] is h and last[4] is event[4]:
+                t.reads[-1] = (how, h, last[2] | k, *last[3:])  # of one instruction, which has one guard for them
+            else:
+                t.reads.append(event)
+    for i, (k, g) in enumerate(world.guards.items()):
+        inside = known.get(g.source)
+        if inside is None:
+            inside = known[g.source] = below(g.source, root)
+        if inside:
+            if (i >= n_guards and i not in covered) or (g.kind not in SAME_VALUE and g.kind not in TOLD_BY_READS):
+                return False
+            if g.kind in SAME_VALUE:
+                t.guards.append((k, g.value))
+        elif i >= n_guards and i not in covered and g.kind in ("NOT_ALIAS", "STORAGE_OVERLAP", "PREDICATE"):
             return False
     if any([below(g.value, root) and not below(g.source, root) for g in world.aliases]):
         return False  # something else leads below it
@@ -308,7 +327,7 @@ def repeated(world: World, v: Any) -> bool:
 
 def lasting(v: Any) -> bool:
     """Whether a value is known by its identity."""
-    return isinstance(v, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType))
+    return issubclass(type(v), (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType))
 
 
 def given(world: World, v: Any, root: S.Source) -> bool:
@@ -331,8 +350,10 @@ def given(world: World, v: Any, root: S.Source) -> bool:
 def returned(world: World, v: Any, t: Template) -> bool:
     """Whether a replay can make this result again."""
     kind = type(v)
-    if kind is tuple or (kind in (list, dict) and id(v) not in world.by_copy and id(v) not in world.shadows):
-        return all([returned(world, x, t) for x in (v.values() if kind is dict else v)])
+    if kind is tuple:
+        return all([returned(world, x, t) for x in v])
+    if kind in (list, dict) and id(v) not in world.by_copy and id(v) not in world.shadows and v is t.result:
+        return all([type(x) not in (list, dict) and returned(world, x, t) for x in (v.values() if kind is dict else v)])
     return kind is TracedTensor or kind in PLAIN or kind is float or kind in SYMS
 
 
@@ -340,6 +361,8 @@ def repeatable(world: World, t: Template) -> bool:
     """Whether the operations of a template can be recorded again, and how."""
     root, trace = t.root, world.trace
     if not all([given(world, v, root) for v in (*t.args, *t.kwargs.values())]) or not returned(world, t.result, t):
+        return False
+    if any([id(a) in world.outside or id(a) in world.by_copy for _, args, kwargs, _ in t.asked for a in (*args, *kwargs.values())]):
         return False
     if any([o.out is PENDING or o.out is FAILED or hasattr(o.fn, "differentiates") for o in t.torch_ops]):
         return False
@@ -354,7 +377,7 @@ def repeatable(world: World, t: Template) -> bool:
         return True
     if any([o.fn in SETTERS or o.fn is torch.autograd.grad for o in t.torch_ops if hashable(o.fn)]):
         return False
-    if any([op.torch_index < t.first_torch_op for op in t.ops]):
+    if any([op.torch_index < t.first_torch_op for op in t.ops]) or any([o.vids is None for o in t.torch_ops]):
         return False
     # what the calls are made of: arguments, what is from before, inputs, what calls before have returned
     shown = {x.vid for o in t.torch_ops for x in tensors_in(o.out)}
@@ -480,40 +503,47 @@ class Replay:
         n_symbols, first_vid = world.n_symbols, trace.next_vid
         frame, stand = vm.frame, Stand()
         self.found[id(t.shadow)] = h = shadows.instance_dict(world, self.module)  # type: ignore[assignment]
-        log, world.log = world.log, None if world.log is None else world.log
         vm.frame = stand
         try:
             if h is None or not clean(world, h):
                 return False
             for event in t.reads:
                 stand.here = event[4]
-                if event[3] is not None and type(event[3]) is TracedTensor and event[3].vid >= t.first_vid:
-                    trace.next_vid = first_vid + event[3].vid - t.first_vid
-                if not self.read(event) or world.n_symbols != n_symbols:
+                if type(event[3]) is TracedTensor and event[3].vid >= t.first_vid:
+                    trace.next_vid = max(trace.next_vid, first_vid + event[3].vid - t.first_vid)
+                if not self.read(event):
                     return False
+            if world.n_symbols != n_symbols:
+                return False
         finally:
             vm.frame = frame
-            world.log = log
+        if not all([self.guarded(k, value) for k, value in t.guards]):
+            return False
+        if world.log is not None:  # a block around this one is being recorded
+            world.log += t.elsewhere
         trace.next_vid = first_vid
         self.first_vid = first_vid
         return True
 
+    def guarded(self, k: tuple, value: Any) -> bool:
+        """Whether what the template guarded below its module is guarded here, with the same value."""
+        source, kind, key = k
+        g = self.world.guards.get((self.path(source), kind, key))
+        return g is not None and SAME_VALUE[kind](self, value, g.value)
+
     def shadow_for(self, old: Shadow) -> Shadow | None:
-        h = self.found.get(id(old))
-        if h is None:
-            owner = self.owners.get(id(old.owner)) if old.owner is not None else None
-            if owner is None:
-                return None
-            h = shadows.instance_dict(self.world, owner)
-            if h is None or h.source is not self.path(old.source) or not clean(self.world, h):
-                return None
-            self.found[id(old)] = h
+        """The `__dict__` of the object in the place of that which `old` is of."""
+        owner = self.owners.get(id(old.owner)) if old.owner is not None else None
+        h = shadows.instance_dict(self.world, owner) if owner is not None else None
+        if h is None or h.source is not self.path(old.source) or not clean(self.world, h):
+            return None
+        self.found[id(old)] = h
         return h
 
     def read(self, event: tuple) -> bool:
-        how, old, k, result, *_ = event
+        how, old, k, result = event[:4]
         world = self.world
-        h = self.shadow_for(old)
+        h = self.found.get(id(old)) or self.shadow_for(old)
         if h is None:
             return False
         if how is ITEM:
@@ -613,7 +643,7 @@ class Replay:
             self.record_operations(n_torch)
         else:
             self.call_again()
-        trace.next_vid = max(trace.next_vid, self.first_vid + t.vids)
+        trace.next_vid = self.first_vid + t.vids
         vm.frames_made += t.frames
         world.asked += t.asked
         made = len(trace.ops) - n_ops, len(trace.torch_ops) - n_torch, len(trace.constants) - n_constants, len(trace.known) - n_known
@@ -661,23 +691,20 @@ class Replay:
         """Make the torch calls of the template with other tensors."""
         t, trace, ops = self.t, self.trace, self.trace.ops
         shift = len(ops) - t.first_op
-        constants = {c.vid for c in t.constants}
         hook = symnode.site_hook
         try:
             for i, o in enumerate(t.torch_ops):
                 end = t.torch_ops[i + 1].begin if i + 1 < len(t.torch_ops) else t.first_op + len(t.ops)
                 site = self.moved(o.site)
                 symnode.site_hook = functools.partial(itself, site)
-                called = t.ops[o.begin - t.first_op : end - t.first_op]
-                made = [x.vid for op in called for x in op.outs if type(x) is TracedTensor and x.vid >= t.first_vid]
-                made += [x.vid for op in called for x in op.args if type(x) is TracedTensor and x.vid in constants]
-                if made:
-                    trace.next_vid = max(trace.next_vid, self.first_vid + min(made) - t.first_vid)
+                first, behind = [v + self.first_vid - t.first_vid for v in o.vids]  # type: ignore[union-attr]
+                trace.next_vid = first
                 try:
                     out = graph_call(o.fn, self.exchanged(o.args), self.exchanged(o.kwargs))
-                except Exception as e:
+                except (Exception, Break, Restart) as e:
+                    vm.pending = None
                     raise ReplayFailed from e
-                if len(ops) != end + shift or not self.same_result(o.out, out):
+                if len(ops) != end + shift or trace.next_vid != behind or not self.same_result(o.out, out):
                     raise ReplayFailed
         finally:
             symnode.site_hook = hook
@@ -754,6 +781,29 @@ def same_constant(a: Any, b: Any) -> bool:
     return a == b
 
 
+def same_keys(replay: Replay, a: list, b: list) -> bool:
+    return len(a) == len(b) and all([x is y or (type(x) is type(y) and type(x) in PLAIN and x == y) for x, y in zip(a, b, strict=True)])
+
+
+def same_literal(replay: Replay, a: Any, b: Any) -> bool:
+    return type(a) is type(b) and (type(a) in PLAIN or type(a) is float) and same_constant(a, b)
+
+
+SAME_VALUE: dict[str, Callable[[Replay, Any, Any], bool]] = {
+    "TYPE_MATCH": lambda replay, a, b: a is b,
+    "ID_MATCH": lambda replay, a, b: a is b,
+    "EQ_MATCH": same_literal,
+    "LENGTH": lambda replay, a, b: a == b,
+    "DICT_KEYS": same_keys,
+    "DICT_CONTAINS": lambda replay, a, b: a == b,
+    "ALIAS": lambda replay, a, b: replay.path(a) is b,
+}
+"""The kinds of guards that a template may have below its module: (replay, its value, the value here) -> whether they say the same."""
+
+TOLD_BY_READS = ("DICT_LACKS", "TENSOR_MATCH")
+"""Other kinds that it may have: compared where a read makes them."""
+
+
 def alike(a: TracedTensor, b: TracedTensor) -> bool:
     """Whether nobody could tell two tensors by anything but their values."""
     return (
@@ -764,6 +814,7 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
         and a.dense is b.dense
         and a.device == b.device
         and a.constant is b.constant is None
+        and a.is_inference() is b.is_inference()
         and len(a.sizes) == len(b.sizes)
         and all(map(same_size, a.sizes, b.sizes))
         and all(map(same_size, a.strides, b.strides))

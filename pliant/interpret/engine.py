@@ -123,7 +123,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
 
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
     """Run `fn` on stand-ins; what it returns goes into its record."""
-    n = len(trace.ops)
+    n, first_vid = len(trace.ops), trace.next_vid
     guesses = layout.Framework.guesses
     try:
         way = emptiness.careful(fn, args, kwargs) if fn in emptiness.CAREFUL else None
@@ -131,7 +131,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             out = decompositions.spell(fn, args, kwargs, trace) if way is None else NotImplemented
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
-            rec.out = out
+            rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
         out = rec.out = run_otherwise(rec, n, guesses, e)
         return out

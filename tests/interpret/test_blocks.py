@@ -78,7 +78,7 @@ def both(monkeypatch) -> Callable[..., int]:
             captured.append(list(seen))
             torch.manual_seed(3)
             expected = reference(*expected_args)
-            torch.testing.assert_close(got, expected)
+            torch.testing.assert_close(got, expected, equal_nan=True)
             torch.testing.assert_close(given, expected_args)
         with_replays, without = captured
         assert len(with_replays) == len(without)
@@ -708,6 +708,152 @@ def test_two_shapes_of_arguments(both) -> None:
         return Growing().eval()
 
     assert both(make, X) == 0
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_replay_that_fails_captures_again(monkeypatch, grad) -> None:
+    class Guarded(Stack):
+        def forward(self, x):
+            x = self.first(x)
+            for layer in self.layers:
+                try:
+                    x = layer(x)
+                except BaseException:  # no concern of the program's
+                    x = x * 0
+            return x
+
+    def fails(*args: Any) -> Any:
+        failed.append(args)
+        raise blocks.ReplayFailed
+
+    failed: list = []
+    for name in ("record_operations", "call_again"):
+        monkeypatch.setattr(blocks.Replay, name, fails)
+    torch.manual_seed(0)
+    m = Guarded().eval()
+    with torch.set_grad_enabled(grad):
+        torch.testing.assert_close(pliant.compile(m, strict=True)(X), m(X))
+    assert len(failed) == 1 and pliant.stats()["captures"] == 1
+
+
+def of(kind: type, *values: Any) -> Callable[[], Any]:
+    """Five layers, whose attribute `mode` has these values (the last one again and again)."""
+
+    def make() -> Any:
+        torch.manual_seed(0)
+        m = Stack(kind=kind).eval()
+        for i, layer in enumerate(m.layers):
+            layer.mode = copy.copy(values[min(i, len(values) - 1)])
+        return m
+
+    return make
+
+
+class Table(dict):
+    factor = 1
+
+
+class Whole(int):
+    pass
+
+
+def table(factor: int) -> Table:
+    t = Table(a=1)
+    t.factor = factor
+    return t
+
+
+class Reading(Layer):
+    mode: Any = None
+
+    def forward(self, x: torch.Tensor, mask: Any = None) -> torch.Tensor:
+        mode = self.mode
+        if isinstance(mode, (set, frozenset)):
+            return super().forward(x) * (2 if "a" in mode else 3)
+        if isinstance(mode, Table):
+            return super().forward(x) * mode.factor * mode["a"]
+        if isinstance(mode, dict):
+            return super().forward(x) * sum(mode.values())
+        if isinstance(mode, list):
+            return super().forward(x) * len(mode) * mode[-1]
+        if isinstance(mode, slice):
+            return super().forward(x) + x[:, mode].sum()
+        if isinstance(mode, range):
+            return super().forward(x) + sum(mode)
+        return super().forward(x) * mode
+
+
+@pytest.mark.parametrize("one, two", [
+    ({"a"}, {"b"}), (frozenset("a"), frozenset("b")), (table(2), table(3)), ({"a": 1, "b": 2}, {"b": 2, "a": 1}), ({"a": 1}, {"a": 2}),
+    ([1, 2], [1, 3]), ([1, 2], [1, 2, 2]), (Whole(2), Whole(3)), (slice(0, 2), slice(0, 3)), (range(3), range(4)), (True, 1), (0.0, -0.0),
+    (2, 3), (float("nan"), 1.0), (torch.float32.itemsize, 5),
+])  # fmt: skip
+def test_values_of_attributes(both, one, two) -> None:
+    with torch.no_grad():
+        both(of(Reading, one, one, two, one, two), X)
+        both(of(Reading, one), X)
+
+
+def test_a_cell_that_is_changed_on_the_way(both) -> None:
+    def make() -> Any:
+        torch.manual_seed(0)
+        m = Stack().eval()
+        factor = 1.0
+
+        def forward(self, x, mask=None):
+            return Layer.forward(self, x) * factor
+
+        for layer in m.layers:
+            layer.__class__ = type("Closed", (Layer,), {"forward": forward}) if layer is m.layers[0] else type(m.layers[0])
+
+        def run(x):
+            nonlocal factor
+            for i, layer in enumerate(m.layers):
+                x = layer(x)
+                factor = 2.0 if i % 2 else 1.0
+            factor = 1.0
+            return x
+
+        return run
+
+    both(make, X)
+
+
+def test_blocks_within_blocks_that_share_what_is_changed(both) -> None:
+    class Part(Configured):
+        pass
+
+    class Two(Layer):
+        def __init__(self, n):
+            super().__init__(n)
+            self.parts = nn.ModuleList([Part(n), Part(n), Part(n)])
+
+        def forward(self, x, mask=None):
+            for part in self.parts:
+                x = part(x)
+            return x
+
+    class Run(Stack):
+        def forward(self, x):
+            for i, layer in enumerate(self.layers):
+                x = layer(x)
+                if i == 2:
+                    self.config.scale = 0.5
+            self.config.scale = 2.0
+            return x
+
+    def make() -> Any:
+        torch.manual_seed(0)
+        m = Run(kind=Two).eval()
+        m.config = Config()
+        for layer in m.layers:
+            for part in layer.parts:
+                part.config = m.config
+        return m
+
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            assert both(make, X) > 0
 
 
 def test_encoder_of_the_library(both) -> None:

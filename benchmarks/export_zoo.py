@@ -126,7 +126,8 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
                 if name in ("program", "file"):
                     given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in given.items()}
                 torch.manual_seed(SEED)
-                worst = max(worst, compare(run(given), p.outputs_of(w)))
+                with torch.no_grad():
+                    worst = max(worst, compare(run(given), p.outputs_of(w)))
             out[name] = {"status": "right", "off": worst, "seconds": time.perf_counter() - began}
         except Exception as e:
             kind = "wrong" if isinstance(e, Mismatch) else "error"

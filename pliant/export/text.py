@@ -32,7 +32,9 @@ from pliant.lower import liveness
 from pliant.lower import text as lowered
 from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
-from pliant.symbolic.scope import BRANCH
+from pliant.symbolic.minimize import without_declared
+from pliant.symbolic.relation import normal
+from pliant.symbolic.scope import BRANCH, SymGuard
 
 VERSION = 1
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
@@ -180,6 +182,7 @@ class Reader(lowered.Reader):
                     raise
                 except UNREADABLE as e:
                     raise FormatError(f"line {number} of the program cannot be read ({type(e).__name__}: {e}): {line[:120]!r}") from e
+        self.ranges()
         p = Program(
             name=found[2], form=found[3], trace=self.trace, inputs=self.inputs, outputs=self.outputs, ops=self.ops,
             relations=self.relations, asserts=self.asserts, checks=[], result=None, state={},
@@ -206,7 +209,7 @@ class Reader(lowered.Reader):
         elif word == "output":
             self.read_output(body)
         elif word == "require":
-            self.relations.append(Relation(self.truth(rest), words))
+            self.require(rest, words)
         elif word == "branch":
             self.asserts.append(Relation(self.truth(rest), words, BRANCH))
         elif word == "assert":
@@ -219,6 +222,21 @@ class Reader(lowered.Reader):
     def truth(self, text: str) -> Any:
         e = lowered.parse(text, self.names)
         return e if type(e) is Expr else self.scope.ctx.lift(bool(e))
+
+    def require(self, words: str, site: str) -> None:
+        """A condition of the inputs. The range of a symbol is simply true by its declaration: as a condition it stands as it is."""
+        e = self.truth(words)
+        if e.const is True:
+            e = next((g.user_form for g in self.scope.declared_guards() if g.user_form.python() == words), e)
+        if e.const is not True:
+            self.relations.append(Relation(e, site, "declared" if self.scope.known_true(e) else ""))
+
+    def ranges(self) -> None:
+        """What the declared ranges of inputs ask for, where no condition does."""
+        asked = [SymGuard(normal(r.expr), None, "", r.expr) for r in self.relations if r.expr.const is None]
+        known = {r.expr for r in self.relations}
+        missing = [g for g in self.scope.declared_guards() if g.user_form not in known]
+        self.relations += [Relation(g.user_form, "", g.why) for g in without_declared(missing, asked)]
 
     def read_input(self, line: str) -> None:
         found = INPUT.fullmatch(line)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 import pliant
 from pliant.errors import ConstraintViolation, GraphBreakError, PliantError
 from pliant.export.signature import SignatureError
+from pliant.export.text import Reader
 
 
 def agree(got: Any, want: Any) -> None:
@@ -281,6 +282,37 @@ def test_wrong_calls_are_one_sentence() -> None:
     ):
         with pytest.raises(SignatureError, match=words):
             call()
+
+
+def test_declared_ranges_are_checked_by_loaded_programs(tmp_path: Any) -> None:
+    p = pliant.export(lambda x, n: x * n, (r(5), 3), dynamic={"x": {0: pliant.Dim("rows", min=2, max=64)}})
+    p.save(tmp_path / "m.pliant")
+    q = pliant.load(tmp_path / "m.pliant")
+    assert str(q) == str(p)
+    lines = [line for line in str(p).splitlines() if not line.startswith("require")]  # a file that does not ask for what it declares
+    bare = Reader.whole("\n".join(lines))
+    assert {r.expr.python() for r in bare.relations} == {r.expr.python() for r in p.relations}
+    for program in (p, q):
+        assert program(r(64), 2).shape == (64,)
+        for n in (1, 65):
+            with pytest.raises(SignatureError, match="rows"):
+                program(r(n), 2)
+
+
+def test_what_the_example_knew_is_no_part_of_the_text(tmp_path: Any) -> None:
+    def f(x: Any) -> Any:
+        n = x.shape[1]
+        pad = (-n) % 4
+        return torch.nn.functional.pad(x, (0, 0, 0, pad)).view(x.shape[0], -1, 4, x.shape[2]).sum(2)[:, :n] + 1
+
+    p = pliant.export(f, (r(2, 7, 3),))
+    p.save(tmp_path / "m.pliant")
+    q = pliant.load(tmp_path / "m.pliant")
+    assert str(q) == str(p)
+    for n in (1, 4, 9, 16):
+        x = r(3, n, 2)
+        torch.testing.assert_close(p(x), f(x))
+        torch.testing.assert_close(q(x), f(x))
 
 
 def prints(x: Any) -> Any:

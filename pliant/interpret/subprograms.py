@@ -87,6 +87,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
     settings = globalstate.save()
     first = trace.next_vid
     vm.frames_made = ELSEWHERE
+    make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
@@ -115,6 +116,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
         raise Open(f"it raises {type(e).__name__}: {e}") from None
     finally:
         scope.oracle = oracle
+        vm.make_exit = make_exit
         vm.pending = None
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])

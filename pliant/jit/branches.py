@@ -35,11 +35,12 @@ forced: Callable[[CodeType, int], bool | None] | None = None
 class Branch:
     """One branch on data. Called by compiled code with the side that a run takes where the graph ends."""
 
-    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "lineno", "next_look", "refused", "roots", "takes")
+    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "lineno", "next_look", "path", "refused", "roots", "takes")
 
-    def __init__(self, site: Site) -> None:
-        self.code = weakref.ref(site.code)
-        self.lineno = site.lineno
+    def __init__(self, code: CodeType, path: tuple, lineno: int) -> None:
+        self.code = weakref.ref(code)
+        self.path = path
+        self.lineno = lineno
         self.hot: bool | None = None
         self.takes = [0, 0]
         self.left = 0  # ways out taken since the last change
@@ -90,6 +91,13 @@ class Branch:
                 if root is not None and self in getattr(e.info, "branches", ()):
                     yield root, e
 
+    def adopt(self, root: CodeType, hot: bool | None) -> None:
+        """An entry from the disk has it: with `hot`, the graph goes on behind it."""
+        self.found_in(root)
+        if hot is not None and self.hot is None and not self.decided:
+            self.hot = hot
+            self.changes = max(self.changes, 1)
+
     def refuse(self, why: str) -> None:
         """It stays a graph break."""
         self.hot, self.refused = None, why
@@ -122,13 +130,15 @@ class Branches:
         self.table: WeakIdDict[dict[tuple, Branch]] = WeakIdDict()
 
     def at(self, site: Site) -> Branch:
-        found = self.table.get(site.code)
+        return self.known(site.code, path(site), site.lineno)
+
+    def known(self, code: CodeType, path: tuple, lineno: int) -> Branch:
+        found = self.table.get(code)
         if found is None:
-            found = self.table[site.code] = {}
-        key = path(site)
-        if key not in found:
-            found[key] = Branch(site)
-        return found[key]
+            found = self.table[code] = {}
+        if path not in found:
+            found[path] = Branch(code, path, lineno)
+        return found[path]
 
     def hot_side(self, site: Site) -> bool | None:
         if forced is not None and not self.at(site).refused:

@@ -66,6 +66,7 @@ class Emitted:
     executable: Any  # codegen's, or None if there is nothing to compute
     outputs: list[Any] = field(default_factory=list)  # the traced values that the graph returns, until the logs have shown them
     branches: list[Any] = field(default_factory=list)  # the branches on data at which it ends, or may be left
+    sides: list[bool | None] = field(default_factory=list)  # of an entry from the disk: the side on which it goes on at each of these
     exits: list[Any] = field(default_factory=list)  # the ways out (`side_exits.SideExit`)
 
 
@@ -163,7 +164,7 @@ class Emitter:
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
         outputs = [value for value, _ in b.outputs.values()]
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
-        return Emitted(self.compile(text, line, kept), text, list(b.slots), executable, outputs, self.branches, self.exits)
+        return Emitted(self.compile(text, line, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
 
     def graph(self) -> tuple[list[str], Any]:
         """The call of the graph; its inputs become slots."""
@@ -207,7 +208,7 @@ class Emitter:
             lines.append(f"if _e.args[0] == {number}:")
             lines.append(f"{PAD}_st = [{', '.join([*given[number], f'*{after}(*_e.args[1])'])}]")
             lines += [PAD + line for line in self.emptied()]
-            lines.append(f"{PAD}{b.constant(way.branch.leaves, 'leaves')}()")
+            lines.append(f"{PAD}{b.constant(way.branch, 'branch')}.leaves()")
             lines.append(f"{PAD}raise {b.constant(native.Leave)}({b.constant(way.fn, f'exit_{number}')}, _st)")
         return [f"except {b.constant(Left)} as _e:", *(PAD + line for line in lines), f"{PAD}raise"] if lines else []
 

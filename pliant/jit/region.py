@@ -352,6 +352,8 @@ class Region:
             return False
         frame_id = f"{record.number}/{record.captures}"
         native.add_entry(code, taken.guard, taken.emitted.fn, True, entries.TakenInfo(next(_ids), frame_id, taken))
+        for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
+            branch.adopt(code, side)
         record.captures += 1
         events.count("entries")
         events.count("entries_from_disk")

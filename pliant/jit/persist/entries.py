@@ -25,6 +25,8 @@ from pliant import events, native, turns
 from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
+from pliant.graph.control_flow import FLOWS
+from pliant.graph.leaving import LEAVE
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
@@ -95,6 +97,7 @@ class TakenInfo:
         self.frame_id = frame_id
         self.emitted = taken.emitted
         self.exit = taken.exit
+        self.branches = tuple(taken.emitted.branches)
         self._explained = taken.explained
 
     @functools.cached_property
@@ -108,6 +111,10 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
+PORTABLE = ("aten::", "prims::", "pliant_numpy::")
+"""What operators are called that other processes have, too."""
+
+
 def refuse_unless_plain(found: Capture) -> None:
     """Raises NotPortable for captures that are never kept."""
     world = found.world
@@ -118,7 +125,7 @@ def refuse_unless_plain(found: Capture) -> None:
     if world.own_classes:
         raise NotPortable("it makes classes")
     for op in found.trace.ops:
-        if not op.target._schema.name.startswith(("aten::", "prims::", "pliant_numpy::")):
+        if op.target is not LEAVE and op.target not in FLOWS and not op.target._schema.name.startswith(PORTABLE):
             raise NotPortable(f"the operator {op.target._schema.name}")
     for call in found.trace.torch_ops:
         if type(call.fn) is types.FunctionType and not dependencies.versioned(call.fn.__code__.co_filename):

@@ -1,6 +1,6 @@
 """What emitted code goes on with behind a graph break, as data: a code object, where to go on, and the shape of the state there.
 
-Resume functions, the drivers of region loops, rebuilt generators and the frames in tracebacks are made from the program's code objects,
+Resume functions, the drivers of region loops, branches on data, rebuilt generators and the frames in tracebacks are made from the program's code objects,
 one for each layout (`jit/resume.py`), so another process makes its own. Each kind is a place of `names.py`: arguments that say what it is
 made of, and a function that makes it, or finds the one that has been made. They belong to a region: `Frame.home`.
 """
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pliant import native
 from pliant.interpret import tracebacks
 from pliant.jit import loops, resume, support
+from pliant.jit.branches import Branch
 from pliant.jit.emit import Context
 from pliant.jit.nested_frames import Below
 from pliant.jit.resume import Layout, ResumeCode
@@ -57,7 +58,13 @@ def generator_at(frame: Frame, code: CodeType, layout: tuple, namespace: dict, n
     return resume.generator_function(code_at(frame, code, layout), namespace, name)
 
 
+def branch_at(frame: Frame, code: CodeType, path: tuple, lineno: int) -> Any:
+    branches = frame.home.branches
+    return None if branches is None else branches.known(code, path, lineno)
+
+
 PLACES: dict[str, Callable[..., Any]] = {
+    "branch": branch_at,
     "own code": lambda frame: own_code(frame.fn),
     "entry": entry_at,
     "loop": loop_at,
@@ -78,6 +85,8 @@ def place_of(value: Any, refer: Callable[[Any], int]) -> tuple[str, tuple] | Non
         return None if made is None else ("entry", made_from(made.origin(), made.layout, value._fn, refer))
     if t is loops.Loop:
         return "loop", made_from(value.code(), value.layout, value.body._fn, refer)
+    if t is Branch:
+        return "branch", (("@", refer(value.code())), plain(value.path), value.lineno)
     if t is Below:
         return "below", ()
     if t is FrameType:
@@ -109,4 +118,4 @@ def is_made(value: Any) -> bool:
         return support.words_of_hop(value) is not None or (made is not None and made.layout.mode != resume.CALL)
     if t is FrameType:
         return tracebacks.code_shown(value) is not None
-    return t is loops.Loop or t is Below or (t is native.EntryPoint and resume.info_of(value._fn.__code__) is not None)
+    return t in (loops.Loop, Below, Branch) or (t is native.EntryPoint and resume.info_of(value._fn.__code__) is not None)

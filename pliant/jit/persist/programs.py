@@ -7,6 +7,7 @@ to link and which of their functions a program calls.
 from __future__ import annotations
 
 import builtins
+import linecache
 import marshal
 import types
 from typing import Any
@@ -19,6 +20,7 @@ from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node, node_of
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
+from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import gradients
@@ -85,6 +87,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return "tensor", *encode_tensor(value)
     if value is aten.AUTOGRAD_AND_AUTOCAST:
         return ("keys",)
+    if is_printed(value):
+        return "printed", *encode_printed(value, table, linker)
     if name.startswith("_op_"):
         return "operator", table.refer(overload_of(name, value))
     return "value", encode_held(value, table.refer)
@@ -99,11 +103,38 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return native.Launcher(modules[module][symbol], itemsizes, sizes, owner)
     if kind == "tensor":
         return decode_tensor(*rest)
+    if kind == "printed":
+        return decode_printed(*rest, objects, modules)
     if kind == "empty":
         return native.empty_of(getattr(torch, rest[0]))
     if kind == "number":
         return native.number
     return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
+
+
+def is_printed(value: Any) -> bool:
+    """A program, or a flow (`codegen/flow.py`), that another one calls."""
+    return type(value) is types.FunctionType and value.__globals__.get(value.__name__) is value and value.__code__.co_filename in linecache.cache
+
+
+def encode_printed(fn: Any, table: Writer, linker: Linker) -> tuple:
+    """Such a function. Raises NotPortable."""
+    source = "".join(linecache.cache[fn.__code__.co_filename][2])
+    if fn.__code__.co_filename in PLACES:
+        return "program", encode_program(Executable(fn, source, 0, fn.__globals__), table, linker, frozenset())
+    if fn.__closure__:
+        raise NotPortable("a flow that is more than what was printed")
+    ours = {k: v for k, v in fn.__globals__.items() if k != "__builtins__" and v is not fn}
+    names = {k: encode_global(k, v, table, linker) for k, v in ours.items()}
+    return "flow", (fn.__name__, marshal.dumps(fn.__code__), source, names)
+
+
+def decode_printed(kind: str, data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Any:
+    if kind == "program":
+        return decode_program(data, objects, modules, {}).fn
+    name, code, source, names = data
+    namespace = {k: decode_global(v, objects, modules) for k, v in names.items()}
+    return aten.loaded_text(source, name, marshal.loads(code), namespace)
 
 
 # -- executables ----------------------------------------------------------------------------------------------------------------
@@ -167,27 +198,61 @@ def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) 
 # -- emitted functions ------------------------------------------------------------------------------------------------------------
 def encode_emitted(emitted: Emitted, table: Writer) -> tuple:
     """The function that an entry runs; its graph is apart. Raises NotPortable."""
-    fn, run = emitted.fn, emitted.executable.fn if emitted.executable is not None else None
+    run = emitted.executable.fn if emitted.executable is not None else None
+    return *encode_function(emitted.fn, run, table), emitted.source
+
+
+def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
+    """One that `emit` has printed: its name, bytecode and globals. `run`: what it calls the graph."""
     names: dict[str, Any] = {}
     for k, v in fn.__globals__.items():
         if k == "__builtins__":
             continue
         if run is not None and v is run:
             names[k] = ("graph",)
+        elif type(v) is Failing:
+            names[k] = ("failed",)
+        elif type(v) is Branch:
+            names[k] = ("branch", table.refer(v), v.hot)
+        elif type(v) is types.FunctionType and v.__module__ == fn.__module__:  # what runs behind a side exit
+            names[k] = ("exit", encode_function(v, None, table))
+        elif is_printed(v):  # what that one needs of the graph
+            linker = Linker()
+            names[k] = ("after", encode_printed(v, table, linker))
+            if linker.rows:
+                raise NotPortable("machine code outside of the graph")
         else:
-            names[k] = ("failed",) if type(v) is Failing else ("value", encode_held(v, table.refer))
-    return fn.__name__, fn.__module__, marshal.dumps(fn.__code__), names, emitted.source
+            names[k] = ("value", encode_held(v, table.refer))
+    return fn.__name__, fn.__module__, marshal.dumps(fn.__code__), names
 
 
 def decode_emitted(data: tuple, objects: list[Any], executable: Executable | None, again: Any, code: types.CodeType) -> Emitted:
-    name, module, body, names, source = data
+    *function, source = data
+    made = Emitted(None, source, [], executable)  # type: ignore[arg-type]
+    made.fn = decode_function(tuple(function), objects, made, Failing(code, again))
+    return made
+
+
+def decode_function(data: tuple, objects: list[Any], made: Emitted, failing: Failing) -> Any:
+    """`made`: the entry's own, whose `branches` and `sides` are filled."""
+    name, module, body, names = data
     namespace: dict[str, Any] = {"__builtins__": builtins.__dict__}
-    for k, v in names.items():
-        if v[0] == "graph":
-            assert executable is not None
-            namespace[k] = executable.fn
+    for k, (kind, *rest) in names.items():
+        if kind == "graph":
+            assert made.executable is not None
+            namespace[k] = made.executable.fn
+        elif kind == "branch":
+            namespace[k] = objects[rest[0]]
+            made.branches.append(objects[rest[0]])
+            made.sides.append(rest[1])
+        elif kind == "failed":
+            namespace[k] = failing
+        elif kind == "exit":
+            namespace[k] = decode_function(rest[0], objects, made, failing)
+        elif kind == "after":
+            namespace[k] = decode_printed(*rest[0], objects, [])
         else:
-            namespace[k] = Failing(code, again) if v[0] == "failed" else decode(v[1], objects.__getitem__)
+            namespace[k] = decode(rest[0], objects.__getitem__)
     fn = types.FunctionType(marshal.loads(body), namespace, name)
     fn.__qualname__, fn.__module__ = name, module
-    return Emitted(not_for_others(fn), source, [], executable)
+    return not_for_others(fn)

@@ -131,7 +131,7 @@ def outputs_of(block: Block) -> list[Any]:
 
 def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, TracedTensor], dict[str, Expr]]:
     """What this block alone reads and does not make: tensors by vid, symbols by name."""
-    made = {t.vid for op in block.ops for t in tensors_of(op.outs)}
+    made: set[int] = set()
     bound = {b.symbol.name for op in block.ops for b in op.binds}
     tensors: dict[int, TracedTensor] = {}
     symbols: dict[str, Expr] = {}
@@ -152,7 +152,9 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
     for op in block.ops:
         for v in leaves_of([op.args, op.kwargs]):
             value(v)
-        for t in tensors_of([op.args, op.kwargs, op.outs]):
+        outs = tensors_of(op.outs)
+        made.update(t.vid for t in outs)
+        for t in (*tensors_of([op.args, op.kwargs]), *outs):
             for s in (*t.sizes, *t.strides):
                 number(number_of(s))
     for a in block.asserts:

@@ -155,17 +155,18 @@ def mark(f: Frame | None) -> None:
             if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER:
                 return
             if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
-                again(f, header, TRY)
+                raise again(f, header, TRY)
             return
         if f.decoded.is_generator:
             return
         f = f.parent
 
 
-def again(f: Frame, header: int, what: str) -> None:
+def again(f: Frame, header: int, what: str) -> Restart:
+    """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
     vm.loop_codes.append(f.code)
-    raise Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
+    return Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
 
 
 def at_header(f: Frame) -> None:
@@ -186,14 +187,14 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     """Do the loop with this header, and stand behind it. `v`: what is about to be tested before it. False: it is no such loop."""
     shape = shape_of(_Key(f.decoded), header)
     if shape is None:
-        again(f, header, LEAVE)
+        raise again(f, header, LEAVE)
     key = (id(f.code), header)
     vm.exploring.append(key)
     try:
         Whole(f, shape, v).capture()
     except Open as e:
         events.emit("loop_open", where=str(current_site()), why=str(e))
-        again(f, header, LEAVE)
+        raise again(f, header, LEAVE) from None
     finally:
         vm.exploring.remove(key)
     return True
@@ -297,7 +298,7 @@ class Whole:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {"returned": returned})])
         again = g.pc == shape.header
-        values = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
+        values: dict[Any, Any] = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
                 raise Open("it walks an iterator that is not its own")

@@ -139,9 +139,12 @@ def plain(asserts: list[Any]) -> list[Any]:
 
 
 def check_memory(way: Way, trace: Any) -> None:
-    """What is written was made on this way, and no gradients flow."""
+    """What is written was made in the same block, and no gradients flow."""
     made: set[int] = set()
-    for op in way.ops:
+    begins = {n for _, _, n, _ in way.decisions}
+    for i, op in enumerate(way.ops):
+        if i in begins:
+            made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
             if t.storage_id not in made:
@@ -265,8 +268,8 @@ def key(v: Any) -> Any:
     return (type(v), v) if type(v) in (int, str, bool) else id(v)
 
 
-BUILT_IN = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))
-ITERATORS = (*(type(iter(x)) for x in BUILT_IN), zip, map, enumerate, filter)
+BUILT_IN: tuple[Any, ...] = ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items(), collections.deque(), reversed([]))
+ITERATORS: tuple[type, ...] = (*(type(iter(x)) for x in BUILT_IN), zip, map, enumerate, filter)
 
 
 def content(v: Any) -> list | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
@@ -48,6 +49,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     if any([liveness.restrides(op) for op in ops]):
         return [substitute(op, same.tensors) for op in ops]
     outputs = list(liveness.tensors(list(outputs)))
+    outputs += [t for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]  # which may give back what they are given
     ops = without_detached_factories(ops, {t.vid for t in outputs})
     r = Repetitions(ops, outputs, same, results)
     for op in ops:

@@ -30,7 +30,8 @@ def settle(t):
 
 TENSORS = ("x", "y", "z")
 EXPRESSIONS = (
-    "{a} * 0.7 + {b}.mean()", "torch.sin({a}) + 0.3", "{a} - {b}.sum() * 0.1", "torch.where({a} > 0.2, {a} * 0.5, {a} + 0.4)", "{a}.clone()",
+    "{a} * 0.7 + {b}.mean()", "torch.sin({a}) + 0.3", "{a} - {b}.sum() * 0.1", "torch.where({a} > 0.2, {a} * 0.5, {a} + 0.4)",
+    "{a}.clone()",
     "{a} + {i}", "{a} * {f}", "torch.relu({a}) - 0.1", "{a}.flip(0)", "step({a}, {i})", "{a} + torch.ones_like({a})", "{a}",
     "settle({a} * 3)", "({a} + {b}[0]) / 2", "{a}[{a}.shape[0] // 2 :]", "torch.cat([{a}, {b}[:1]])", "{a}[: max({a}.shape[0] - 1, 1)]",
     "{a}.cumsum(0) * 0.3", "{a} + torch.rand({a}.shape[0])", "{a}.detach()", "{a}.double().float()",
@@ -51,9 +52,8 @@ class Maker:
 
     def text(self, template: str) -> str:
         r = self.r
-        return template.format(
-            a=r.choice(TENSORS), b=r.choice(TENSORS), i=r.choice(("n", "m", "2")), f=r.choice(("s", "0.5")), c=r.choice(("0.1", "0.8", "1.7"))
-        )
+        a, b, i, f = r.choice(TENSORS), r.choice(TENSORS), r.choice(("n", "m", "2")), r.choice(("s", "0.5"))
+        return template.format(a=a, b=b, i=i, f=f, c=r.choice(("0.1", "0.8", "1.7")))
 
     def add(self, depth: int, line: str) -> None:
         self.lines.append("    " * depth + line)
@@ -78,8 +78,10 @@ class Maker:
         elif p < 0.94:
             choices = ["out = x + n", "x, y = y, x", "u = x * 2", "z = y"]
             if r.random() < 0.4:
-                choices = ["box.hits += 1", "out.append(x)", "print('round', n)", "box.last = n", "y += 1", "torch.manual_seed(3)", "y[0] = 3.0",
-                           "z = x[5]", "items = [*items, n]", "assert n < 9", "n = bool(x.sum() > 0)", "x = x.view(-1, 1)", "del u"]  # fmt: skip
+                choices = [
+                    "box.hits += 1", "out.append(x)", "print('round', n)", "box.last = n", "y += 1", "torch.manual_seed(3)", "y[0] = 3.0",
+                    "z = x[5]", "items = [*items, n]", "assert n < 9", "n = bool(x.sum() > 0)", "x = x.view(-1, 1)", "del u",
+                ]  # fmt: skip
             self.add(depth, r.choice(choices))
         elif loop:
             self.add(depth, f"if {self.text(r.choice(TESTS))}:")
@@ -133,7 +135,8 @@ class Maker:
         self.loop(1)
         for _ in range(self.r.randint(0, 3)):
             self.statement(1, "")
-        self.add(1, self.r.choice(("return x, y, z, n, m, s, out, items", "return x + 1, n, s", "return x, y, x is y, z is y, n", "return z, u, m")))
+        ends = ("x, y, z, n, m, s, out, items", "x + 1, n, s", "x, y, x is y, z is y, n", "z, u, m")
+        self.add(1, f"return {self.r.choice(ends)}")
         return HEADER + "\n".join(self.lines) + "\n"
 
 

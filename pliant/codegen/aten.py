@@ -95,6 +95,8 @@ def build(
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
     slots = list(liveness.tensors(inputs))
+    if guard is None and any([t.vid in steps for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]):
+        guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     replay, heads = [], flat
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]

@@ -22,6 +22,7 @@ from typing import Any
 from pliant.errors import InternalError
 from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, needs, number_of, outputs_of, sizes_of_params, tensors_of
 from pliant.graph.traced import TracedTensor
+from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
 
@@ -82,9 +83,11 @@ class FlowWriter:
         made = [t for op in b.ops for t in tensors_of(op.outs) if t.vid in wanted_tensors and t.vid not in tensors]
         bound = [bind.symbol for op in b.ops for bind in op.binds if bind.symbol.name in wanted_symbols]
         outputs = [*{t.vid: t for t in made}.values(), *bound]
-        trace = SimpleNamespace(scope=self.scope, ops=b.ops)
         name = f"{self.name}_{len(self.sources)}"
-        ran = self.build(trace, inputs, outputs, name=name, ops=b.ops, asserts=b.asserts, lower=self.lower)
+        of = next((t.trace for op in b.ops for t in tensors_of(op.outs)), None)
+        ops = as_views(of, b.ops, outputs) if of is not None else b.ops
+        trace = SimpleNamespace(scope=self.scope, ops=ops)
+        ran = self.build(trace, inputs, outputs, name=name, ops=ops, asserts=b.asserts, lower=self.lower)
         self.sources.append(ran.source)
         self.globals[f"_{name}"] = ran.fn
         call = f"_{name}({', '.join(map(name_of, inputs))})"

@@ -76,11 +76,15 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """See the module's docstring. `params` and `captured` are what the blocks know the operands as: traced tensors and symbols."""
+    """See the module's docstring. `params` and `captured` are what the blocks know the operands as: traced tensors and symbols.
+
+    `sizes`: names of symbols that are sizes of carried tensors, or their offsets, in the round at hand.
+    """
 
     params: list[Any]
     body: Block
     entry: Block | None = None
+    sizes: frozenset[str] = frozenset()
     captured: list[Any] = field(default_factory=list)
 
     @property
@@ -185,7 +189,7 @@ def sizes_of_params(flow: Flow) -> dict[str, tuple[TracedTensor, int | None]]:
         if type(p) is TracedTensor:
             for i, s in [*enumerate(p.sizes), (None, p.offset)]:
                 e = number_of(s)
-                if e is not None and e.op == "sym" and e.name in p.trace.flow_sizes:
+                if e is not None and e.op == "sym" and e.name in flow.sizes:
                     found.setdefault(e.name, (p, i))
     return found
 

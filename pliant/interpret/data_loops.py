@@ -23,7 +23,7 @@ from pliant.graph.control_flow import SYMS, Block, Flow, Leave, number_of, recor
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
-from pliant.graph.symnode import to_sym, truth
+from pliant.graph.symnode import expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET
@@ -32,6 +32,7 @@ from pliant.interpret.decode import Decoded
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.symbolic import ops
 
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
@@ -258,7 +259,7 @@ class Whole:
                 e = end.values[0]
                 end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
         params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
-        flow = Flow(params, found[0][0], found[1][0] if self.tested else None)
+        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
         record_flow(vm.trace, flow, [self.first[slot] for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
 
@@ -414,10 +415,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
+    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
     if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
+
+
+def known_equal(m: Any, n: Any) -> bool:
+    return vm.scope.known_true(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)))
 
 
 def is_new(n: Any, before: set[str]) -> bool:

@@ -31,6 +31,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     execute,
     globalstate,
     gradients,
+    higher_order,
     imports,
     instances,
     library,

@@ -85,6 +85,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
     known, masks, names = dict(trace.known), dict(trace.masks), set(scope.symbols)
     token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
     settings = globalstate.save()
+    first = trace.next_vid
     vm.frames_made = ELSEWHERE
 
     def answer(c: Expr, site: Any) -> bool:
@@ -118,7 +119,8 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
         vm.frames_made, vm.depth, vm.exc, vm.asking = made, depth, exc, asking
         way.ops, way.asserts = trace.ops[n:], plain(scope.asserts[asserts:])
         for x, sizes, strides, offset in reversed(trace.journal[changes:]):
-            apply_metadata(trace, x, sizes, strides, offset)
+            if x.vid < first:
+                apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
         trace.known, trace.masks = known, masks
         relied = scope._guards[guards:]
@@ -153,8 +155,6 @@ def check_memory(way: Way, trace: Any) -> None:
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if any([t.requires_grad for t in tensors_of(op.outs)]):
             raise Open("gradients flow through it")
-        if info.inplace_view:
-            raise Open(f"{op.target} changes the sizes of a tensor object")
         if info.custom and op.target not in FLOWS:
             raise Open(f"{op.target} may do anything")
 
@@ -247,7 +247,7 @@ class Unchanged:
 
 
 def unmoved(now: Any, before: Any) -> bool:
-    return now is before or type(now) is int and type(before) is int and now == before
+    return now is before or type(now) is type(before) and type(now) in (int, range, str) and now == before
 
 
 def frames() -> Iterator[Frame]:

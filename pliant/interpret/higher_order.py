@@ -1,0 +1,164 @@
+"""`torch.cond` and `torch.while_loop`: branches and loops that the program itself spells so, as operations of the trace.
+
+The functions are captured like any code, closures and modules included; results may have other sizes on each side. What PyTorch refuses
+(results of other kinds or of shared memory, writes to operands), and what gradients flow through, is left to PyTorch: the graph breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from pliant.graph.control_flow import SYMS, Branch, Flow, Leave, number_of, record_flow, tensors_of
+from pliant.graph.record import Bind
+from pliant.graph.symnode import expr_of
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.calls import call, graph_call
+from pliant.interpret.data_loops import alike, equal, is_new, join, merged
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break, current_site, vm
+from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.symbolic import ops
+
+COND = ("pred", "true_fn", "false_fn", "operands")
+WHILE = ("cond_fn", "body_fn", "carried_inputs")
+
+
+@lookaside(torch.cond)
+def l_cond(args: tuple, kw: dict) -> Any:
+    given = {"operands": ()} | dict(zip(COND, args)) | kw
+    pred, sides, operands = given["pred"], (given["true_fn"], given["false_fn"]), given["operands"]
+    if type(pred) is not TracedTensor:  # PyTorch runs the one side
+        return call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})
+    if type(operands) not in (tuple, list) or not all([type(x) is TracedTensor for x in pytree.tree_leaves(operands)]):
+        raise Break("PL0030", "torch.cond of operands that are no tensors")
+    if pred.dtype is not torch.bool or not all([type(n) is int and n == 1 for n in pred.sizes]):
+        raise Break("PL0030", "torch.cond with a condition that is no single truth value")
+
+    def run() -> Leave:
+        return Leave(False, [call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})])
+
+    return whole("torch.cond", lambda: Region().branch(run))
+
+
+@lookaside(torch.while_loop)
+def l_while_loop(args: tuple, kw: dict) -> Any:
+    given = dict(zip(WHILE, args)) | kw
+    test, body, carried = (given.get(name) for name in WHILE)
+    leaves = pytree.tree_leaves(carried)
+    if type(carried) not in (tuple, list) or not leaves or not all([type(x) is TracedTensor for x in leaves]):
+        raise Break("PL0030", "torch.while_loop that carries other things than tensors")
+    return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
+
+
+def whole(what: str, capture: Callable[[], Any]) -> Any:
+    if not getattr(vm.history, "whole_loops", False) or vm.asking:
+        raise Break("PL0030", f"{what} for a backend that is not pliant's own")
+    try:
+        return capture()
+    except Open as e:
+        raise Break("PL0030", f"{what}: {e}") from None
+
+
+class Region:
+    """One branch or loop."""
+
+    def __init__(self) -> None:
+        self.begin = vm.trace.next_vid
+        self.before = set(vm.scope.symbols)
+
+    def outer(self, v: Any) -> bool:
+        if type(v) is TracedTensor:
+            return v.vid < self.begin
+        e = number_of(v)
+        return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
+
+    def branch(self, run: Callable[[], Leave]) -> Any:
+        block = settled(lambda: tree(explore(run)))
+        out, results, binds = self.results(block.leaves())
+        record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
+        return out
+
+    def loop(self, test: Any, body: Any, carried: Any) -> Any:
+        first, spec = pytree.tree_flatten(carried)
+        params = [join(x, x, x, False, "what it carries", self.before) for x in first]
+
+        def going(values: list[Any]) -> bool:
+            answer = call(test, tuple(pytree.tree_unflatten(values, spec)), {})
+            if type(answer) is TracedTensor and (answer.sizes or answer.dtype is not torch.bool):
+                raise Open("its condition is no truth value")
+            return bool(vm.truth(answer))
+
+        def enter() -> Leave:
+            if going(first):
+                return Leave(True, [])
+            return Leave(False, [graph_call(torch.clone, (x,), {}) for x in first])
+
+        def around() -> Leave:
+            made = call(body, tuple(pytree.tree_unflatten(params, spec)), {})
+            out, now = pytree.tree_flatten(made)
+            if type(made) not in (tuple, list) or len(out) != len(params) or not all([type(x) is TracedTensor for x in out]):
+                raise Open("its body returns another structure than it takes")
+            for p, x in zip(params, out, strict=True):
+                alike(p, x, "what it carries")
+                if not all(map(same_size, p.sizes, x.sizes)):
+                    raise Open("its body returns other sizes than it takes")
+            self.apart(out)
+            return Leave(True, out) if going(out) else Leave(False, list(out))
+
+        entry, block = settled(lambda: (tree(explore(enter)), tree(explore(around))))
+        found = [*entry.leaves(), *block.leaves()]
+        leave = [end for end in found if not end.again]
+        out, results, binds = self.results([Leave(False, [tuple(end.values)]) for end in leave])
+        if len(results) != len(first):
+            raise Open("it gives back what it is given")
+        sizes = frozenset(vm.trace.flow_sizes - self.before)
+        flow = Flow(params, block, entry if isinstance(entry.end, Branch) or not entry.end.again or entry.ops else None, sizes)
+        record_flow(vm.trace, flow, first, results, binds, current_site())
+        return pytree.tree_unflatten(list(out), spec)
+
+    def results(self, leave: list[Leave]) -> tuple[Any, list[Any], list[Bind]]:
+        """(what is returned, the results of the flow, the symbols that they define). The ways out are made to give these results."""
+        shown = [pytree.tree_flatten(end.values[0]) for end in leave]
+        if any([spec != shown[0][1] for _, spec in shown]):
+            raise Open("its sides return different structures")
+        out: list[Any] = []
+        results: list[Any] = []
+        for end, (leaves, _) in zip(leave, shown, strict=True):
+            self.apart(leaves)
+            end.values = []
+        for column in zip(*[leaves for leaves, _ in shown], strict=True):
+            if type(column[0]) not in (TracedTensor, int, *SYMS) and not all([v is column[0] for v in column]):
+                raise Open("its sides return different things")
+            if all([equal(v, column[0]) for v in column]) and self.outer(column[0]):
+                out.append(column[0])
+                continue
+            r = merged(list(column), "a result", self.outer)
+            out.append(r)
+            results.append(r)
+            for end, v in zip(leave, column, strict=True):
+                end.values.append(v)
+        binds: list[Bind] = []
+        for at, r in enumerate(results):
+            if type(r) is not TracedTensor:
+                binds.append(Bind(number_of(r), at))
+                continue
+            binds += [Bind(number_of(s), at, d) for d, s in enumerate(r.sizes) if is_new(s, self.before)]
+        return pytree.tree_unflatten(out, shown[0][1]), results, binds
+
+    def apart(self, leaves: list[Any]) -> None:
+        """PyTorch refuses results that share memory with each other or with operands."""
+        found = tensors_of(leaves)
+        if any([t.storage_id < self.begin for t in found]) or len({t.storage_id for t in found}) != len(found):
+            raise Open("a result shares memory with an operand or another result")
+
+
+def same_size(m: Any, n: Any) -> bool:
+    """Whether two sizes are the same one; guarded where the call decides."""
+    return equal(m, n) or vm.scope.decide_or_false(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)), current_site())
+
+
+__all__ = ["l_cond", "l_while_loop"]

@@ -1,4 +1,4 @@
-"""`x[..., n, ...]` where n is a symbolic int.
+"""`x[..., n, ...]` where n is a symbolic int, or a tensor that is one.
 
 PyTorch's C++ code for indexing turns such an n into a number. A `select` along the dim that n stands for is the same and keeps it symbolic;
 what is left of the index is applied to the result.
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import to_graph
 
@@ -20,9 +21,19 @@ PLAIN = {int, slice, torch.SymInt, type(None), type(Ellipsis), bool, list}
 def plain(k: Any) -> Any:
     """An index with what stands for numbers and arrays of others replaced by what torch is given for it."""
     if type(k) is tuple:
-        items = [x if type(x) in PLAIN else to_graph(operator.getitem, x) for x in k]
+        items = [x if type(x) in PLAIN else number(to_graph(operator.getitem, x)) for x in k]
         return k if all([x is y for x, y in zip(items, k)]) else tuple(items)
-    return k if type(k) in PLAIN else to_graph(operator.getitem, k)
+    return k if type(k) in PLAIN else number(to_graph(operator.getitem, k))
+
+
+def number(x: Any) -> Any:
+    """A tensor that is one integer is an index like the number in it: PyTorch's C++ code reads it, and selects."""
+    if type(x) is TracedTensor and not x.sizes and x.dtype in INTEGERS:
+        return graph_call(torch.Tensor.item, (x,), {})
+    return x
+
+
+INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64))
 
 
 def is_symbolic(k: Any) -> bool:

@@ -31,7 +31,8 @@ from pliant.interpret.checks import raised
 from pliant.interpret.decode import Decoded
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.interpret.subprograms import Open, explore, frames, settled, tree
+from pliant.interpret.types.row import row
 from pliant.symbolic import ops
 
 TRIES = 8
@@ -53,6 +54,41 @@ class Shape:
     inside: frozenset[int]
     behind: int | None
     live: list[int]
+
+
+COUNTER, RETURNED = "its counter", "what it returns"
+RangeIterator = type(iter(range(0)))
+
+
+class Counter:
+    """The iterator of a `for` loop over a range, in a round: it stands at a number that only the run knows."""
+
+    __slots__ = ("now", "over")
+
+    def __init__(self, now: Any, over: range) -> None:
+        self.now = now
+        self.over = over
+
+
+def advance(it: Counter) -> Any:
+    now, over = it.now, it.over
+    if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
+        raise StopIteration
+    it.now = now + over.step
+    return now
+
+
+row(name="counter of a loop", stands=(Counter,), next=advance)
+
+
+def rest_of(it: Any, f: Frame) -> range:
+    """What an iterator has yet to give. `Open` if it is none over a range, or if anybody else has it."""
+    held = [v for g in frames() for v in (*g.fast, *g.stack)]
+    if type(it) is not RangeIterator or sum([v is it for v in held]) > 1:
+        raise Open("it walks something else than a range of its own")
+    _, (over,), *at = it.__reduce__()
+    done = at[0] if at and at[0] else 0
+    return range(over.start + done * over.step, over.stop, over.step)
 
 
 @functools.lru_cache(maxsize=256)
@@ -153,7 +189,7 @@ def mark(f: Frame | None) -> None:
         header = innermost(f.decoded, f.pc - 1)
         if header is not None:
             key = (id(f.code), header)
-            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER:
+            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) is RangeIterator for v in f.stack]):
                 return
             if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
                 raise again(f, header, TRY)
@@ -215,7 +251,7 @@ Found = tuple[Block, list[End]]
 
 
 class Whole:
-    """One loop of one frame. `slots` are the names of what a frame has: the number of a local, `("stack", i)` or "returned"."""
+    """One loop of one frame. `slots` are the names of what a frame has: the number of a local, `("stack", i)` or RETURNED."""
 
     def __init__(self, f: Frame, shape: Shape, v: Any) -> None:
         self.f = f
@@ -225,8 +261,15 @@ class Whole:
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
-        self.first = {i: f.fast[i] for i in self.live(shape.header)}
+        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
+        self.range = range(0)
+        if f.decoded.kinds[shape.header] is K.FOR_ITER:
+            self.range = rest_of(self.stack.pop(), f)
+            self.first[COUNTER] = self.range.start
+            kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
+            if kind is K.STORE_LOCAL and self.range and self.first.get(item) is UNSET:
+                self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
@@ -283,9 +326,12 @@ class Whole:
         """One way from instruction `start`. Its end is the only value."""
         f, shape = self.f, self.shape
         g = Frame(f.decoded, f.func, [v if is_cell(v) else UNSET for v in f.fast], f.globals)
-        for slot, v in fast.items():
-            g.fast[slot] = v
         g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
+        for slot, v in fast.items():
+            if slot == COUNTER:
+                g.stack.append(Counter(v, self.range))
+            else:
+                g.fast[slot] = v
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -297,9 +343,10 @@ class Whole:
         else:
             if shape.behind is not None or g.yielded:
                 raise Open("it returns from the middle")
-            return Leave(False, [End(False, {"returned": returned})])
+            return Leave(False, [End(False, {RETURNED: returned})])
         again = g.pc == shape.header
-        values: dict[Any, Any] = {slot: g.fast[slot] for slot in (self.first if again else self.exits)}
+        counter = g.stack.pop() if again and COUNTER in self.first else None
+        values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
                 raise Open("it walks an iterator that is not its own")
@@ -322,7 +369,7 @@ class Whole:
         return changed
 
     def name(self, slot: Any) -> str:
-        return self.f.code.co_varnames[slot] if type(slot) is int else "what it returns" if slot == "returned" else "the stack"
+        return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
 
     # -- behind it -------------------------------------------------------------------------------------------------------------------
     def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:
@@ -366,7 +413,7 @@ class Whole:
             if i < f.code.co_nlocals and not is_cell(v):
                 f.fast[i] = values.get(i, UNSET)
         if self.shape.behind is None:
-            f.stack = [values["returned"]]
+            f.stack = [values[RETURNED]]
             f.pc = f.decoded.kinds.index(K.RETURN)
         else:
             f.stack = [values[("stack", i)] for i in range(sum(type(slot) is tuple for slot in values))]

@@ -105,8 +105,12 @@ class Maker:
             self.add(depth, f"while {k} < 7 and ({test}):" if r.random() < 0.5 else f"while ({test}) and {k} < 7:")
         elif kind < 0.8:
             self.add(depth, f"while {test}:")
-        else:
+        elif kind < 0.9:
             self.add(depth, "while True:")
+        else:
+            self.add(depth, f"for {k} in range({r.choice(('5', '3, 9, 2', '4, -3, -2', 'x.shape[0]'))}):")
+            self.add(depth + 1, f"if {self.text(r.choice(TESTS))}:")
+            self.add(depth + 2, r.choice(("break", "continue")))
         self.add(depth + 1, f"{k} += 1")
         if kind >= 0.5:
             self.add(depth + 1, f"if {k} > {r.choice((2, 5))}:")

@@ -22,6 +22,7 @@ from typing import Any
 from pliant.errors import InternalError
 from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, needs, number_of, outputs_of, sizes_of_params, tensors_of
 from pliant.graph.traced import TracedTensor
+from pliant.lower import views
 from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
@@ -33,7 +34,8 @@ PAD = "    "
 class FlowWriter:
     """One use: prints one flow. `build` compiles the operations of a block to a function of tensors and symbols."""
 
-    def __init__(self, op: FlowOp, name: str, scope: Any, build: Build, lower: Any) -> None:
+    def __init__(self, op: FlowOp, name: str, scope: Any, build: Build, lower: Any, guard: tuple[str, dict[str, Any]] | None) -> None:
+        """`guard`: the context that blocks run in, entered once for all rounds, unless one gives back views, which autograd is to know."""
         self.flow = op.flow
         self.name = name
         self.scope = scope
@@ -41,23 +43,28 @@ class FlowWriter:
         self.lower = lower
         self.globals: dict[str, Any] = {"math": maths}
         self.sources: list[str] = []
-        self.named: dict[str, str] = {}  # parameters by the value's own name: what stands for them
+        self.guard = guard if guard is not None and not any(map(self.makes_views, self.flow.blocks())) else None
 
     def text(self) -> str:
         """The source of the function; what it needs is in `globals`."""
         flow = self.flow
         given = [*flow.params, *flow.captured]
-        lines = [f"def {self.name}({', '.join(map(name_of, given))}):"]
-        if flow.entry is not None:
-            lines += indented(self.block(flow.entry))
+        lines = self.block(flow.entry) if flow.entry is not None else []
         read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
         sizes = [
             f"{size} = {name_of(t)}.{'storage_offset()' if d is None else f'size({d})'}"
             for size, (t, d) in sizes_of_params(flow).items() if size in read
         ]  # fmt: skip
         body = [*sizes, *self.block(flow.body)]
-        lines += [f"{PAD}while True:", *indented(indented(body))] if flow.loops else indented(body)
-        return "\n".join(lines) + "\n"
+        lines += ["while True:", *indented(body)] if flow.loops else body
+        if self.guard is not None:
+            self.globals.update(self.guard[1])
+            lines = [f"with {self.guard[0]}:", *indented(lines)]
+        return "\n".join([f"def {self.name}({', '.join(map(name_of, given))}):", *indented(lines)]) + "\n"
+
+    def makes_views(self, b: Block) -> bool:
+        outputs = self.outputs(b)
+        return any([t.vid in views.output_steps(b.ops, outputs) for t in tensors_of(outputs)])
 
     def block(self, b: Block) -> list[str]:
         lines = self.call(b) if b.ops or b.asserts else []
@@ -79,20 +86,26 @@ class FlowWriter:
         """The call of a block's operations: what it makes goes to variables if somebody wants it."""
         tensors, symbols = needs(Block(b.ops, b.asserts, Leave(False, [])), self.scope.simplify)
         inputs = [*tensors.values(), *symbols.values()]
-        wanted_tensors, wanted_symbols = self.wanted(b)
-        made = [t for op in b.ops for t in tensors_of(op.outs) if t.vid in wanted_tensors and t.vid not in tensors]
-        bound = [bind.symbol for op in b.ops for bind in op.binds if bind.symbol.name in wanted_symbols]
-        outputs = [*{t.vid: t for t in made}.values(), *bound]
+        outputs = self.outputs(b)
         name = f"{self.name}_{len(self.sources)}"
         of = next((t.trace for op in b.ops for t in tensors_of(op.outs)), None)
         ops = as_views(of, b.ops, outputs) if of is not None else b.ops
         trace = SimpleNamespace(scope=self.scope, ops=ops)
-        ran = self.build(trace, inputs, outputs, name=name, ops=ops, asserts=b.asserts, lower=self.lower)
+        guard = None if self.guard is None else False
+        ran = self.build(trace, inputs, outputs, name=name, ops=ops, asserts=b.asserts, lower=self.lower, guard=guard)
         self.sources.append(ran.source)
         self.globals[f"_{name}"] = ran.fn
         call = f"_{name}({', '.join(map(name_of, inputs))})"
         names = [name_of(v) for v in outputs]
         return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call]
+
+    def outputs(self, b: Block) -> list[Any]:
+        """What the operations of a block make that is read behind them: tensors and symbols."""
+        tensors, symbols = self.wanted(b)
+        made = {t.vid: t for op in b.ops for t in tensors_of(op.outs) if t.vid in tensors}
+        before = needs(Block(b.ops, [], Leave(False, [])), self.scope.simplify)[0]
+        bound = [bind.symbol for op in b.ops for bind in op.binds if bind.symbol.name in symbols]
+        return [*(t for vid, t in made.items() if vid not in before), *bound]
 
     def wanted(self, b: Block) -> tuple[set[int], set[str]]:
         """What is read behind the operations of this block, by vid and by name."""

@@ -257,7 +257,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0030": BreakInfo(
         "Another tracer or transform",
-        "`torch.compile`, `torch.fx`, `torch.func`, `torch.cond` and their like capture or transform a function by themselves.",
+        "`torch.compile`, `torch.fx`, `torch.func` and their like capture or transform a function by themselves. `torch.cond` and"
+        " `torch.while_loop` are captured, but for what gradients flow through and what PyTorch refuses.",
         (
             "Apply the transform to the function first, and run it outside the compiled region.",
             "Inside compiled code, write plain Python: control flow on sizes needs no `torch.cond`.",

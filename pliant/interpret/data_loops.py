@@ -86,8 +86,9 @@ def rest_of(it: Any, f: Frame) -> range:
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
     if type(it) is not RangeIterator or sum([v is it for v in held]) > 1:
         raise Open("it walks something else than a range of its own")
-    _, (over,), *at = it.__reduce__()
-    done = at[0] if at and at[0] else 0
+    state: Any = it.__reduce__()  # (iter, (range,)[, how many are done])
+    over = state[1][0]
+    done = state[2] or 0 if len(state) > 2 else 0
     return range(over.start + done * over.step, over.stop, over.step)
 
 
@@ -345,7 +346,7 @@ class Whole:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {RETURNED: returned})])
         again = g.pc == shape.header
-        counter = g.stack.pop() if again and COUNTER in self.first else None
+        counter: Any = g.stack.pop() if again and COUNTER in self.first else None
         values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):

@@ -30,7 +30,7 @@ from pliant.symbolic.scope import BRANCH
 WAYS = 24
 """More ways through a piece of the program than this are too many."""
 LENGTH = 4000
-"""Operations of one way."""
+"""Operations of all ways together."""
 
 
 ELSEWHERE = 1 << 40
@@ -64,6 +64,11 @@ def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
     while True:
         trace.next_vid, trace.next_unbacked = begin
         ways.append(one_way(run, script))
+        if len(ways) == 1:
+            for watch in vm.unchanged:  # the other ways of a long program are not worth their time
+                watch.check()
+        if sum([len(w.ops) for w in ways]) > LENGTH:
+            raise Open("all ways through it together are too long")
         highest = (max(highest[0], trace.next_vid), max(highest[1], trace.next_unbacked))
         answers = [d[1] for d in ways[-1].decisions]
         while answers and not answers[-1]:
@@ -100,8 +105,6 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
         way.end = run()
         if globalstate.save() != settings or vm.exc is not exc:
             raise Open("it changes a setting of torch, or handles an exception")
-        if len(trace.ops) - n > LENGTH:
-            raise Open("it is too long")
     except Break as e:
         raise Open(f"the graph would break in it: {e.code}: {e.reason}") from None
     except Restart as e:
@@ -204,18 +207,22 @@ PASSES = 5
 def settled(explored: Callable[[], Any]) -> Any:
     """What `explored` gives once it reads nothing new, so that all ways began alike. Raises `Open` if it changes anything."""
     unchanged = Unchanged()
-    for _ in range(PASSES):
-        before = read_so_far()
-        try:
-            found = explored()
-        except Unsteady:
+    vm.unchanged.append(unchanged)
+    try:
+        for _ in range(PASSES):
+            before = read_so_far()
+            try:
+                found = explored()
+            except Unsteady:
+                if read_so_far() == before:
+                    raise
+                continue
+            unchanged.check()
             if read_so_far() == before:
-                raise
-            continue
-        unchanged.check()
-        if read_so_far() == before:
-            return found
-    raise Open("it reads something new each time")
+                return found
+        raise Open("it reads something new each time")
+    finally:
+        vm.unchanged.remove(unchanged)
 
 
 class Unchanged:

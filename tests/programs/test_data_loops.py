@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -212,3 +213,137 @@ def test_one_graph_for_every_number_of_rounds(fn: Any) -> None:
     stats = pliant.stats()
     counts = (stats["captures"], stats["graph_breaks"], stats["fallbacks"])
     assert counts == (1, 0, 0), [e.fields["why"] for e in events.events("loop_open")]
+
+
+# -- loops that are not closed: left to Python, and right -------------------------------------------------------------------------------
+def collecting(x: Any) -> Any:
+    out = []
+    while x.sum() < 5:
+        x = x + 1
+        out.append(x)
+    return out
+
+
+def telling(x: Any) -> Any:
+    while x.sum() < 5:
+        print("round", x.shape)
+        x = x + 1
+    return x
+
+
+def writing(x: Any, y: Any) -> Any:
+    while x.sum() < 5:
+        y += 1
+        x = x + y.mean()
+    return x
+
+
+def raising(x: Any) -> Any:
+    n = 0
+    try:
+        while x.sum() < 50:
+            x = x + x[n]
+            n += 1
+    except IndexError as e:
+        return x, n, type(e)
+    return x, n
+
+
+def first_none(x: Any) -> Any:
+    before = None
+    while x.sum() < 5:
+        before, x = x, x + 1
+    return before, x
+
+
+OPEN: dict[Any, list[tuple]] = {
+    collecting: [(t(0.0, 1.0),), (t(9.0, 1.0),), (t(-4.0, 1.0, 2.0),)],
+    telling: [(t(0.0, 1.0),), (t(9.0, 1.0),)],
+    writing: [(t(0.0, 1.0), torch.ones(2)), (t(9.0, 1.0), torch.ones(3)), (t(-9.0, 1.0), torch.zeros(3))],
+    raising: [(t(1.0, 2.0, 3.0),), (t(50.0, 2.0),), (t(0.0, 1.0),)],
+    first_none: [(t(0.0, 1.0),), (t(9.0, 1.0),)],
+}
+
+
+@pytest.mark.parametrize("fn", OPEN, ids=lambda fn: fn.__name__)
+def test_other_loops_are_eager_s(fn: Any) -> None:
+    check(fn, *OPEN[fn])
+
+
+def test_gradients_flow_as_in_eager() -> None:
+    def doubled(x: Any) -> Any:
+        while x.sum() < 10:
+            x = x * 2
+        return x.sum()
+
+    check(doubled, (torch.rand(3, requires_grad=True),), (torch.full((5,), 9.0, requires_grad=True),), grad=True)
+
+
+def test_an_index_out_of_range_in_a_round_raises_what_eager_raises() -> None:
+    def walk(steps: Any, i: Any) -> Any:
+        n = 0
+        while i >= 0:
+            i = steps[i]
+            n += 1
+        return n
+
+    compiled = pliant.compile(walk)
+    assert compiled(torch.tensor([1, 2, -1]), torch.tensor(0)) == 3
+    for steps in (torch.tensor([1, 2, 7]), torch.tensor([1, 9, 7])):
+        with pytest.raises(IndexError) as want:
+            walk(steps, torch.tensor(0))
+        with pytest.raises(IndexError) as got:
+            compiled(steps, torch.tensor(0))
+        assert str(got.value).startswith(str(want.value))
+    assert pliant.stats()["captures"] == 1
+
+
+def test_integers_of_any_size() -> None:
+    def grown(x: Any) -> Any:
+        n = 1
+        while x.sum() < 90:
+            n = n * 7 + 1
+            x = x + 1
+        return n
+
+    check(grown, (torch.zeros(1),), (torch.ones(3),))
+
+
+def test_the_identity_of_what_a_loop_gives_back() -> None:
+    def same(x: Any) -> Any:
+        y = x
+        while x.sum() < 5:
+            x = x + 1
+        return x is y, x
+
+    check(same, (t(9.0, 1.0),), (t(0.0, 1.0),), (t(8.0, 1.0),))
+
+
+def test_writes_behind_a_loop_are_seen_by_what_shares_the_memory() -> None:
+    def shared(x: Any) -> Any:
+        before = x
+        while x.sum() < 5:
+            before, x = x, x + 1
+        x += 1
+        return before, x
+
+    check(shared, (t(9.0, 1.0),), (t(0.0, 1.0),))
+
+
+def test_a_loop_can_be_interrupted() -> None:
+    def endless(x: Any) -> Any:
+        while x.sum() > 0:
+            x = x * 1
+        return x
+
+    compiled = pliant.compile(endless)
+    compiled(torch.zeros(2))
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(torch.ones(2))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert pliant.stats()["captures"] == 1

@@ -142,6 +142,7 @@ def test_every_channel_prints_its_events():
         "bytecode": {"original": toy_example.__code__, "modified": toy_example.__code__},
         "kernel": {"kernel": kernel, "checked": False},
         "pass": {"name": "cse", "program": "region_0", "level": "", "before": "a\nb", "after": "a"},
+        "loop_open": {"where": "m.py:3 in f", "why": "it changes a list"},
         "verified": {"name": "f", "entries": ["[0/0]"], "seconds": 0.5},
         "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
         "unverifiable": {"name": "f", "reason": "it reaches a generator"}, "disk": {"what": "an entry is found", "where": "f"},

@@ -3,7 +3,7 @@
 | form  | when                                              | what compiled code does                                        |
 |-------|---------------------------------------------------|----------------------------------------------------------------|
 | break | at first, and where no other form is possible     | the graph ends, both sides are resume functions; takes count   |
-| exit  | the first TAKES takes went to one side            | the graph goes on there; the other side is a way out of it     |
+| exit  | of TAKES, 4, 8, 16... takes of a side all but 1/5 | the graph goes on there; the other side is a way out of it     |
 | other | more than every fourth run has left by that way | the same with the sides exchanged                              |
 | both  | they left by the other way, too                   | a break for good; takes are counted no more                    |
 
@@ -56,8 +56,8 @@ class Branch:
 
     def __call__(self, side: bool) -> None:
         takes = self.takes
-        takes[side] += 1
-        if self.hot is None and takes[side] >= TAKES and not takes[not side] and not self.decided:
+        takes[side] = n = takes[side] + 1
+        if (n == TAKES or n > TAKES and not n & n - 1) and n > 4 * takes[not side] and self.hot is None and not self.decided:
             self.change(side, "the graph goes on behind the branch")
 
     def leaves(self) -> None:

@@ -372,7 +372,7 @@ def walk(pattern):
     return pliant.stats()["captures"]
 
 
-@pytest.mark.parametrize("name", ["one side", "the other", "in turn", "at random", "phases", "rarely"])
+@pytest.mark.parametrize("name", ["one side", "the other", "in turn", "at random", "phases", "rarely", "first the cold one"])
 def test_captures_are_bounded(name):
     dice = random.Random(name)
     pattern = {
@@ -382,11 +382,14 @@ def test_captures_are_bounded(name):
         "at random": [dice.random() < 0.5 for _ in range(300)],
         "phases": ([True] * 100 + [False] * 150) * 3,
         "rarely": [i % 20 != 19 for i in range(300)],
+        "first the cold one": [False] + [True] * 40,
     }[name]
     # a capture of the first part for each form of the branch, and one of each side
     assert walk(pattern) <= 2 + 1 + branches.MOST_CHANGES
     if OURS and name in ("one side", "the other", "rarely"):
         assert pliant.stats()["graph_breaks"] == 1
+    if OURS and name == "first the cold one":
+        assert pliant.stats()["exit_points"] == 1
 
 
 def test_training_regions_stay_whole():

@@ -95,6 +95,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "capture_end": line_of("ops", "guards", "exit", "seconds"),
         "backend_compile": line_of("backend", "seconds"),
         "entry_added": line_of("name", "seconds"),
+        "exchanged": line_of("name", "seconds"),
     },
     "passes": {"pass": pass_text},
     "schedule": {"kernel": lambda e: f"SCHEDULE of {listing(e, 'schedule')}"},
@@ -105,7 +106,11 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "mismatch": line_of("id", "name", "entries", "what", "file"),
         "unverifiable": line_of("name", "reason"),
     },
-    "warnings": {"fallback": line_of("id", "name", "error"), "warning": line_of("id", "text")},
+    "warnings": {
+        "fallback": line_of("id", "name", "error"),
+        "background_error": line_of("name", "error"),
+        "warning": line_of("id", "text"),
+    },
 }
 
 

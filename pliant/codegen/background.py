@@ -26,10 +26,15 @@ EXIT_S = 1.0
 
 
 class Job(Protocol):
-    """Something to be made. `size`: operations of its graph, for the bound on memory. `name`: whose it is, for events."""
+    """Something to be made. `size`: operations of its graph, for the bound on memory. `frame_id`, `name`: whose it is, for events.
+
+    `done`: what it makes is in use.
+    """
 
     size: int
+    frame_id: str
     name: str
+    done: bool
 
     def wanted(self) -> bool:
         """Is there still somebody to use it?"""
@@ -110,7 +115,7 @@ class Background:
             pass
         except BaseException as e:  # nobody is there to whom it could be raised
             events.count("background_errors")
-            events.emit("background_error", name=job.name, error=f"{type(e).__name__}: {e}")
+            events.emit("background_error", frame_id=job.frame_id, name=job.name, error=f"{type(e).__name__}: {e}")
 
     def stop(self) -> None:
         """Raises Dropped if the job under way is not wanted any more."""
@@ -161,7 +166,8 @@ class Background:
         self.clear()
         self.thread = self.pace = None
         for job in waiting:
-            job.wait_for_call()
+            if not job.done and job.wanted():
+                job.wait_for_call()
 
 
 background = Background()

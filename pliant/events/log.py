@@ -29,7 +29,7 @@ KINDS = {
     "fallback": "a frame is given up to eager PyTorch after an internal failure: id, name, error",
     "backend_compile": "a backend compiled a graph: frame_id, backend, seconds",
     "exchanged": "machine code took the place of ATen calls: frame_id, name, seconds (since the capture), work_seconds (in the background)",
-    "background_error": "the background failed, and ATen calls stay in use: name, error",
+    "background_error": "the background failed, and ATen calls stay in use: frame_id, name, error",
     "verified": "a call ran in eager too, and came to the same: name, entries, seconds",
     "mismatch": "a call came to something else than eager: id, name, entries, what, file (which reproduces it)",
     "unverifiable": "a call that was to be verified could not be: name, reason",

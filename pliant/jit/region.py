@@ -330,10 +330,10 @@ class Region:
         """Have the machine code of a new entry made, if that is still to be done; then, or now, the entry goes to the disk."""
 
         def ready(executable: Any) -> None:
-            if keeper is not None:
-                keeper.finish(executable, record.on_disk)
             if self.verifier is not None:
                 self.verifier.noticed()
+            if keeper is not None:
+                keeper.finish(executable, record.on_disk)
 
         if emitted.executable is None or emitted.executable.later is None or not places_of(emitted):
             if keeper is not None:

@@ -38,6 +38,7 @@ class Exchange:
         self.ready = ready
         self.since = time.perf_counter()
         self.tries = 0
+        self.done = False
 
     def wanted(self) -> bool:
         return self.emitted() is not None
@@ -59,6 +60,7 @@ class Exchange:
         for name in self.places:
             emitted.fn.__globals__[name] = made.fn
         emitted.executable = made
+        self.done = True
         now = time.perf_counter()
         events.count("exchanged")
         events.emit("exchanged", frame_id=self.frame_id, name=self.name, seconds=now - self.since, work_seconds=now - begun)

@@ -97,6 +97,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "capture_end": line_of("ops", "guards", "exit", "seconds"),
         "backend_compile": line_of("backend", "seconds"),
         "entry_added": line_of("name", "seconds"),
+        "exchanged": line_of("name", "seconds"),
     },
     "disk": {"disk": line_of("what", "where")},
     "passes": {"pass": pass_text},
@@ -108,7 +109,11 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "mismatch": line_of("id", "name", "entries", "what", "file"),
         "unverifiable": line_of("name", "reason"),
     },
-    "warnings": {"fallback": line_of("id", "name", "error"), "warning": line_of("id", "text")},
+    "warnings": {
+        "fallback": line_of("id", "name", "error"),
+        "background_error": line_of("name", "error"),
+        "warning": line_of("id", "text"),
+    },
 }
 
 

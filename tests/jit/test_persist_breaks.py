@@ -222,6 +222,28 @@ def test_a_callee_that_was_replaced_is_seen_behind_the_break(processes: Processe
     assert found["answer"][0] == found["answer"][1] and found["counters"]["captures"] == 1  # the part before the break is as it was
 
 
+ELSEWHERE = """
+import types, pliant, program
+x = torch.linspace(-1, 1, 12).reshape(4, 3)
+names = dict(vars(program))
+{change}
+f = types.FunctionType(program.late.__code__, names, "late")
+answer = [f(x).tolist(), pliant.compile(f, strict=True)(x).tolist(), names.get("seen"), program.seen]
+"""
+
+
+def test_what_goes_on_reads_the_namespace_of_its_own_function(processes: Processes, home: pathlib.Path) -> None:
+    """A function with the code of another and a namespace that is a copy of the module's."""
+    text = PROGRAM + "\nseen = 0\ndef late(x):\n    global seen\n    y = x + 1\n    pliant.graph_break()\n"
+    text += "    seen += 1\n    return helper(y)\n"
+    (home / "program.py").write_text(text + "def helper(y):\n    return y * 2\ndef other(y):\n    return y * 5\n")
+    processes.fresh("import pliant, program\nanswer = pliant.compile(program.late)(torch.ones(4, 3)).tolist()", str(home))
+    for change in ("", "names['helper'] = program.other"):
+        found = processes.fresh(ELSEWHERE.format(change=change), str(home))
+        eager, compiled, seen, modules = found["answer"]
+        assert eager == compiled and (seen, modules) == (2, 0), found["why"]
+
+
 def test_torn_entries_are_captured_again(processes: Processes, home: pathlib.Path) -> None:
     first = run(processes, home, "inlined")
     entries = sorted(p for p in (home / "cache").rglob("*-*-*"))

@@ -244,6 +244,8 @@ class Writer:
             return "top", ()
         if value is self.own_code:
             return "own code", ()
+        if type(value) is dict and value is getattr(self.top, "__globals__", None):  # perhaps those of a module, perhaps only here
+            return "func", (("@", self.refer(self.top)), "__globals__")
         found = frames.place_of(value, self.refer) or self.by_own_name(value) or self.by_hint(value)
         if found is None:
             raise NotPortable(f"{type(value).__qualname__} {getattr(value, '__qualname__', '')!r} has no name that leads to it")

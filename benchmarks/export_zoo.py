@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
 import re
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 import pliant
 from benchmarks import zoo
@@ -91,8 +93,70 @@ FORMATS: dict[str, Callable[[Any, Path], Callable[[dict[str, Any]], list[Any]]]]
 }  # fmt: skip
 
 
-def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[str, Any]:
-    """What became of one model: `export` ("right" or why not), and for each format the same."""
+# -- PyTorch's exporters beside: model, call -> (a function from a call to its outputs, (open dims, dims)) -------------------------
+def as_open(model: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """`dynamic_shapes=` that leaves all dims to torch.export."""
+    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+
+    def dims(x: Any) -> Any:
+        return dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) if isinstance(x, torch.Tensor) else None
+
+    return {name: pytree.tree_map(dims, v) for name, v in given.items()}
+
+
+def exported(model: Any, args: tuple, kwargs: dict) -> Any:
+    return torch.export.export(model, args, kwargs, dynamic_shapes=as_open(model, args, kwargs), strict=False)
+
+
+def open_dims(sizes: list[Any]) -> tuple[int, int]:
+    return sum(not isinstance(s, int) for s in sizes), len(sizes)
+
+
+def through_torch_export(model: Any, args: tuple, kwargs: dict, work: Path) -> tuple[Callable[..., Any], tuple[int, int]]:
+    ep = exported(model, args, kwargs)
+    users = set(ep.graph_signature.user_inputs)
+    values = [n.meta["val"] for n in ep.graph.nodes if n.op == "placeholder" and n.name in users]
+    return ep.module(), open_dims([s for v in values if isinstance(v, torch.Tensor) for s in v.shape])
+
+
+def through_torch_onnx(model: Any, args: tuple, kwargs: dict, work: Path) -> tuple[Callable[..., Any], tuple[int, int]]:
+    import onnxruntime
+
+    torch.onnx.export(
+        model, args, work / "rival.onnx", kwargs=kwargs, dynamo=True, verbose=False, dynamic_shapes=as_open(model, args, kwargs)
+    )
+    session = onnxruntime.InferenceSession(str(work / "rival.onnx"))
+
+    def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        tensors = [x.numpy() for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        return [torch.as_tensor(x) for x in session.run(None, {i.name: t for i, t in zip(session.get_inputs(), tensors, strict=True)})]
+
+    return run, open_dims([s for i in session.get_inputs() for s in i.shape])
+
+
+RIVALS = {"torch.export": through_torch_export, "torch.onnx": through_torch_onnx}
+
+
+def beside(name: str, model: Any, calls: list[Any], want: list[Any], work: Path, example: int) -> dict[str, Any]:
+    """What became of the model in one of PyTorch's exporters."""
+    out: dict[str, Any] = {}
+    try:
+        began = time.perf_counter()
+        with torch.no_grad():
+            run, out["open"] = RIVALS[name](copy.deepcopy(model), *copy.deepcopy(calls[example]), work)
+            out["seconds"] = time.perf_counter() - began
+            worst = 0.0
+            for (args, kwargs), w in zip(calls, want, strict=True):
+                torch.manual_seed(SEED)
+                got = run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+                worst = max(worst, compare(*([x for x in pytree.tree_leaves(v) if isinstance(x, torch.Tensor)] for v in (got, w))))
+        return out | {"status": "right", "off": worst}
+    except Exception as e:
+        return out | {"status": "wrong" if isinstance(e, Mismatch) else "error", "note": f"{type(e).__name__}: {e}"[:600]}
+
+
+def examine(row: Any, formats: list[str], rivals: list[str], work: Path, example: int = 0) -> dict[str, Any]:
+    """What became of one model: `export` ("right" or why not), and for each format and rival the same."""
     out: dict[str, Any] = {"name": row.name}
     try:
         model = row.make()
@@ -104,6 +168,9 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
             want = [seeded(copy.deepcopy(model), copy.deepcopy(a), copy.deepcopy(k)) for a, k in calls]
     except Exception as e:
         return out | {"export": "no eager", "note": f"{type(e).__name__}: {e}"}
+    out |= {name: beside(name, model, calls, want, work, example) for name in rivals}
+    if not formats and rivals:
+        return out | {"export": "not tried"}
     began = time.perf_counter()
     try:
         p = pliant.export(model, *copy.deepcopy(calls[example]))
@@ -113,6 +180,7 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
         "export": "right",
         "seconds": time.perf_counter() - began,
         "ops": len(p.ops),
+        "open": open_dims([s for i in p.user_inputs if i.is_tensor for s in i.value.sizes]),
         "relations": [f"{r.expr} {r.site}" for r in p.relations],
     }
     for name in formats:
@@ -135,21 +203,21 @@ def examine(row: Any, formats: list[str], work: Path, example: int = 0) -> dict[
     return out
 
 
-def inside(family: str, names: list[str], formats: list[str], work: Path, example: int) -> None:
+def inside(family: str, names: list[str], formats: list[str], rivals: list[str], work: Path, example: int) -> None:
     """In a worker: the models of that name, a line of JSON each."""
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     rows = {m.name: m for m in zoo.load(family)}
     for name in names:
-        print("RESULT " + json.dumps(examine(rows[name], formats, work, example)), flush=True)
+        print("RESULT " + json.dumps(examine(rows[name], formats, rivals, work, example)), flush=True)
 
 
-def family(name: str, only: list[str], formats: list[str], work: Path, example: int) -> list[dict[str, Any]]:
+def family(name: str, only: list[str], formats: list[str], rivals: list[str], work: Path, example: int) -> list[dict[str, Any]]:
     names = [m.name for m in zoo.load(name) if not only or any(o in m.name for o in only)]
     found: list[dict[str, Any]] = []
     while names:
         command = [sys.executable, "-m", "benchmarks.export_zoo", "--inside", name, "--names", json.dumps(names)]
-        command += ["--formats", ",".join(formats)]
+        command += ["--formats", ",".join(formats), "--rivals", ",".join(rivals)]
         worker = subprocess.Popen(
             [*command, "--work", str(work), "--example", str(example)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -162,7 +230,7 @@ def family(name: str, only: list[str], formats: list[str], work: Path, example: 
             if line.startswith("RESULT "):
                 row = json.loads(line[7:])
                 found.append(row)
-                report(row, formats)
+                report(row, [*formats, *rivals])
                 names.remove(row["name"])
                 timer.cancel()
                 timer = threading.Timer(LIMIT_S, worker.kill)
@@ -172,7 +240,7 @@ def family(name: str, only: list[str], formats: list[str], work: Path, example: 
         if names:
             row = {"name": names.pop(0), "export": "error", "note": f"the process ended with {worker.returncode}, or took {LIMIT_S:.0f} s"}
             found.append(row)
-            report(row, formats)
+            report(row, [*formats, *rivals])
     return found
 
 
@@ -185,23 +253,38 @@ def report(row: dict[str, Any], formats: list[str]) -> None:
 
 def table(files: list[Path]) -> str:
     """The results as a page: figures, then what every model came to, with the reason where it is not "right"."""
-    families: dict[str, list[dict[str, Any]]] = {}
+    families: dict[str, dict[str, dict[str, Any]]] = {}
     for file in files:
-        families |= json.loads(file.read_text())
-    rows = [(f, r) for f, found in families.items() for r in found if r["export"] not in ("no eager", "skipped")]
+        for name, found in json.loads(file.read_text()).items():
+            for r in found:
+                before = families.setdefault(name, {}).get(r["name"], {})
+                families[name][r["name"]] = before | ({k: v for k, v in r.items() if k != "export"} if r["export"] == "not tried" else r)
+    rows = [(f, r) for f, found in families.items() for r in found.values() if r.get("export") not in (None, "no eager", "skipped")]
     formats = [f for f in FORMATS if any(f in r for _, r in rows)]
-    right = {f: sum(r.get(f, {}).get("status") == "right" for _, r in rows) for f in formats}
-    exported = sum(r["export"] == "right" for _, r in rows)
-    lines = ["# Exports of other people's models", "", "Generated: `python -m benchmarks.export_zoo --json r.json;"]
-    lines[-1] += " python -m benchmarks.export_zoo --table r.json > docs/export-zoo.md`. Each model is exported from one call"
-    lines[-1] += " and answers calls of other sizes."
-    lines += ["", f"{len(rows)} models; exported {exported}" + "".join(f"; {f} right {n}" for f, n in right.items()) + ".", ""]
-    lines += ["| model | family | export | " + " | ".join(formats) + " | why not |", "|---|---|---|" + "---|" * (len(formats) + 1)]
+    rivals = [f for f in RIVALS if any(f in r for _, r in rows)]
+    out = ["# Exports of other people's models", "", "Generated: `python -m benchmarks.export_zoo --json r.json;"]
+    out[-1] += " python -m benchmarks.export_zoo --table r.json > docs/export-zoo.md`. Each model is exported from one call"
+    out[-1] += " and answers calls of other sizes."
+    out += ["", "| | right | of | dims that stayed open | seconds to export, median |", "|---|---|---|---|---|"]
+    out.append(summary("pliant.export", [r | {"status": r["export"]} for _, r in rows]))
+    out += [summary(f, [r.get(f, {}) for _, r in rows if f in r or f in FORMATS]) for f in (*formats, *rivals)]
+    heads = ["model", "family", "export", *formats, *rivals]
+    out += ["", f"| {' | '.join(heads)} | why not |", "|---|---|---|" + "---|" * (len(heads) - 2)]
     for family_, r in rows:
-        cells = [r["export"], *[r.get(f, {}).get("status", "") for f in formats]]
-        note = next((n for n in [r.get("note", ""), *[r.get(f, {}).get("note", "") for f in formats]] if n), "")
-        lines.append(f"| {r['name']} | {family_} | {' | '.join(cells)} | {reason(note)} |")
-    return "\n".join(lines) + "\n"
+        cells = [r["export"], *[r.get(f, {}).get("status", "") for f in (*formats, *rivals)]]
+        notes = dict.fromkeys(reason(n) for n in [r.get("note", ""), *[r.get(f, {}).get("note", "") for f in formats]] if n)
+        out.append(f"| {r['name']} | {family_} | {' | '.join(cells)} | {'; '.join(notes)} |")
+    return "\n".join(out) + "\n"
+
+
+def summary(name: str, found: list[dict[str, Any]]) -> str:
+    """A row of figures: of all that were tried."""
+    right = sum(r.get("status") == "right" for r in found)
+    dims = [r["open"] for r in found if "open" in r]
+    seconds = sorted(r["seconds"] for r in found if "open" in r and "seconds" in r)
+    opened = f"{sum(o for o, _ in dims)} of {sum(n for _, n in dims)}" if dims else ""
+    took = f"{seconds[len(seconds) // 2]:.2f}" if seconds else ""
+    return f"| {name} | {right} | {len(found)} | {opened} | {took} |"
 
 
 def reason(note: str) -> str:
@@ -217,6 +300,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*")
     parser.add_argument("--only", default="")
     parser.add_argument("--formats", default="program,file")
+    parser.add_argument("--rivals", default="", help=f"PyTorch's exporters beside, of {', '.join(RIVALS)}")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, default=None)
     parser.add_argument("--example", type=int, default=0, help="which of the model's calls is exported")
@@ -227,9 +311,9 @@ def main() -> None:
     if args.table:
         print(table(args.table), end="")
         return
-    formats = [f for f in args.formats.split(",") if f]
+    formats, rivals = ([f for f in names.split(",") if f] for names in (args.formats, args.rivals))
     if args.inside:
-        inside(args.inside, json.loads(args.names), formats, args.work, args.example)
+        inside(args.inside, json.loads(args.names), formats, rivals, args.work, args.example)
         return
     import tempfile
 
@@ -237,14 +321,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in args.families or zoo.FAMILIES:
             try:
-                results[name] = family(name, [o for o in args.only.split(",") if o], formats, Path(work), args.example)
+                results[name] = family(name, [o for o in args.only.split(",") if o], formats, rivals, Path(work), args.example)
             except ImportError as e:
                 print(f"{name}: {e}")
             if args.json:
                 args.json.write_text(json.dumps(results, indent=1))
     rows = [r for rs in results.values() for r in rs if r["export"] not in ("no eager", "skipped")]
     print(f"{len(rows)} models; exported {sum(r['export'] == 'right' for r in rows)}", end="")
-    for f in formats:
+    for f in (*formats, *rivals):
         print(f"; {f} {sum(r.get(f, {}).get('status') == 'right' for r in rows)}", end="")
     print()
 

@@ -257,6 +257,8 @@ class Values:
             return torch.sym_ite(args[0], 1, 0)
         if n.op == "subtotal":
             return args[0]
+        if n.op == "where" and type(args[1]) is not type(args[2]):
+            return args[2] + torch.sym_ite(args[0], 1, 0) * (args[1] - args[2])
         fn = CALLED[n.op]
         if len(args) > 2 and n.op != "where":
             out = args[0]

@@ -243,9 +243,6 @@ class Prover:
                 return True
             if p.ctx.subtotals and overlapping(p) and not flat(p):
                 return True
-            q = self._ordered(p)
-            if q is not p and (q.const == 0 or self.prove(relation("eq", q), CHEAP)):
-                return True
             if self.linear.nonnegative(p, 2) and self.linear.nonnegative(poly_scale(p, -1), 2):
                 return True
         if hint != 0 and not self.witnesses.refute_nonzero(p):
@@ -258,20 +255,6 @@ class Prover:
                 if self._sign(shift(poly_scale(p, -1), -1), None if hint is None else -hint - 1):
                     return False
         return None
-
-    def _ordered(self, p: Expr) -> Expr:
-        """p with the greater (or lesser) operand for each `max` (or `min`) of two whose order is known."""
-        for mono, c in p.terms:
-            for x in mono:
-                if x.op not in ("max", "min") or len(x.args) != 2:
-                    continue
-                a, b = x.args if x.op == "max" else x.args[::-1]
-                for greater, lesser in ((a, b), (b, a)):
-                    if self._nonnegative(poly_add(greater, lesser, -1), FULL):
-                        taken = greater if x.op == "max" else lesser
-                        rest = p.ctx.poly({mono_without(mono, (x,)): c})
-                        return self._ordered(poly_add(poly_add(p, p.ctx.poly({mono: c}), -1), poly_mul(taken, rest)))
-        return p
 
     def _product_nonzero(self, p: Expr) -> bool:
         """A product is zero only if a factor is."""

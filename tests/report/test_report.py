@@ -146,7 +146,6 @@ def test_every_channel_prints_its_events():
         "verified": {"name": "f", "entries": ["[0/0]"], "seconds": 0.5},
         "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
         "unverifiable": {"name": "f", "reason": "it reaches a generator"}, "disk": {"what": "an entry is found", "where": "f"},
-        "unverifiable": {"name": "f", "reason": "it reaches a generator"},
         "exchanged": {"name": "f", "seconds": 0.5, "work_seconds": 0.25}, "background_error": {"name": "f", "error": "E()"},
     }  # fmt: skip
     assert set(fields) == set(events.KINDS) == {kind for channel in logs.CHANNELS.values() for kind in channel}

@@ -1,8 +1,8 @@
 """What emitted code goes on with behind a graph break, as data: a code object, where to go on, and the shape of the state there.
 
-Resume functions, the drivers of region loops, branches on data, rebuilt generators and the frames in tracebacks are made from the program's code objects,
-one for each layout (`jit/resume.py`), so another process makes its own. Each kind is a place of `names.py`: arguments that say what it is
-made of, and a function that makes it, or finds the one that has been made. They belong to a region: `Frame.home`.
+Resume functions, the drivers of region loops, branches on data, rebuilt generators and the frames in tracebacks are made from the program's
+code objects, one for each layout (`jit/resume.py`), so another process makes its own. Each kind is a place of `names.py`: arguments that
+say what it is made of, and a function that makes it, or finds the one that has been made. They belong to a region: `Frame.home`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pliant import native as engine
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor
@@ -112,7 +113,7 @@ def counts(world: World) -> tuple:
         len(world.global_writes), len(world.cell_writes), sum(map(len, world.keys.values())), world.bound_here, id(world.subclasses),
         len(trace.leaves), len(trace.masks), len(trace.journal), trace.next_unbacked, len(trace.freed), len(trace.of_inference),
         trace.lazy_bits, len(vm.late_texts) if vm.late_texts is not None else -1, engine.global_state(), globalstate.function_modes(),
-        vm.exc, vm.asking,
+        vm.exc, vm.asking, len(trace.exits), len(trace.scope.taken), len(vm.loop_codes),
     )  # fmt: skip
 
 
@@ -277,7 +278,7 @@ def repeatable(world: World, t: Template) -> bool:
         return False
     if any([o.out is PENDING or o.out is FAILED or hasattr(o.fn, "differentiates") for o in t.torch_ops]):
         return False
-    if any([op.binds or op.again or op.before is not None or op.out_spec not in (None, "flat") for op in t.ops]):
+    if any([op.binds or op.again or op.before is not None or op.out_spec not in (None, "flat") or op.target in FLOWS for op in t.ops]):
         return False
     made = {o.vid for op in t.ops for o in op.outs if type(o) is TracedTensor}
     old = {id(x): x for x in tensors_in((t.args, tuple(t.kwargs.values())))}

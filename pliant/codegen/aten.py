@@ -731,8 +731,12 @@ def loaded_text(source: str, name: str, code: types.CodeType, namespace: dict[st
     return fn
 
 
+GENERATED = "<pliant "
+"""How the file names of generated programs begin."""
+
+
 def shown_as(source: str, name: str) -> str:
     """A file name under which `linecache` shows this text."""
-    filename = f"<pliant {name} {next(_serial)}>"
+    filename = f"{GENERATED}{name} {next(_serial)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     return filename

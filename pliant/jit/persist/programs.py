@@ -115,7 +115,7 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
 def is_printed(value: Any) -> bool:
     """A program, or a flow (`codegen/flow.py`), that another one calls."""
     own = type(value) is types.FunctionType and value.__globals__.get(value.__name__) is value
-    return own and value.__code__.co_filename in linecache.cache
+    return own and value.__code__.co_filename.startswith(aten.GENERATED) and value.__code__.co_filename in linecache.cache
 
 
 def encode_printed(fn: Any, table: Writer, linker: Linker) -> tuple:

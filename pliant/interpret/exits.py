@@ -17,6 +17,7 @@ from pliant.graph.symnode import truth
 from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action
 from pliant.interpret.capture import BreakExit, Capture, FrameState
+from pliant.interpret.data_loops import begins
 from pliant.interpret.effects import effects_of
 from pliant.interpret.execute import TAIL_OPERANDS, suspend
 from pliant.interpret.state import Break, Frame, site_of, vm
@@ -66,8 +67,8 @@ def prepared(f: Frame, side: bool) -> Any:
     """What jit makes of the other side. Raises Break where it cannot."""
     if len(vm.trace.exits) >= MOST:
         raise refusal(f"more than {MOST} side exits in one graph")
-    if in_while(f):
-        raise refusal("in a loop on data, or a `while` loop")
+    if in_while(f) or begins(f.decoded, f.pc - 1) is not None:
+        raise refusal("the test of a `while` loop, or inside of one")
     if torch.is_grad_enabled() and any(t.requires_grad for t in vm.trace.inputs):
         raise NotNow("PL0001", "gradients may flow through the graph")
     if f.moved == f.pc or globalstate.user_modes() or vm.pending is not None:

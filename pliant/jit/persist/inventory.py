@@ -15,8 +15,8 @@ from pliant.jit.persist import dependencies, environment
 from pliant.jit.persist.names import Missing
 
 ENTRY, REFUSAL, CODE = "entry", "not kept", "code"
-PARTS = 10
-"""Of what `entries.write` makes."""
+PARTS = 11
+"""Of what `entries.Written` makes."""
 ABOUT = ("made by", "function", "file", "line", "ends", "why")
 OTHERS = "of another version of pliant, PyTorch or Python"
 
@@ -77,7 +77,7 @@ def sound(name: str, data: bytes) -> bool:
 
 def stale(parts: tuple) -> str:
     """Why an entry is not used any more, as far as that can be seen without the program."""
-    _, files, _, _, modules, *_ = parts
+    _, files, *_, modules, _ = parts
     try:
         dependencies.same_files(files)
     except Missing as e:

@@ -18,6 +18,7 @@ from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action
 from pliant.interpret.capture import BreakExit, Capture, FrameState
 from pliant.interpret.data_loops import begins
+from pliant.interpret.decode import Decoded
 from pliant.interpret.effects import effects_of
 from pliant.interpret.execute import TAIL_OPERANDS, suspend
 from pliant.interpret.state import Break, Frame, site_of, vm
@@ -67,7 +68,7 @@ def prepared(f: Frame, side: bool) -> Any:
     """What jit makes of the other side. Raises Break where it cannot."""
     if len(vm.trace.exits) >= MOST:
         raise refusal(f"more than {MOST} side exits in one graph")
-    if in_while(f) or begins(f.decoded, f.pc - 1) is not None:
+    if of_while(f.decoded, f.pc - 1):
         raise refusal("the test of a `while` loop, or inside of one")
     if torch.is_grad_enabled() and any(t.requires_grad for t in vm.trace.inputs):
         raise NotNow("PL0001", "gradients may flow through the graph")
@@ -87,15 +88,13 @@ def refusal(why: str) -> Break:
     return Break("PL0001", why)
 
 
-def in_while(f: Frame) -> bool:
-    """Whether the innermost loop around this instruction, in its frame, is none over items: each round would be another exit."""
-    at = f.pc - 1
-    kinds, ins = f.decoded.kinds, f.decoded.ins
+def of_while(d: Decoded, at: int) -> bool:
+    """Whether an instruction tests if a `while` loop begins, or the innermost loop around it is one: each round would be another exit."""
     inner = None
-    for i, kind in enumerate(kinds):
-        if kind in K.JUMPS and kind is not K.FOR_ITER and ins[i][1] <= at <= i and (inner is None or ins[i][1] >= inner):
-            inner = ins[i][1]
-    return inner is not None and kinds[inner] is not K.FOR_ITER
+    for i, kind in enumerate(d.kinds):
+        if kind in K.JUMPS and kind is not K.FOR_ITER and d.ins[i][1] <= at <= i and (inner is None or d.ins[i][1] >= inner):
+            inner = d.ins[i][1]
+    return (inner is not None and d.kinds[inner] is not K.FOR_ITER) or begins(d, at) is not None
 
 
 def suspended(f: Frame, side: bool) -> list[FrameState]:

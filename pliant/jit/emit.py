@@ -38,6 +38,7 @@ from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
+from pliant.interpret.exits import of_while
 from pliant.interpret.state import vm
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
@@ -564,7 +565,8 @@ def counted(w: BreakWriter, value: Any) -> list[str]:
     if branches is None or vm.make_exit is None or type(value) not in ON_DATA or site.code is None:
         return []
     branch = branches.at(site)
-    if branch.decided or branch.hot is not None:
+    d = decode(site.code)
+    if branch.decided or branch.hot is not None or of_while(d, d.index(site.offset)):
         return []
     w.emitter.branches.append(branch)
     return [f"{w.b.constant(branch, 'takes')}(_r)"]

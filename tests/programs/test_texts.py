@@ -240,7 +240,7 @@ def test_values_of_any_type() -> None:
 
 
 def test_no_version_for_each_text() -> None:
-    """A loop that prints and stores by names that it makes comes to an end of its captures."""
+    """A loop that prints and stores by names that it makes comes to an end of its captures: a branch changes its form late, and for good."""
 
     def fn(xs, n):
         out = {}
@@ -251,10 +251,10 @@ def test_no_version_for_each_text() -> None:
             out[f"part{i}"] = x * n
         return out
 
-    calls = [([t(2 + (i + j) % 4, 3, seed=i + j) for j in range(1 + i % 5)], i) for i in range(24)]
+    calls = [([t(2 + (i + j) % 4, 3, seed=i + j) for j in range(1 + i % 5)], i) for i in range(96)]
     report = check(fn, *calls)
     if not IDENTITY:
-        assert report.history[-1]["captures"] == report.history[15]["captures"]
+        assert report.history[-1]["captures"] == report.history[47]["captures"] <= 24
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=str)

@@ -240,7 +240,7 @@ def test_values_of_any_type() -> None:
 
 
 def test_no_version_for_each_text() -> None:
-    """A loop that prints and stores by names that it makes comes to an end of its captures: a branch changes its form late, and for good."""
+    """One that prints and stores by names that it makes comes to an end of its captures: branches change their form late, and for good."""
 
     def fn(xs, n):
         out = {}

@@ -512,7 +512,7 @@ class Writer:
         source = writer.text()
         self.flows += [source, *writer.sources]
         self.globals[f"_{name}"] = compile_text(source, name, writer.globals)
-        return f"_{name}({', '.join(self.text(v, reads) for operands in op.args for v in operands)})"
+        return f"_{name}({', '.join(self.text(v, reads) for operands in (*op.args, writer.late) for v in operands)})"
 
     def leave(self, op: Any) -> Step:
         """The program is left where the condition is false."""

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pliant.errors import InternalError
-from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, needs, number_of, outputs_of, sizes_of_params, tensors_of
+from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params, tensors_of
 from pliant.graph.traced import TracedTensor
 from pliant.lower import views
 from pliant.lower.restriding import as_views
@@ -43,12 +43,15 @@ class FlowWriter:
         self.lower = lower
         self.globals: dict[str, Any] = {"math": maths}
         self.sources: list[str] = []
+        known = {v.name for v in self.flow.captured if type(v) is Expr}
+        now = captures(self.flow, scope.simplify)
+        self.late = [s for s in now if type(s) is Expr and s.name not in known]  # what captured sizes are by what was learned since
         self.guard = guard if guard is not None and not any(map(self.makes_views, self.flow.blocks())) else None
 
     def text(self) -> str:
         """The source of the function; what it needs is in `globals`."""
         flow = self.flow
-        given = [*flow.params, *flow.captured]
+        given = [*flow.params, *flow.captured, *self.late]
         lines = self.block(flow.entry) if flow.entry is not None else []
         read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
         sizes = [

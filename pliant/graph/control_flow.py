@@ -168,8 +168,8 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
     return tensors, symbols
 
 
-def close(flow: Flow, simplify: Callable[[Expr], Expr]) -> None:
-    """Work out what the blocks capture."""
+def captures(flow: Flow, simplify: Callable[[Expr], Expr]) -> list[Any]:
+    """What the blocks read and neither make nor carry: tensors, then symbols. What is known of sizes by then may add symbols later."""
     made = {p.vid for p in flow.params if type(p) is TracedTensor} | {t.vid for op in flow.ops() for t in tensors_of(op.outs)}
     known = {p.name for p in flow.params if type(p) is Expr} | {b.symbol.name for op in flow.ops() for b in op.binds}
     known |= set(sizes_of_params(flow))
@@ -179,7 +179,7 @@ def close(flow: Flow, simplify: Callable[[Expr], Expr]) -> None:
         t, s = needs(block, simplify)
         tensors |= t
         symbols |= s
-    flow.captured = [t for vid, t in tensors.items() if vid not in made] + [s for name, s in symbols.items() if name not in known]
+    return [t for vid, t in tensors.items() if vid not in made] + [s for name, s in symbols.items() if name not in known]
 
 
 def sizes_of_params(flow: Flow) -> dict[str, tuple[TracedTensor, int | None]]:
@@ -196,7 +196,7 @@ def sizes_of_params(flow: Flow) -> dict[str, tuple[TracedTensor, int | None]]:
 
 def record_flow(trace: Any, flow: Flow, carried: list[Any], outs: list[Any], binds: list[Bind], site: Any) -> FlowOp:
     """Append a flow to the trace. Its results may be its operands, or share memory: nobody may write to either from here on."""
-    close(flow, trace.scope.simplify)
+    flow.captured = captures(flow, trace.scope.simplify)
     random = any([torch.Tag.nondeterministic_seeded in op.target.tags for op in flow.ops()])
     captured = [c if type(c) is TracedTensor else to_sym(trace.scope, c) for c in flow.captured]
     op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, captured), {}, outs, "flat", site, -1, binds, flow=flow)
@@ -231,4 +231,4 @@ def block_text(block: Block) -> list[str]:
     return ["  " + line for line in lines]
 
 
-__all__ = ["FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "close", "needs", "record_flow", "sizes_of_params"]
+__all__ = ["FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "captures", "needs", "record_flow", "sizes_of_params"]

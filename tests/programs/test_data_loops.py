@@ -347,3 +347,16 @@ def test_a_loop_can_be_interrupted() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     assert pliant.stats()["captures"] == 1
+
+
+def test_sizes_that_are_found_to_be_equal_behind_the_loop() -> None:
+    """The loop was recorded when it read a size of its own; by then that is the size of another tensor."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        n, total = 0, x.sum()
+        while (y * 2).sum() * n < 40:
+            n = n + 1
+        return torch.where(y <= x, y, x), n, total
+
+    with torch.no_grad():
+        check(fn, *[(torch.ones(k, 3), torch.ones(k, 3)) for k in (4, 5, 7)], captures=1, breaks=0)

@@ -66,25 +66,32 @@ _pace: Pace | None = None
 
 def rest() -> None:
     """Called where work can stand still for a while: between passes, between kernels. Only the background does."""
-    pace = _pace
-    if pace is not None and pace.thread == threading.get_ident():
+    pace = own()
+    if pace is not None:
         pace.rest()
+
+
+def own() -> Pace | None:
+    """The pace of this thread, if it is the background's."""
+    pace = _pace
+    return pace if pace is not None and pace.thread == threading.get_ident() else None
 
 
 def in_background() -> bool:
     """Is this the background thread?"""
-    return _pace is not None and _pace.thread == threading.get_ident()
+    return own() is not None
 
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
     """What runs inside touches nothing that captures use: the background lets them have their turn meanwhile."""
-    if _pace is None or not in_background():
+    pace = own()
+    if pace is None:
         yield
         return
-    with _pace.away():
+    with pace.away():
         yield
-    _pace.stop()
+    pace.stop()
 
 
 @contextlib.contextmanager

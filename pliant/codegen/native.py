@@ -37,6 +37,7 @@ def two_tiers(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "regio
     """
     planned = Planned(trace, inputs, outputs, name)
     made, scope, settings = planned.build(None), trace.scope, Settings.here()
+
     def later() -> Executable:
         with settings.again(), scope.closed():  # the guards are compiled: operations that would need more stay ATen calls
             return planned.build(lower)
@@ -60,28 +61,35 @@ class Settings:
 
     @classmethod
     def here(cls) -> Settings:
-        autocast = tuple(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
-        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, of_process())
+        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast(), of_process())
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Inside, the thread's settings are these. Raises Changed if the process's are not, before or afterwards."""
-        before = tuple(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+        before = autocast()
         if self.process != of_process():
             raise Changed("before")
         with torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad):
             try:
-                for device, on in zip(AUTOCAST_DEVICES, self.autocast, strict=True):
-                    torch.set_autocast_enabled(device, on)
+                set_autocast(self.autocast)
                 yield
             finally:
-                for device, on in zip(AUTOCAST_DEVICES, before, strict=True):
-                    torch.set_autocast_enabled(device, on)
+                set_autocast(before)
         if self.process != of_process():
             raise Changed("meanwhile")
 
 
 AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def autocast() -> tuple[bool, ...]:
+    """Whether autocast is on in this thread, by device."""
+    return tuple(torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES)
+
+
+def set_autocast(on: tuple[bool, ...]) -> None:
+    for device, enabled in zip(AUTOCAST_DEVICES, on, strict=True):
+        torch.set_autocast_enabled(device, enabled)
 
 
 def of_process() -> tuple:

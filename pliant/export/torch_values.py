@@ -21,8 +21,8 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from pliant.errors import PliantError
 from pliant.export.openings import holds
 from pliant.export.program import Input, Program
-from pliant.graph.builder import FUNCTIONS, SYMS
-from pliant.graph.symnode import SymNode
+from pliant.graph.builder import FUNCTIONS
+from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.symbolic import ops

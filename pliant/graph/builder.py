@@ -16,12 +16,10 @@ import torch
 from torch import fx
 
 from pliant.graph.record import Bind, Op
-from pliant.graph.symnode import SymNode, to_sym
+from pliant.graph.symnode import SYMS, SymNode, to_sym
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import TABLE, Expr
-
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 #: The Python function of a scalar operator, where the operator table's own would not print well in generated code.
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -23,12 +23,11 @@ from typing import Any
 
 import torch
 
-from pliant.graph.record import Bind, Op, short
-from pliant.graph.symnode import to_sym
+from pliant.graph.record import Bind, Op, atoms, short
+from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr
 
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
 LIBRARY.define("flow(Tensor[] carried, Tensor[] captured) -> Tensor[]")
 LIBRARY.define("random_flow(Tensor[] carried, Tensor[] captured) -> Tensor[]", tags=(torch.Tag.nondeterministic_seeded,))
@@ -112,15 +111,7 @@ class FlowOp(Op):
 
 def tensors_of(value: Any) -> list[TracedTensor]:
     """The traced tensors in nested lists, tuples and dicts."""
-    return [v for v in leaves_of(value) if type(v) is TracedTensor]
-
-
-def leaves_of(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [x for v in value for x in leaves_of(v)]
-    if isinstance(value, dict):
-        return [x for v in value.values() for x in leaves_of(v)]
-    return [value]
+    return [v for v in atoms(value) if type(v) is TracedTensor]
 
 
 def number_of(value: Any) -> Any:
@@ -154,7 +145,7 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
             number(number_of(v))
 
     for op in block.ops:
-        for v in leaves_of([op.args, op.kwargs]):
+        for v in atoms([op.args, op.kwargs]):
             value(v)
         outs = tensors_of(op.outs)
         made.update(t.vid for t in outs)
@@ -163,7 +154,7 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
                 number(number_of(s))
     for a in block.asserts:
         number(a.expr)
-    for v in leaves_of(outputs_of(block)):
+    for v in atoms(outputs_of(block)):
         value(v)
     return tensors, symbols
 
@@ -231,4 +222,6 @@ def block_text(block: Block) -> list[str]:
     return ["  " + line for line in lines]
 
 
-__all__ = ["FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "captures", "needs", "record_flow", "sizes_of_params"]
+__all__ = [
+    "FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "captures", "needs", "record_flow", "sizes_of_params",
+]  # fmt: skip

@@ -22,12 +22,10 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
-from pliant.graph.symnode import to_sym
+from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import DataDependent
-
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SizeContext:

@@ -23,10 +23,10 @@ from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
 from pliant.symbolic import ops
 
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant.graph.builder import SYMS, Builder
+from pliant.graph.builder import Builder
 from pliant.graph.record import Op
+from pliant.graph.symnode import SYMS
 from pliant.graph.torch_graph import torch_level
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from pliant.graph.record import Op
-from pliant.graph.symnode import to_sym
+from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr
 
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SIDE_EXITS = "side exits"
 GRADIENTS = "side exits while gradients are recorded"
 """What an earlier capture of this code has refused where its graph cannot be left half way, at all or in that grad mode."""

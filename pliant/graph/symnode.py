@@ -20,6 +20,8 @@ from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import Scope
 
 Number = int | float | bool
+SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""Symbolic numbers as programs see them."""
 
 
 def no_site() -> Any:

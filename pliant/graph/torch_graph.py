@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant.graph.builder import SYMS, Builder, Undefined
+from pliant.graph.builder import Builder, Undefined
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp, atoms
-from pliant.graph.symnode import SymNode
+from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic.expr import Expr

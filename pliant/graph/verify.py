@@ -11,11 +11,10 @@ from torch import fx
 from pliant.errors import InternalError
 from pliant.graph.record import Op
 from pliant.graph.schema import argument, op_info
-from pliant.graph.symnode import SymNode
+from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor
 
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 CONSTANTS = (
     int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
 )  # fmt: skip

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.control_flow import FLOWS
+from pliant.graph.control_flow import FLOWS, tensors_of
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards.guard import Site
@@ -27,7 +28,6 @@ from pliant.interpret.world import World
 
 MOST = 4  # templates of one class, and calls that could not be one, before no more are made
 PLAIN = {str, bytes, bool, int, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format}
-SYMS = {torch.SymInt, torch.SymFloat, torch.SymBool}
 
 
 @dataclass(slots=True)
@@ -281,7 +281,7 @@ def repeatable(world: World, t: Template) -> bool:
     if any([op.binds or op.again or op.before is not None or op.out_spec not in (None, "flat") or op.target in FLOWS for op in t.ops]):
         return False
     made = {o.vid for op in t.ops for o in op.outs if type(o) is TracedTensor}
-    old = {id(x): x for x in tensors_in((t.args, tuple(t.kwargs.values())))}
+    old = {id(x): x for x in tensors_of((t.args, tuple(t.kwargs.values())))}
     if any([x.storage_id in trace.known for x in old.values()]):
         return False
     t.direct = is_direct(t, made, old)
@@ -292,11 +292,11 @@ def repeatable(world: World, t: Template) -> bool:
     if any([op.torch_index < t.first_torch_op for op in t.ops]) or any([o.vids is None for o in t.torch_ops]):
         return False
     # what the calls are made of: arguments, what is from before, inputs, what calls before have returned
-    shown = {x.vid for o in t.torch_ops for x in tensors_in(o.out)}
+    shown = {x.vid for o in t.torch_ops for x in tensors_of(o.out)}
     for o in t.torch_ops:
-        if any([x.vid >= t.first_vid and x.source is None and x.vid not in shown for x in tensors_in((o.args, o.kwargs))]):
+        if any([x.vid >= t.first_vid and x.source is None and x.vid not in shown for x in tensors_of((o.args, o.kwargs))]):
             return False
-    return all([x.vid < t.first_vid or x.vid in shown or x.source is not None for x in tensors_in(t.result)])
+    return all([x.vid < t.first_vid or x.vid in shown or x.source is not None for x in tensors_of(t.result)])
 
 
 def hashable(fn: Any) -> bool:
@@ -315,18 +315,9 @@ def is_direct(t: Template, made: set[int], old: dict[int, Any]) -> bool:
             return False
         if any([type(o) is not TracedTensor and o is not None and type(o) not in SYMS for o in op.outs]):
             return False
-        if op.grad and any([x.requires_grad for x in tensors_in((op.args, op.kwargs))]):
+        if op.grad and any([x.requires_grad for x in tensors_of((op.args, op.kwargs))]):
             return False
-    return not any([x.vid in made and (x._is_view() or x.storage_id < t.first_vid) for x in tensors_in(t.result)])
-
-
-def tensors_in(v: Any) -> list:
-    """The traced tensors in nested containers."""
-    if type(v) is TracedTensor:
-        return [v]
-    if isinstance(v, (tuple, list)):
-        return [x for y in v for x in tensors_in(y)]
-    return [x for y in v.values() for x in tensors_in(y)] if isinstance(v, dict) else []
+    return not any([x.vid in made and (x._is_view() or x.storage_id < t.first_vid) for x in tensors_of(t.result)])
 
 
 # -- what is the same

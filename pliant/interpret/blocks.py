@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
+from pliant.graph.control_flow import tensors_of
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.record import PENDING, Op, TorchOp
 from pliant.graph.traced import TracedTensor, make
@@ -51,7 +52,6 @@ from pliant.interpret.block_templates import (
     repeated,
     same_constant,
     state_of,
-    tensors_in,
 )
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.shadows import INDEX, ITEM, LACKS, LENGTH, PRESENT, Shadow
@@ -454,7 +454,7 @@ class Replay:
             return {k: self.exchanged(x) for k, x in v.items()}
         if kind is slice:
             return slice(self.exchanged(v.start), self.exchanged(v.stop), self.exchanged(v.step))
-        if isinstance(v, (tuple, list, dict)) and tensors_in(v):
+        if isinstance(v, (tuple, list, dict)) and tensors_of(v):
             raise ReplayFailed
         return v
 

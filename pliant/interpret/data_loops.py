@@ -19,11 +19,11 @@ import torch
 from pliant import events
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
-from pliant.graph.control_flow import SYMS, Block, Flow, Leave, number_of, record_flow
+from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
-from pliant.graph.symnode import expr_of, to_sym, truth
+from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET

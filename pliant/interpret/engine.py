@@ -16,6 +16,7 @@ from pliant.errors import ConstraintViolation, PliantError
 from pliant.graph import decompositions, emptiness, layout, recurrent, resizing, symnode
 from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
+from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
 from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
@@ -74,7 +75,6 @@ from pliant.interpret.world import SOURCED, World
 from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
 
 

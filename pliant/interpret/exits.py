@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from pliant.bytecode import kinds as K
+from pliant.bytecode.loops import loop_around
 from pliant.graph.leaving import leave
-from pliant.graph.symnode import truth
+from pliant.graph.symnode import SYMS, truth
 from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action
 from pliant.interpret.capture import BreakExit, Capture, FrameState
@@ -27,7 +28,6 @@ from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
 BRANCHES = {K.JUMP_IF_TRUE, K.JUMP_IF_FALSE, K.JUMP_IF_TRUE_OR_POP, K.JUMP_IF_FALSE_OR_POP}
-NUMBERS = (torch.SymBool, torch.SymInt, torch.SymFloat)
 MOST = 16
 """Side exits of one graph."""
 
@@ -90,11 +90,8 @@ def refusal(why: str) -> Break:
 
 def of_while(d: Decoded, at: int) -> bool:
     """Whether an instruction tests if a `while` loop begins, or the innermost loop around it is one: each round would be another exit."""
-    inner = None
-    for i, kind in enumerate(d.kinds):
-        if kind in K.JUMPS and kind is not K.FOR_ITER and d.ins[i][1] <= at <= i and (inner is None or d.ins[i][1] >= inner):
-            inner = d.ins[i][1]
-    return (inner is not None and d.kinds[inner] is not K.FOR_ITER) or begins(d, at) is not None
+    header = loop_around(d.code, d.offsets[at])
+    return (header is not None and d.kinds[d.index(header)] is not K.FOR_ITER) or begins(d, at) is not None
 
 
 def suspended(f: Frame, side: bool) -> list[FrameState]:
@@ -134,7 +131,7 @@ def of_tensor(t: Any) -> bool | None:
     if way is None:
         return None
     n = item(t)
-    if not isinstance(n, NUMBERS):
+    if not isinstance(n, SYMS):
         return bool(n)
     c = truth(n.node.expr)
     for side, known in ((True, vm.scope.known_true), (False, vm.scope.known_false)):
@@ -147,7 +144,7 @@ def of_number(c: Expr, site: Any) -> bool | None:
     """`Scope.exits`: the side of a branch on a number that only the run knows."""
     f = vm.frame
     v = f.stack[-1] if f is not None and f.stack else None
-    if not isinstance(v, NUMBERS) or truth(v.node.expr) is not c:
+    if not isinstance(v, SYMS) or truth(v.node.expr) is not c:
         return None
     way = way_on(v)
     return taken(way, c, site_of(f)) if way is not None else None

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from pliant.graph.control_flow import SYMS, Branch, Flow, Leave, number_of, record_flow, tensors_of
+from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.record import Bind
-from pliant.graph.symnode import expr_of
+from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.data_loops import alike, equal, is_new, join, merged

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOWS, SYMS, Block, Branch, Leave, tensors_of
+from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, tensors_of
 from pliant.graph.dispatch import apply_metadata
 from pliant.graph.schema import argument, op_info
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.effects import effects_of

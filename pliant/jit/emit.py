@@ -153,7 +153,7 @@ class Emitter:
             self.break_(exit_)
         head, executable = self.graph()
         goes_on = isinstance(exit_, BreakExit)  # then others run while this function is not done
-        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.taken() if goes_on else ()), *self.tail]
+        body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.emptied() if goes_on else ()), *self.tail]
         if goes_on:
             body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
         named = list(b.slots.values())
@@ -214,7 +214,7 @@ class Emitter:
         return [f"except {b.constant(Left)} as _e:", *(PAD + line for line in lines), f"{PAD}raise"] if lines else []
 
     def emptied(self) -> list[str]:
-        """Empties the state that this function was given."""
+        """Empties the state that this function was given, where no graph can fail any more and have CPython run the frame."""
         return [f"{self.params[0]}.clear()"] if self.start is not None and self.params else []
 
     def arguments(self, tensors: list[Any], symbols: list[Any]) -> tuple[list[Any], list[str]]:
@@ -329,10 +329,6 @@ class Emitter:
         if len(names) == len(self.start.slots) + (self.start.handling is not None) + sum([type(s) is int for s in self.start.stack]):
             return [f"[{', '.join(names)}] = {state}"]
         return [f"{name} = {state}[{i}]" for i, name in b.items.items()]
-
-    def taken(self) -> list[str]:
-        """As `emptied`, now that no graph can fail any more and have CPython run the frame."""
-        return self.emptied()
 
     def header(self, frame: FrameState, depth: int, offset: int) -> bool | None:
         """Whether a region loop begins, or goes round, at this header of a loop. None: it is one further out."""

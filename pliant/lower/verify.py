@@ -14,7 +14,7 @@ import torch
 
 from pliant.errors import InternalError
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
-from pliant.graph.symnode import SymNode
+from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.gemm import Gemm
@@ -92,7 +92,6 @@ RULES: dict[str, str] = {
 }
 """The rules, by name. `tests/lower/test_verify.py` breaks each of them."""
 
-SYMS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 CONSTANTS = (
     int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator,
 )  # fmt: skip

@@ -503,6 +503,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     c = lookup(t, "__call__")
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
+    if "_pliant_original" in t.__dict__:  # a compiled module, called by what is compiled itself: it is its module
+        return call_function(lookup(t.__mro__[2], "__call__"), (fn, *args), kwargs)
     if c is UNSET:
         raise TypeError(f"{type_name(vm.type_of(fn))!r} object is not callable")
     raise Break("PL0004", f"call of a {t.__module__}.{t.__qualname__} object", clean=True)

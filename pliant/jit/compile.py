@@ -42,7 +42,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | Mapping[str, Any] | None = None,
-    backend: str | Callable = DEFAULT_BACKEND,
+    backend: str | Callable | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     name: str | None = None,
@@ -56,9 +56,9 @@ def compile(
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
-    The arguments down to `shapes_spec` are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
-    by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
-    raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
+    The arguments down to `shapes_spec` are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is
+    None, True (ints held by objects are symbolic at once, too), False (all static), or dims by parameter, `{"x": {0: Dim("batch")}}`.
+    `strict=True` raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
     `verify` is the share of calls that run in eager PyTorch too and are compared, 0 to 1 (default: PLIANT_VERIFY, else 0; docs/verify.md).
     `name` is said before each function's name in events and logs. `recompile_limit` is how many versions one function may have (further
     calls run in eager PyTorch; with `fullgraph` they raise RecompileError). `isolate_recompiles` gives this compilation entries of its own:
@@ -69,10 +69,13 @@ def compile(
     Without `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend or a share
     that is none, PliantError for an unknown mode or option, and TypeError for what cannot be compiled and for an argument of another type.
     """
+    backend = DEFAULT_BACKEND if backend is None else backend
     arguments.check(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict,
         background=background, name=name, recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles,
     )  # fmt: skip
+    if callable(backend) and type(backend).__hash__ is None:
+        backend = backend.__call__  # bound methods are told apart by their objects
     if shapes_spec is not None:
         if isinstance(dynamic, Mapping):
             raise PliantError("give either dynamic={...} or shapes_spec=, not both")
@@ -89,7 +92,7 @@ def compile(
         isolated=next(_isolated) if isolate_recompiles else 0,
         **modes.settings(backend, mode, options) | own,
     )
-    backends.lookup(backend)  # an unknown name is an error now, not at the first call
+    backends.lookup(config.backend)  # an unknown name is an error now, not at the first call
     with contextlib.suppress(PliantError):  # which the first call tells
         if config.background:
             target.current().fingerprint()  # the background loads what makes code

@@ -25,7 +25,7 @@ def declarations(spec: Any) -> dict[str, Any]:
             raise PliantError("shapes_spec=: assumptions are not understood. State them in the program with torch._check.")
         spec = spec._params or types.ParamsSpec()
     if spec._varargs is not None or spec._varkw is not None:
-        raise PliantError("shapes_spec=: '*args' and '**kwargs' are not understood. Name the parameters, or mark the tensors (mark_dynamic).")
+        raise PliantError("shapes_spec=: '*args' and '**kwargs' are not understood. Name parameters, or mark tensors (mark_dynamic).")
     return {name: declared(value, types) for name, value in spec._named_args.items()}
 
 

@@ -15,7 +15,9 @@ unet = UNet2DConditionModel(
     cross_attention_dim=32, attention_head_dim=8,
 ).eval()  # fmt: skip
 vae = AutoencoderKL(block_out_channels=(32,), norm_num_groups=8, latent_channels=4).eval()
-dit = DiTTransformer2DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, num_layers=2, sample_size=8, norm_num_groups=8).eval()
+dit = DiTTransformer2DModel(
+    num_attention_heads=2, attention_head_dim=16, in_channels=4, num_layers=2, sample_size=8, norm_num_groups=8
+).eval()
 
 
 def denoise(height: int, width: int, steps: int = 4) -> torch.Tensor:

@@ -27,7 +27,7 @@ from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASI
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, hold_to_type, needed, writable
+from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
 from pliant.interpret.slots import (
@@ -513,6 +513,10 @@ TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",)
 
 def text(fn: Any) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
+        if not kw and (len(args) == 1 or len(args) == 2 and fn is format):
+            later = formatted(args[0], CONVERSIONS.index(fn) if fn is not format else 0, args[1] if len(args) == 2 else "", False)
+            if later is not None:
+                return later
         process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
@@ -585,7 +589,8 @@ def printable(v: Any) -> Any:
         return v
     if t is TracedTensor or holds_tensor(v):
         raise Break("PL0005", "printing a tensor", clean=True)
-    return native(str, (v,), {})
+    pieces = pieces_of(v) if t in CONTAINERS else None
+    return LateText(pieces, True) if pieces is not None and not all([type(p) is str for p in pieces]) else native(str, (v,), {})
 
 
 def holds_tensor(v: Any, depth: int = 0) -> bool:

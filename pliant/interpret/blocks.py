@@ -32,6 +32,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.control_flow import tensors_of
+from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.record import PENDING, Op, TorchOp
 from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make
@@ -505,9 +506,8 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
         and a.device == b.device
         and a.constant is b.constant is None
         and a.is_inference() is b.is_inference()
-        and len(a.sizes) == len(b.sizes)
-        and all(map(same_size, a.sizes, b.sizes))
-        and all(map(same_size, a.strides, b.strides))
+        and all_same(a.sizes, b.sizes)
+        and all_same(a.strides, b.strides)
         and same_size(a.offset, b.offset)
         and a._is_view() is b._is_view()
     )

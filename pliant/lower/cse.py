@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
@@ -189,11 +190,10 @@ def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -
 def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
     """Sizes, strides, offset, dtype and lazy bits are the same, structurally."""
     return (
-        len(a.sizes) == len(b.sizes)
+        all_same(a.sizes, b.sizes)
         and a.dtype is b.dtype
         and same_size(a.offset, b.offset)
-        and all(map(same_size, a.sizes, b.sizes))
-        and all(map(same_size, a.strides, b.strides))
+        and all_same(a.strides, b.strides)
         and a.is_conj() == b.is_conj()
         and a.is_neg() == b.is_neg()
     )

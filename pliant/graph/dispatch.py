@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES

@@ -250,7 +250,7 @@ class Replay:
         return h
 
     def read(self, event: tuple) -> bool:
-        how, old, k, result = event[:4]
+        how, old, k, result, _, _, _ = event
         world = self.world
         h = self.found.get(id(old)) or self.shadow_for(old)
         if h is None:
@@ -272,15 +272,16 @@ class Replay:
     def lacks(self, h: Shadow, kinds: dict) -> bool:
         """The same names are not there, or lead to empty dicts that nobody has looked into."""
         world, new, glimpsed = self.world, {}, {}
+        copy, orig, lacks = h.copy, h.orig, h.lacks
         for name, kind in kinds.items():
-            known = name in h.lacks
-            if known and h.lacks[name] is not kind:
+            known = name in lacks
+            if known and lacks[name] is not kind:
                 return False
             if kind is None:
-                if name in h.copy or name in h.orig:
+                if name in copy or name in orig:
                     return False
             else:
-                v = h.copy.get(name)
+                v = copy.get(name)
                 if type(v) is not kind or v or name in h.located or id(v) in world.shadows or id(v) in world.by_copy:
                     return False
                 if not known:
@@ -321,9 +322,10 @@ class Replay:
         if kind is not type(b):
             return False
         if kind is TracedTensor:
-            if a.source is None or b.source is not self.path(a.source):
+            source = a.source
+            if source is None or b.source is not (self.paths.get(source) or self.path(source)):
                 return False
-            return a is b and self.pair(a, b) if a.source is b.source else alike_input(self.world, a, b) and self.pair(a, b)
+            return a is b and self.pair(a, b) if source is b.source else alike_input(self.world, a, b) and self.pair(a, b)
         if kind in PLAIN or kind is float:
             return same_constant(a, b)
         if kind is tuple or kind is torch.Size:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import builtins
 import linecache
 import math
+import operator
 import re
 import types
 import weakref
@@ -249,6 +250,7 @@ class Writer:
         self.pending: list[str] = []  # assignments of shared expressions, to go before the current statement
         self.constants: dict[Any, str] = {}
         self.check_sites: dict[str, Any] = {}  # the text of an assertion -> its site
+        self.spelled: dict[Any, fastops.Spelling] = {}  # operator and instruction -> how it was called there last
         for i, check in enumerate(checks):
             self.wait(i, check)
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
@@ -376,10 +378,10 @@ class Writer:
         found: list[Any] = []
         looked = (o for op in self.ops for o in (liveness.op_outputs(op) if is_held(op.target) else self.uncertain(op)))
         held = [[o.sizes, o.strides] for o in looked]
-        for value in liveness.leaves([[op.args, op.kwargs] for op in (*self.ops, *self.replay)] + held + self.outputs):
-            if isinstance(value, SYMBOLIC):
-                found.append(self.scope.simplify(liveness.number(value)))
-        return found
+        for op in (*self.ops, *self.replay):
+            found += liveness.op_numbers(op)
+        found += [liveness.number(value) for value in liveness.leaves([*held, *self.outputs]) if isinstance(value, SYMBOLIC)]
+        return [*map(self.scope.simplify, found)]
 
     def count_expressions(self) -> None:
         for e in self.mentioned:
@@ -495,8 +497,7 @@ class Writer:
             lines, makes = self.assign(op, outs, expression)
             return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
         own = self.memory(target, args, kwargs) or self.read(target, args, reads)
-        expression = own or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
-        expression = expression or self.call(fastops.plain(target), target, args, kwargs, reads)
+        expression = own or self.call(op.site, target, args, kwargs, reads)
         before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
         if is_held(target):
@@ -560,12 +561,30 @@ class Writer:
         lines, self.pending = self.pending, []
         return lines
 
-    def call(self, call: fastops.Call, target: Any, args: tuple, kwargs: dict, reads: set[str]) -> str:
-        values, keywords = fastops.normalize(target, args, kwargs, call.trim)
-        texts = [self.text(v, reads) for v in values]
-        expression = call.text(texts, [f"{k}={self.text(v, reads)}" for k, v in keywords.items()], values, keywords)
-        self.globals.update(call.globals)
+    def call(self, site: Any, target: Any, args: tuple, kwargs: dict, reads: set[str]) -> str:
+        """The text of a call of ATen."""
+        expression = self.rendered(*self.spelling(site, target, args, kwargs), reads)
+        if expression is None:
+            call = fastops.plain(target)
+            expression = self.rendered(call, *fastops.normalize(target, args, kwargs, call.trim), reads)
         return expression or ""
+
+    def spelling(self, site: Any, target: Any, args: tuple, kwargs: dict) -> tuple[fastops.Call, list, dict]:
+        """How the call is spelled, and its arguments by position and by name: found once for the alike calls of an instruction."""
+        place = (id(target), id(site.code), site.offset) if site is not None else (id(target),)
+        known = self.spelled.get(place)
+        if known is not None and known.serves(args, kwargs):
+            return known.call, list(args[: known.positional]), {k: kwargs[k] for k in known.keywords}
+        call = fastops.lookup(target, args, kwargs)
+        values, keywords = fastops.normalize(target, args, kwargs, call.trim)
+        if len(values) <= len(args) and all(map(operator.is_, values, args)) and all([kwargs.get(k) is v for k, v in keywords.items()]):
+            self.spelled[place] = fastops.Spelling(call, args, kwargs, len(values), tuple(keywords))
+        return call, values, keywords
+
+    def rendered(self, call: fastops.Call, values: list, keywords: dict, reads: set[str]) -> str | None:
+        texts = [self.text(v, reads) for v in values]
+        self.globals.update(call.globals)
+        return call.text(texts, [f"{k}={self.text(v, reads)}" for k, v in keywords.items()], values, keywords)
 
     def assign(self, op: Any, outs: list[Any], expression: str) -> tuple[list[str], list[str]]:
         """(the statement and the bindings of symbols that it makes known, the variables it makes)."""

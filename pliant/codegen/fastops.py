@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from pliant.codegen import known_bindings
 from pliant.graph.operators import Column, overload
 from pliant.graph.originals import is_own
+from pliant.graph.traced import TracedTensor
 
 NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("", torch._C._VariableFunctions),
@@ -139,6 +140,26 @@ class Call:
 
     def text(self, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str | None:
         return self.render(self.name, args, kwargs, values, keywords)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How one call was spelled: `lookup` and `normalize` of `args` and `kwargs` gave `call`, the first `positional` and the `keywords`."""
+
+    call: Call
+    args: tuple
+    kwargs: dict[str, Any]
+    positional: int
+    keywords: tuple[str, ...]
+
+    def serves(self, args: tuple, kwargs: dict) -> bool:
+        """Whether they give the same for these: the same constants, tensors of the same dtypes, as many dims as `_kind` looks at."""
+        if len(args) != len(self.args) or kwargs.keys() != self.kwargs.keys():
+            return False
+        for a, b in (*zip(args, self.args, strict=True), *((v, self.kwargs[k]) for k, v in kwargs.items())):
+            if a is not b and not (type(a) is type(b) is TracedTensor and a.dtype is b.dtype and bool(a.sizes) is bool(b.sizes)):
+                return False
+        return True
 
 
 def _function(name: str, args: list[str], kwargs: list[str], values: list, keywords: dict) -> str:

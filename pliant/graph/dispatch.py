@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
@@ -253,7 +252,15 @@ def copy_bits(trace: Any, source: torch.Tensor, x: TracedTensor) -> None:
 
 def is_dense(sizes: tuple, strides: tuple) -> bool:
     """Whether the strides are, structurally, those of a new row-major tensor."""
-    return all(same(a, b) for a, b in zip(strides, contiguous_strides(sizes)))
+    step: Any = 1
+    for n, s in zip(reversed(sizes), reversed(strides)):
+        if s is not step and not same(s, step):
+            return False
+        if type(n) is not int:
+            step = n * step
+        elif n > 1:
+            step = step * n
+    return True
 
 
 def same(a: Any, b: Any) -> bool:
@@ -261,6 +268,16 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is int or type(b) is int:
         return type(a) is type(b) and a == b
     return a is b or a.node.expr is b.node.expr
+
+
+def all_same(a: tuple, b: tuple) -> bool:
+    """`same`, of as many sizes here as there."""
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b):
+        if x is not y and not same(x, y):
+            return False
+    return True
 
 
 def agree(now: Any, before: Any) -> bool:

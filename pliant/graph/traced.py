@@ -174,6 +174,34 @@ def shown(s: Any) -> Any:
     return s if isinstance(s, (int, float)) else s.node.expr
 
 
+def template_of(trace: Any, x: TracedTensor) -> TracedTensor | None:
+    """The tensor that those of the sizes, strides and dtype of `x` are aliases of, if there is one (`make`)."""
+    numbers = (*x.sizes, *x.strides, x.offset)
+    if all([type(s) is int for s in numbers]):
+        return None
+    shape = [s if type(s) is int else s.node.expr.serial + 0.5 for s in numbers]
+    device = x.device
+    found = trace.templates.get((x.dtype, device, *shape))
+    return trace.templates.get((x.dtype, None, *shape)) if found is None and device == CPU else found
+
+
+def copied(x: TracedTensor, template: TracedTensor, vid: int, storage_id: int) -> TracedTensor:
+    """`make`, of another tensor like `x`, which has this template and no history, where `ABOVE_KERNELS` are excluded already."""
+    y = make_subclass(TracedTensor, template, False)
+    y.vid = vid
+    y.owner = x.owner
+    y.pytype = torch.Tensor
+    y.source = None
+    y.sizes = x.sizes
+    y.strides = x.strides
+    y.offset = x.offset
+    y.dense = x.dense
+    y.storage_id = storage_id
+    y.constant = None
+    y.meta = None
+    return y
+
+
 def make(
     trace: Any,
     sizes: tuple,

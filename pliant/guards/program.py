@@ -29,6 +29,12 @@ INT_SOURCES = {"size": OP["SIZE"], "stride": OP["STRIDE"], "offset": OP["OFFSET"
 ORDER = {"TYPE_MATCH": 0, "ID_MATCH": 1, "TENSOR_MATCH": 1, "INT": 2}
 CROSS = {"ALIAS", "NOT_ALIAS", "STORAGE_OVERLAP"}
 INT64 = range(-(2**63), 2**63)
+NAMED = {op: OP[op.upper()] for op in ("key", "attr", "dict", "global", "func", "contents", "type")}
+"""The reads whose operand goes into the program as it is."""
+
+
+def check_order(check: tuple[int, Guard]) -> int:
+    return ORDER.get(check[1].kind, 3)
 
 
 class Node:
@@ -81,30 +87,38 @@ class Compiler:
     # ---- the tree ----
 
     def node(self, source: Source) -> Node:
-        n = self.nodes.get(source)
+        nodes = self.nodes
+        n = nodes.get(source)
         if n is None:
-            base = self.node(source.base) if source.base is not None else None
-            n = self.nodes[source] = Node(source)
-            (self.roots if base is None else base.children).append(n)
-            if base is not None and source.op in INT_SOURCES:
-                base.numbers = True
+            above = source.base
+            n = Node(source)
+            if above is None:
+                self.roots.append(n)
+            else:
+                base = nodes.get(above) or self.node(above)
+                base.children.append(n)
+                if source.op in INT_SOURCES:
+                    base.numbers = True
+            nodes[source] = n
         return n
 
     def collect(self) -> None:
+        nodes = self.nodes
         for index, guard in enumerate(self.guards):
-            if guard.kind == "GLOBAL_STATE":
+            kind, source = guard.kind, guard.source
+            if kind == "GLOBAL_STATE":
                 self.state.append((index, guard))
                 continue
-            if guard.kind == "ANSWER":
+            if kind == "ANSWER":
                 self.questions.append((index, guard))
                 continue
-            n = self.node(guard.source)
+            n = nodes.get(source) or self.node(source)
             above = n
             while above.first < 0:
                 above.first = index
-                if above.source.base is not None:
-                    above = self.nodes[above.source.base]
-            kind = guard.kind
+                source = above.source.base
+                if source is not None:
+                    above = nodes[source]
             if kind in CROSS:
                 self.cross.append((index, guard))
                 for other in others(guard):
@@ -131,10 +145,17 @@ class Compiler:
 
     def visit(self, n: Node, base: Node | None) -> None:
         self.read(n, base)
-        if len(n.checks) > 1:
-            n.checks.sort(key=lambda c: ORDER.get(c[1].kind, 3))
-        for index, guard in n.checks:
-            self.check(n, index, guard)
+        checks = n.checks
+        if len(checks) > 1:
+            checks.sort(key=check_order)
+        for index, guard in checks:
+            simple = SIMPLE.get(guard.kind)
+            if simple is not None and n.reg >= 0:
+                op, convert = simple
+                self.code.append((op, -1, n.reg, 0, guard.value if convert is None else convert(guard.value)))
+                self.why.append(index)
+            else:
+                self.check(n, index, guard)
         if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and n.source not in self.boxed:
             self.bind_object(n, None)
         if n.numbers:  # before anything else below a tensor: most misses are seen there
@@ -146,6 +167,13 @@ class Compiler:
         op, arg = n.source.op, n.source.arg
         self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
+        plain = NAMED.get(op)
+        if plain is not None:
+            n.reg = self.nregs
+            self.nregs += 1
+            self.code.append((plain, n.reg, src, 0, arg))
+            self.why.append(None)
+            return
         if op in INT_SOURCES:
             dim = arg or 0
             n.var = self.variable()
@@ -164,10 +192,8 @@ class Compiler:
             self.emit("CONST", n.reg, -1, 0, arg.obj, None)
         elif op == "apply":
             self.emit("APPLY", n.reg, src, 0, VIEWS[arg], None)
-        elif op in ("index", "cell"):
-            self.emit(op.upper(), n.reg, src, arg, None, None)
         else:
-            self.emit(op.upper(), n.reg, src, 0, arg, None)
+            self.emit(op.upper(), n.reg, src, arg, None, None)
 
     def variable(self) -> int:
         self.nvars += 1
@@ -189,10 +215,6 @@ class Compiler:
         if reg < 0:
             self.int_vars[index] = n.var
             self.check_int(n, kind, value, why)
-        elif kind in SIMPLE:
-            op, convert = SIMPLE[kind]
-            self.code.append((op, -1, reg, 0, value if convert is None else convert(value)))
-            self.why.append(why)
         elif kind == "INT":
             if n.var < 0:
                 self.bind_object(n, why)

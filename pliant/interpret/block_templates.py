@@ -15,7 +15,7 @@ from pliant.graph.control_flow import FLOWS, tensors_of
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, template_of
 from pliant.guards import source as S
 from pliant.guards.guard import Site
 from pliant.interpret import globalstate, shadows
@@ -56,6 +56,29 @@ class Template:
     constants: list[TracedTensor]
     known: dict[int, Any]  # by their memory, the results whose data is known
     direct: bool  # operations are recorded as they are; else torch calls are made again
+    steps: list[Step] | None = None  # how operations are recorded as they are, once that has been asked for
+
+
+@dataclass(slots=True)
+class Step:
+    """An operation of a template: which of its arguments are made of tensors, and the results that are new, in order."""
+
+    op: Op
+    at: tuple[int, ...]
+    named: bool  # whether arguments by name are made of tensors
+    outs: list[tuple[Any, TracedTensor | None]]  # each with its template (`traced.make`)
+
+
+def steps_of(t: Template, trace: Any) -> list[Step]:
+    if t.steps is None:
+        t.steps = [
+            Step(
+                op, tuple([i for i, a in enumerate(op.args) if tensors_of(a)]), bool(op.kwargs and tensors_of(op.kwargs)),
+                [(o, template_of(trace, o) if type(o) is TracedTensor and o.vid >= t.first_vid else None) for o in op.outs],
+            )
+            for op in t.ops
+        ]  # fmt: skip
+    return t.steps
 
 
 class Blocks:
@@ -119,10 +142,10 @@ def counts(world: World) -> tuple:
 
 def clean(world: World, h: Shadow) -> bool:
     """Whether the program has written nothing there."""
-    if any([v is WRITTEN for v in h.located.values()]):
-        return False
     if type(h.copy) is dict:
         return untouched(h, h.orig, h.copy)
+    if any([v is WRITTEN for v in h.located.values()]):
+        return False
     found: list = []
     DIFFERENCES[base_of(h.copy)](world, h, found)
     return not found

@@ -32,9 +32,10 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.control_flow import tensors_of
+from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.record import PENDING, Op, TorchOp
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make
 from pliant.guards import source as S
 from pliant.guards.guard import Site
 from pliant.interpret import globalstate, shadows
@@ -44,6 +45,7 @@ from pliant.interpret.block_templates import (
     SAME_VALUE,
     SYMS,
     Blocks,
+    Step,
     Template,
     clean,
     contents,
@@ -52,6 +54,7 @@ from pliant.interpret.block_templates import (
     repeated,
     same_constant,
     state_of,
+    steps_of,
 )
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.shadows import INDEX, ITEM, LACKS, LENGTH, PRESENT, Shadow
@@ -247,7 +250,7 @@ class Replay:
         return h
 
     def read(self, event: tuple) -> bool:
-        how, old, k, result = event[:4]
+        how, old, k, result, _, _, _ = event
         world = self.world
         h = self.found.get(id(old)) or self.shadow_for(old)
         if h is None:
@@ -269,15 +272,16 @@ class Replay:
     def lacks(self, h: Shadow, kinds: dict) -> bool:
         """The same names are not there, or lead to empty dicts that nobody has looked into."""
         world, new, glimpsed = self.world, {}, {}
+        copy, orig, lacks = h.copy, h.orig, h.lacks
         for name, kind in kinds.items():
-            known = name in h.lacks
-            if known and h.lacks[name] is not kind:
+            known = name in lacks
+            if known and lacks[name] is not kind:
                 return False
             if kind is None:
-                if name in h.copy or name in h.orig:
+                if name in copy or name in orig:
                     return False
             else:
-                v = h.copy.get(name)
+                v = copy.get(name)
                 if type(v) is not kind or v or name in h.located or id(v) in world.shadows or id(v) in world.by_copy:
                     return False
                 if not known:
@@ -318,9 +322,10 @@ class Replay:
         if kind is not type(b):
             return False
         if kind is TracedTensor:
-            if a.source is None or b.source is not self.path(a.source):
+            source = a.source
+            if source is None or b.source is not (self.paths.get(source) or self.path(source)):
                 return False
-            return a is b and self.pair(a, b) if a.source is b.source else alike_input(self.world, a, b) and self.pair(a, b)
+            return a is b and self.pair(a, b) if source is b.source else alike_input(self.world, a, b) and self.pair(a, b)
         if kind in PLAIN or kind is float:
             return same_constant(a, b)
         if kind is tuple or kind is torch.Size:
@@ -361,37 +366,51 @@ class Replay:
         """Append the operations and calls of the template, as they are."""
         t, trace = self.t, self.trace
         ops, torch_ops = trace.ops, trace.torch_ops
-        base, shift, n_ops = t.first_vid, self.first_vid - t.first_vid, len(ops)
+        shift, n_ops = self.first_vid - t.first_vid, len(ops)
         tensors, memory = self.tensors, self.memory
         for c in t.constants:
             trace.next_vid = c.vid + shift
             x = tensors[id(c)] = make(trace, c.sizes, c.strides, c.dtype, c.offset, None, c.device, c.dense)
             x.constant = c.constant
             trace.constants.append(x)
-        for op in t.ops:
-            outs = []
-            for o in op.outs:
-                if type(o) is TracedTensor and o.vid >= base and id(o) not in tensors:
-                    trace.next_vid = o.vid + shift
-                    m = memory.get(o.storage_id)
-                    if m is None and o.storage_id < base:
-                        m = o.storage_id  # of something from before, the same in every call
-                    x = make(trace, o.sizes, o.strides, o.dtype, o.offset, m, o.device, o.dense)
-                    if m is None:
-                        memory[o.storage_id] = x.storage_id
-                    tensors[id(o)] = x
-                    outs.append(x)
-                else:
-                    outs.append(self.exchanged(o))
-            index = op.torch_index - t.first_torch_op + n_torch if op.torch_index >= t.first_torch_op else -1
-            new = Op(op.target, self.exchanged(op.args), self.exchanged(op.kwargs) if op.kwargs else {}, outs, op.out_spec,
-                self.moved(op.site), index)  # fmt: skip
-            new.grad = op.grad
-            ops.append(new)
+        with torch._C._ExcludeDispatchKeyGuard(ABOVE_KERNELS):
+            for step in steps_of(t, trace):
+                ops.append(self.recorded(step, shift, n_torch))
         trace.known |= {memory[m]: data for m, data in t.known.items()}
         for o in t.torch_ops:
-            args, kwargs = self.exchanged(o.args), self.exchanged(o.kwargs)
+            args, kwargs = self.exchanged(o.args), self.exchanged(o.kwargs) if o.kwargs else {}
             torch_ops.append(TorchOp(o.fn, args, kwargs, self.exchanged(o.out), self.moved(o.site), o.begin - t.first_op + n_ops))
+
+    def recorded(self, step: Step, shift: int, n_torch: int) -> Op:
+        """The operation of the template, with the tensors of this call."""
+        t, op, tensors, memory = self.t, step.op, self.tensors, self.memory
+        outs = []
+        for o, template in step.outs:
+            x = tensors.get(id(o))
+            if x is None and type(o) is TracedTensor and o.vid >= t.first_vid:
+                vid = o.vid + shift
+                m = memory.get(o.storage_id)
+                if m is None and o.storage_id < t.first_vid:
+                    m = o.storage_id  # of something from before, the same in every call
+                if template is None:
+                    self.trace.next_vid = vid
+                    x = make(self.trace, o.sizes, o.strides, o.dtype, o.offset, m, o.device, o.dense)
+                else:
+                    x = copied(o, template, vid, vid if m is None else m)
+                if m is None:
+                    memory[o.storage_id] = vid
+                tensors[id(o)] = x
+            outs.append(self.exchanged(o) if x is None else x)
+        args = op.args
+        if step.at:
+            new = list(args)
+            for i in step.at:
+                x = tensors.get(id(new[i]))
+                new[i] = self.exchanged(new[i]) if x is None else x
+            args = tuple(new)
+        index = op.torch_index - t.first_torch_op + n_torch if op.torch_index >= t.first_torch_op else -1
+        kwargs = self.exchanged(op.kwargs) if step.named else op.kwargs
+        return Op(op.target, args, kwargs, outs, op.out_spec, self.moved(op.site), index, [], op.grad)
 
     def call_again(self) -> None:
         """Make the torch calls of the template with other tensors."""
@@ -489,9 +508,8 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
         and a.device == b.device
         and a.constant is b.constant is None
         and a.is_inference() is b.is_inference()
-        and len(a.sizes) == len(b.sizes)
-        and all(map(same_size, a.sizes, b.sizes))
-        and all(map(same_size, a.strides, b.strides))
+        and all_same(a.sizes, b.sizes)
+        and all_same(a.strides, b.strides)
         and same_size(a.offset, b.offset)
         and a._is_view() is b._is_view()
     )

@@ -10,6 +10,7 @@ from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.shadows import WRITTEN, Shadow, stored
 from pliant.interpret.world import World
+from pliant.native import unwritten
 
 
 def effects_of(world: World) -> list[Effect]:
@@ -70,6 +71,8 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
 
 def untouched(h: Shadow, o: dict, c: dict) -> bool:
     """Whether `unchanged` holds for every item, which is so for nearly all dicts."""
+    if type(o) is dict and type(c) is dict:
+        return unwritten(o, c, h.located, WRITTEN)
     if len(o) != len(c) or not all(map(is_, o, c)):
         return False  # other keys, or another order
     n = sum(map(is_not, o.values(), c.values()))

@@ -228,18 +228,18 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 def reach(node: Any) -> tuple[set[Any], list[Any]]:
     """The nodes of the autograd graph under `node`, and the leaves at its ends."""
-    seen, leaves, todo = {node}, [], [node]
+    seen, todo = {node}, [node]
+    ends: dict[Any, Any] = {}  # by node: nodes are compared with nodes alone, `==` of a tensor is an operator
     while todo:
         node = todo.pop()
         if node.name() == "torch::autograd::AccumulateGrad":
-            seen.discard(node)
-            leaves.append(node.variable)
+            ends[node] = node.variable
             continue
         for below, _ in node.next_functions:
-            if below is not None and below not in seen and below not in leaves:
+            if below is not None and below not in seen:
                 seen.add(below)
                 todo.append(below)
-    return seen, list({id(x): x for x in leaves}.values())
+    return seen - ends.keys(), list({id(x): x for x in ends.values()}.values())
 
 
 def has_no_gaps(t: torch.Tensor) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pliant.interpret.world import World
 
 
+STATE = (torch.nn.Parameter, torch.nn.Buffer)
+
+
 class StrideIs:
     """`stride symbol == product of sizes`: a relation of the guard program that the scope need not know."""
 
@@ -52,7 +55,7 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
     h = world.history
     if h is not None and h.is_static(source):
         return (True,) * v.dim()
-    if isinstance(v, torch.nn.Parameter) or type(v) is torch.nn.Buffer or is_module_state(source):
+    if type(v) in STATE or is_module_state(source) or isinstance(v, torch.nn.Parameter):
         if h is None or not h.is_dynamic(source):
             return (True,) * v.dim()
     opens = h is not None and not h.keeps_ones

@@ -242,12 +242,13 @@ class Emitter:
         tensors = [t for t in trace.inputs if t.vid in vids]
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
-        made = [t.sizes for op in trace.ops for t in liveness.tensors(op.outs)]  # a backward part may need these
+        # a backward part may need the sizes of what is made
+        made = {s.node.expr: None for op in trace.ops for t in op.outs if type(t) is TracedTensor for s in t.sizes if type(s) is not int}
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do
-        told = [e for value in liveness.leaves([wanted, made, called, inputs]) if (e := liveness.number(value)) is not None]
-        for e in (*told, *(e for op in live for e in liveness.op_numbers(op))):
+        told = [e for value in liveness.leaves([wanted, called, inputs]) if (e := liveness.number(value)) is not None]
+        for e in (*told, *made, *[e for op in live for e in liveness.op_numbers(op)]):
             if e not in asked:
                 asked.add(e)
                 mentioned.update((s.name, s) for x in (e, trace.scope.simplify(e)) for s in liveness.new_symbols(x, seen))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor
@@ -75,7 +76,8 @@ class Repetitions:
         self.outputs = outputs
         self.results = results
         self.outside: set[int] | None = None  # tensors whose memory results lie in
-        self.table: dict[tuple, int] = {}  # what is computed -> its place in `out`
+        self.first: dict[tuple, int] = {}  # operator and operands -> the place in `out` of the first operation with these
+        self.table: dict[tuple, int] = {}  # what is computed -> its place in `out`, where operator and operands were met twice
         self.out: list[Any] = []
         self.renamed: dict[int, TracedTensor] = {}  # by vid: a tensor whose operation makes a result now -> that
         self.keys: dict[int, int] = {}  # the other way round, for keys of what was met before
@@ -92,8 +94,13 @@ class Repetitions:
         private = self.private(op)
         if not private and not (self.results and self.makes_result(op)):
             return False
-        key = (op.target, key_of(op.args, self.keys), key_of(op.kwargs, self.keys))
-        at = self.table.setdefault(key, len(self.out))
+        keys = self.keys
+        operands = (id(op.target), *[keys.get(t.vid, t.vid) for t in liveness.op_inputs(op)])
+        at = self.first.setdefault(operands, len(self.out))
+        if at == len(self.out):
+            return False  # most are the only ones, and need no key of all their arguments
+        self.table.setdefault(self.key(self.out[at]), at)
+        at = self.table.setdefault(self.key(op), len(self.out))
         if at == len(self.out):
             return False
         first = self.out[at]
@@ -104,6 +111,9 @@ class Repetitions:
             return False
         self.take_over(at, op.outs[0])
         return True
+
+    def key(self, op: Any) -> tuple:
+        return id(op.target), key_of(op.args, self.keys), key_of(op.kwargs, self.keys)
 
     def private(self, op: Any) -> bool:
         """Does nobody outside get what it makes?"""
@@ -189,11 +199,10 @@ def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -
 def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
     """Sizes, strides, offset, dtype and lazy bits are the same, structurally."""
     return (
-        len(a.sizes) == len(b.sizes)
+        all_same(a.sizes, b.sizes)
         and a.dtype is b.dtype
         and same_size(a.offset, b.offset)
-        and all(map(same_size, a.sizes, b.sizes))
-        and all(map(same_size, a.strides, b.strides))
+        and all_same(a.strides, b.strides)
         and a.is_conj() == b.is_conj()
         and a.is_neg() == b.is_neg()
     )

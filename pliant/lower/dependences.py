@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.lower import liveness
+from pliant.symbolic.expr import Expr, parts, postorder
+
+NOBODY: frozenset[int] = frozenset()
 
 
 class Dependences:
@@ -21,7 +24,7 @@ class Dependences:
         self.checking: set[int] = set()  # steps since then that may raise
         self.own: set[int] = set()  # storages made here
         self.binders: dict[str, int] = {}  # symbol -> the step that makes it known
-        self.names: dict[Any, list[str]] = {}  # expression -> its symbols
+        self.found: dict[Expr, frozenset[int]] = {}  # expression -> the steps that make its symbols known, of the binders so far
 
     def read(self, step: Any, storage: int) -> int:
         """The step that wrote this storage last, -1 if none did."""
@@ -65,10 +68,19 @@ class Dependences:
 
     def needs(self, step: Any, expressions: list[Any]) -> None:
         for e in expressions:
-            names = self.names.get(e)
-            if names is None:
-                names = self.names[e] = liveness.symbols_of(e)
-            step.deps |= {self.binders[n] for n in names if n in self.binders}
+            found = self.found.get(e)
+            step.deps |= self.finders(e) if found is None else found
+
+    def finders(self, e: Expr) -> frozenset[int]:
+        """The steps that make symbols of `e` known. Sums share their parts, as the prefix sums of lengths do: each is looked at once."""
+        found = self.found
+        for n in postorder(e, done=found):
+            if n.op == "sym":
+                found[n] = frozenset((self.binders[n.name],)) if n.name in self.binders else NOBODY
+            else:
+                groups = {found[p] for p in parts(n)} - {NOBODY}
+                found[n] = groups.pop() if len(groups) == 1 else NOBODY.union(*groups)
+        return found[e]
 
     def symbols(self, step: Any, op: Any) -> None:
         """What `op` uses, and what it finds."""
@@ -77,4 +89,7 @@ class Dependences:
             sizes = [liveness.number(s) for t in (*read, *liveness.op_outputs(op)) for s in t.sizes if type(s) is not int]
             self.needs(step, [*liveness.op_numbers(op), *sizes])
         for b in op.binds:
-            self.binders.setdefault(liveness.symbols_of(b.symbol)[0], step.index)
+            name = liveness.number(b.symbol).name
+            if name not in self.binders:
+                self.binders[name] = step.index
+                self.found.clear()

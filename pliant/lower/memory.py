@@ -31,6 +31,11 @@ class Interval:
     first: int
     last: int
 
+    @property
+    def steps(self) -> int:
+        """The steps, as bits of a number."""
+        return ((1 << (self.last - self.first + 1)) - 1) << self.first
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
@@ -39,13 +44,15 @@ class Slot:
     sizes: list[Size]
     hint: int
     busy: list[tuple[Interval, Size]] = field(default_factory=list)
+    taken: int = 0  # the steps at which somebody lives in it, as bits
+
+    def take(self, i: Interval, at: Size, steps: int) -> None:
+        self.busy.append((i, at))
+        self.taken |= steps
 
     def beside(self, i: Interval) -> list[tuple[Interval, Size]]:
         """Those who live while `i` does."""
         return [(b, at) for b, at in self.busy if b.first <= i.last and i.first <= b.last]
-
-    def free(self, i: Interval) -> bool:
-        return not self.beside(i)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,29 +118,29 @@ def plan(intervals: list[Interval], facts: Facts, given: Sequence[Interval] = ()
 def plan_in_order(order: list[int], intervals: list[Interval], facts: Facts, given: Sequence[Interval]) -> Plan:
     """Each buffer in the free slot that it fits best."""
     slots: list[Slot] = []
-    results = [Slot([g.size], hinted(g.size), [(g, 0)]) for g in given]
+    results = [Slot([g.size], hinted(g.size), [(g, 0)], g.steps) for g in given]
     place = [0] * len(intervals)
     within: list[Size] = [0] * len(intervals)
     for k in order:
-        i, size = intervals[k], hinted(intervals[k].size)
-        lent = next((g for g, slot in enumerate(results) if slot.free(i) and surely_reaches(facts, slot.sizes[0], i.size)), -1)
+        i, size, steps = intervals[k], hinted(intervals[k].size), intervals[k].steps
+        lent = next((g for g, slot in enumerate(results) if not slot.taken & steps and surely_reaches(facts, slot.sizes[0], i.size)), -1)
         if lent >= 0:
-            results[lent].busy.append((i, 0))
+            results[lent].take(i, 0, steps)
             place[k] = -1 - lent
             continue
-        fits = [s for s, slot in enumerate(slots) if slot.free(i)]
+        fits = [s for s, slot in enumerate(slots) if not slot.taken & steps]
         best = min(fits, key=lambda s: (not same(facts, slots[s], i.size), max(size - slots[s].hint, 0), slots[s].hint), default=-1)
         if best < 0:
             gap = next(((s, at) for s, slot in enumerate(slots) if (at := gap_in(facts, slot, i)) is not None), None)
             if gap is not None:
                 place[k], within[k] = gap
-                slots[gap[0]].busy.append((i, gap[1]))
+                slots[gap[0]].take(i, gap[1], steps)
                 continue
             best = len(slots)
             slots.append(Slot([], 0))
         slot = slots[best]
         slot.hint = max(slot.hint, size)
-        slot.busy.append((i, 0))
+        slot.take(i, 0, steps)
         widen(facts, slot, i.size)
         place[k] = best
     return Plan(slots, place, within)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from pliant import turns
 from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
 from pliant.lower.inplace import over
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Facts, Size
 from pliant.lower.memory import Interval, Plan, plan
 from pliant.lower.program import Instruction, NativeStep
 from pliant.native import MOST_ARGUMENTS
-from pliant.symbolic.expr import Expr, postorder
+from pliant.symbolic.expr import Expr, parts, postorder
 
 
 @dataclass(slots=True, eq=False)
@@ -143,18 +144,23 @@ TOTAL = frozenset("sym sum min max abs subtotal where and or not eq ne lt le gt 
 
 def is_native(e: Expr) -> bool:
     """Can native code compute it, without a division that might be by zero?"""
-    for n in postorder(e):
-        if n.kind is float:
-            return False
-        if n.const is None and n.op not in TOTAL:
-            if n.op not in ("floordiv", "mod") or not n.args[1].const:
-                return False
-    return True
+    for n in postorder(e, stop="native"):
+        if "native" not in n.cache:
+            n.cache["native"] = all([p.cache["native"] for p in parts(n)]) and one_is_native(n)
+    return e.cache["native"]
+
+
+def one_is_native(n: Expr) -> bool:
+    """`is_native` of what is made of native parts."""
+    if n.kind is float:
+        return False
+    return n.const is not None or n.op in TOTAL or (n.op in ("floordiv", "mod") and bool(n.args[1].const))
 
 
 def leaves(sizes: list[Expr]) -> list[Expr]:
     """What sizes are computed from: symbols, and whole those that only Python can compute."""
     out: dict[Expr, None] = {}
+    seen: set[Expr] = set()
     for e in sizes:
-        out.update(dict.fromkeys(e.symbols() if is_native(e) else (e,)))
+        out.update(dict.fromkeys(liveness.new_symbols(e, seen) if is_native(e) else (e,)))
     return list(out)

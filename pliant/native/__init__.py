@@ -20,6 +20,7 @@ Names (all of `pliant.native._core`):
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
 - `EntryPoint(fn, miss, verify)`: `verify` gets a share of the calls; `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,
   `is_enabled()`, `counters()`, `reset_counters()`;
+- `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);
 - `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
@@ -96,6 +97,7 @@ from pliant.native._core import (
     set_pool,
     set_run_callback,
     take_slots,
+    unwritten,
 )
 from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, install_layout
 
@@ -108,7 +110,7 @@ __all__ = [
     "is_enabled", "made_in_python", "number", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
-    "take_slots", "tensor_number",
+    "take_slots", "tensor_number", "unwritten",
 ]  # fmt: skip
 
 PLAIN_DEVICES = frozenset(("cpu", "cuda", "meta"))  # their tensors keep sizes and strides in TensorImpl itself

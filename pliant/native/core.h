@@ -69,6 +69,7 @@ int pl_library_init(PyObject *module);
 int pl_decode_init(PyObject *module);
 int pl_empty_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
+int pl_shadows_init(PyObject *module);
 int pl_shared_init(PyObject *module);
 
 #ifdef __cplusplus

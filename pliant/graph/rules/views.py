@@ -244,12 +244,10 @@ def clip(trace: Any, at: Any, size: Any, default: Any) -> Any:
     a, n = expr(trace, at), expr(trace, size)
     if not a.backed or not n.backed or is_declared(a) or is_declared(n):
         # Only the run can tell: the bound as an expression, unless facts settle the cases.
-        if scope.known_true(ops.lt(a, 0)):
-            a = ops.add(a, n)
-        elif not scope.known_true(ops.ge(a, 0)):
-            a = ops.where(ops.lt(a, 0), ops.add(a, n), a)
         if not scope.known_true(ops.ge(a, 0)):
-            a = ops.max_(a, 0)
+            a = ops.add(a, n) if scope.known_true(ops.lt(a, 0)) else ops.where(ops.lt(a, 0), ops.add(a, n), a)
+            if not scope.known_true(ops.ge(a, 0)):
+                a = ops.max_(a, 0)
         return sym(trace, a if scope.known_true(ops.le(a, n)) else ops.min_(a, n))
     if scope.decide(ops.lt(a, 0), site):
         a = ops.add(a, n)

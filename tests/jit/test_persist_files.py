@@ -98,6 +98,21 @@ CODE = "ab" * 32
 ENTRY = "cd" * 20 + "-" + "0" * 16 + "-" + hashlib.sha256(b"entry").hexdigest()[:24]
 
 
+WARM = """
+import os, sys, pliant, program
+os.environ["PLIANT_BACKGROUND"] = "{background}"
+f = pliant.compile(program.f, strict=True)
+f(torch.ones(4, 3))
+answer = pliant.stats()["captures"], "llvmlite.binding" in sys.modules
+"""
+
+
+def test_a_warm_start_needs_no_llvm(processes: Processes, home: pathlib.Path) -> None:
+    """Machine code from the disk is put into memory by pliant itself: LLVM takes more time to import than all the rest."""
+    assert processes.fresh(WARM.format(background=0), str(home))["answer"] == [2, True]
+    assert processes.fresh(WARM.format(background=1), str(home))["answer"] == [0, False]
+
+
 def test_objects_come_back(here: pathlib.Path, tmp_path: pathlib.Path) -> None:
     path = saved(tmp_path / "saved", {CODE: b"code", ENTRY: b"entry"})
     assert pliant.load_cache(path) == 2 and pliant.load_cache(path) == 0

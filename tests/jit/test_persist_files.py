@@ -188,7 +188,7 @@ def test_a_folder_that_others_may_write_to_is_refused_once(here: pathlib.Path, w
 
 def test_a_file_that_others_may_write_to_is_not_read(here: pathlib.Path) -> None:
     cache.write(CODE, b"code")
-    path = cache.place(CODE)
+    path = pathlib.Path(cache.place(CODE)[1])
     path.chmod(0o646)
     assert cache.read(CODE) is None and path.exists()
     path.chmod(0o644)

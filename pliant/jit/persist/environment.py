@@ -114,7 +114,7 @@ def looked_at() -> tuple:
     found: list[Any] = []
     seen: list[Any] = []
     for space in WATCHED:
-        for name, v in tuple(vars(space).items()):
+        for name, v in vars(space).copy().items():
             t = type(v)
             if t is types.FunctionType:
                 c = v.__code__
@@ -123,10 +123,10 @@ def looked_at() -> tuple:
                     found.append((name, c.co_filename, c.co_firstlineno, zlib.crc32(c.co_code)))
             elif t in NAMED:
                 seen += name, v.__name__
-    return zlib.crc32(repr(seen).encode()), tuple(found)
+    return zlib.crc32("\0".join(map(str, seen)).encode()), tuple(found)
 
 
-NAMED = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type)
+NAMED = frozenset((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type))
 
 
 def settings() -> tuple:

@@ -129,6 +129,15 @@ def beginning_with(prefix: str, more: str) -> list[str]:
     return sorted(filter(NAME.fullmatch, found))
 
 
+def is_empty() -> bool:
+    """Is there nothing at all?"""
+    try:
+        with os.scandir(directory()) as folders:
+            return next(folders, None) is None
+    except OSError:
+        return True
+
+
 def checksum(name: str, code: bytes) -> bytes:
     """Of the object and its name: a file under another name is as bad as a torn one."""
     return hashlib.sha256(name.encode() + b"\0" + code).digest()

@@ -113,6 +113,29 @@ def test_a_warm_start_needs_no_llvm(processes: Processes, home: pathlib.Path) ->
     assert processes.fresh(WARM.format(background=1), str(home))["answer"] == [0, False]
 
 
+COLD = """
+import pliant, program
+from pliant.codegen.background import stopped
+from pliant.jit.persist import environment
+def hashes():
+    return environment.own_content.cache_info().currsize
+with stopped():
+    f = pliant.compile(program.f, strict=True, background=True)
+    f(torch.ones(4, 3))
+    answer = [hashes(), pliant.stats()["captures"]]
+pliant.synchronize()
+answer += [hashes(), pliant.stats()["kept"]]
+pliant.reset()
+f(torch.ones(4, 3))
+answer += [pliant.stats()["captures"], pliant.stats()["from_disk"]]
+"""
+
+
+def test_on_an_empty_disk_the_first_answer_waits_for_no_hash(processes: Processes, home: pathlib.Path) -> None:
+    """What pliant's own files contain is part of every name; where there is nothing to find it is worked out later."""
+    assert processes.fresh(COLD, str(home))["answer"] == [0, 2, 1, 2, 0, 2]
+
+
 def test_objects_come_back(here: pathlib.Path, tmp_path: pathlib.Path) -> None:
     path = saved(tmp_path / "saved", {CODE: b"code", ENTRY: b"entry"})
     assert pliant.load_cache(path) == 2 and pliant.load_cache(path) == 0

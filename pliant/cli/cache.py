@@ -48,7 +48,7 @@ def show(found: list[Item], console: Console) -> None:
 
 def run(args: argparse.Namespace) -> int:
     console = Console()
-    if why := cache.refusal(cache.directory()):
+    if why := cache.refusal():
         console.print(why, soft_wrap=True, highlight=False)
         return 1
     if args.what == "prune":

@@ -68,10 +68,14 @@ class Background:
         return not self.ending and len(self.jobs) < MOST_JOBS and self.size + size <= MOST_OPERATIONS
 
     def submit(self, job: Job) -> None:
+        self.leave(job)
+        self.start()
+
+    def leave(self, job: Job) -> None:
+        """Submit a job that nobody waits for: it is begun when there is something else to do, too, or at the end of the process."""
         with self.changed:
             self.jobs.append(job)
             self.size += job.size
-        self.start()
 
     def start(self) -> None:
         """See to it that somebody works on the queue."""

@@ -10,6 +10,7 @@ What is read here is run. So a folder or file counts only if it belongs to this 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -29,11 +30,13 @@ SWEEP_EVERY = 64  # writes, of all processes together, between looks at the size
 
 
 def directory() -> pathlib.Path:
-    chosen = os.environ.get("PLIANT_CACHE_DIR")
-    if chosen:
-        return pathlib.Path(chosen) / "cpu"
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return pathlib.Path(root).expanduser() / "pliant" / "cpu"
+    return directory_for(os.environ.get("PLIANT_CACHE_DIR"), os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
+
+
+@functools.lru_cache(maxsize=8)
+def directory_for(chosen: str | None, root: str) -> pathlib.Path:
+    """The one that was chosen, else the one in the user's directory of caches."""
+    return pathlib.Path(chosen, "cpu") if chosen else pathlib.Path(root, "pliant", "cpu")
 
 
 def key(text: str, made_for: object) -> str:
@@ -53,9 +56,9 @@ def not_trusted(status: os.stat_result) -> str:
     return "others may write to it" if status.st_mode & 0o022 else ""
 
 
-def refusal(folder: pathlib.Path) -> str:
-    """Why nothing is read from or written to this folder of the cache; empty if it is used, or not there. Told once."""
-    for looked_at in (directory(), folder):
+def refusal(*folders: str) -> str:
+    """Why nothing is read from or written to the cache, or these folders of it; empty if it is used, or not there. Told once."""
+    for looked_at in (directory(), *folders):
         try:
             why = not_trusted(os.stat(looked_at))
         except OSError:
@@ -71,14 +74,15 @@ def refusal(folder: pathlib.Path) -> str:
     return ""
 
 
-def place(name: str) -> pathlib.Path:
-    """Where an object is. Raises ValueError for what is no name."""
+def place(name: str) -> tuple[str, str]:
+    """Where an object is: its folder and its file. Raises ValueError for what is no name."""
     if NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} is no name of a compiled object")
-    return directory() / name[:2] / name
+    folder = os.path.join(directory(), name[:2])
+    return folder, os.path.join(folder, name)
 
 
-def content(path: pathlib.Path) -> bytes | None:
+def content(path: str | pathlib.Path) -> bytes | None:
     """What is in a file that no one else may write to; None if it is not there, or is not such a file."""
     try:
         with open(path, "rb", buffering=0) as file:
@@ -90,8 +94,8 @@ def content(path: pathlib.Path) -> bytes | None:
 
 def read(name: str) -> bytes | None:
     """The object, or None. A file that is not what it says is removed."""
-    path = place(name)
-    if refusal(path.parent):
+    folder, path = place(name)
+    if refusal(folder):
         return None
     data = content(path)
     if data is None:
@@ -107,7 +111,7 @@ def read(name: str) -> bytes | None:
 
 
 def remove(name: str) -> None:
-    unlink(str(place(name)))
+    unlink(place(name)[1])
 
 
 def unlink(path: str) -> None:
@@ -117,12 +121,21 @@ def unlink(path: str) -> None:
 
 def beginning_with(prefix: str, more: str) -> list[str]:
     """Names of objects that begin with `prefix + more`, in their order."""
-    folder = directory() / prefix[:2]
+    folder = os.path.join(directory(), prefix[:2])
     found: list[str] = []
     if not refusal(folder):
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             found = [e.name for e in entries if e.name.startswith(prefix + more)]
     return sorted(filter(NAME.fullmatch, found))
+
+
+def is_empty() -> bool:
+    """Is there nothing at all?"""
+    try:
+        with os.scandir(directory()) as folders:
+            return next(folders, None) is None
+    except OSError:
+        return True
 
 
 def checksum(name: str, code: bytes) -> bytes:
@@ -132,13 +145,14 @@ def checksum(name: str, code: bytes) -> bytes:
 
 def write(name: str, code: bytes) -> bool:
     """Keep an object. False if it could not be written."""
-    path = place(name)
+    folder, path = place(name)
     try:
         directory().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if refusal(path.parent):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, mode=0o700)
+        if refusal(folder):
             return False
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(MAGIC + checksum(name, code) + code)

@@ -38,7 +38,7 @@ from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
-from pliant.jit.tiers import Exchange, places_of
+from pliant.jit.tiers import Exchange, Storing, places_of
 from pliant.jit.verify.verifier import Verifier
 from pliant.lower import pipeline
 from pliant.symbolic.scope import UNFIT
@@ -343,7 +343,11 @@ class Region:
 
         if emitted.executable is None or emitted.executable.later is None or not places_of(emitted):
             if keeper is not None:
-                keeper.finish(emitted.executable, record.on_disk)
+                store = functools.partial(keeper.finish, emitted.executable, record.on_disk)
+                if self.config.background and background.has_room(Storing.size):
+                    background.leave(Storing(emitted.fn.__code__.co_name, store))  # behind the first answer
+                else:
+                    store()
             return
         Exchange(emitted, frame_id, self.config.strict, ready).wait_for_call()
 

@@ -87,6 +87,24 @@ class Exchange:
             space[name] = graph
 
 
+class Storing:
+    """A job of the background: something goes to the disk. The child of a fork leaves it to its parent."""
+
+    size = 1
+    frame_id = ""
+    done = False
+
+    def __init__(self, name: str, store: Callable[[], None]) -> None:
+        self.name = name
+        self.run = store
+
+    def wanted(self) -> bool:
+        return True
+
+    def wait_for_call(self) -> None:
+        pass
+
+
 def places_of(emitted: Emitted) -> list[str]:
     """The globals of the emitted function that hold its graph."""
     return [name for name, value in emitted.fn.__globals__.items() if value is emitted.executable.fn]

@@ -9,6 +9,7 @@ Names (all of `pliant.native._core`):
 - `Leave(fn, state)`: raised by a target at a side exit, it makes the frame go on as `fn(state)`, without the target's own frame;
 - `Again(judge)`: raised by a target that has done nothing yet, it makes the frame run in CPython; the judge hears how that went;
 - `Launcher(address, itemsizes, sizes, owner)`: calls a compiled kernel, or a segment of them, with tensors and sizes;
+- `MachineCode(image, addresses of imports)`: machine code in memory, while the object lives;
 - `empty_of(dtype)`: memory for their results; `Empty(number of a dtype, fallback)` is what it makes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
   `gemm_function(...)`, `attention_function(...)`, `convolution_function()`: what they call;
@@ -61,6 +62,7 @@ from pliant.native._core import (
     Guard,
     Launcher,
     Leave,
+    MachineCode,
     add_entry,
     arena_bytes,
     arena_functions,
@@ -104,7 +106,8 @@ from pliant.native.probe import DTYPES, LIBC10, LIBTORCH, install_allocator, ins
 __all__ = [
     "ALIGNMENT", "CAPTURE", "FAILURES", "MOST_ARGUMENTS", "OFF", "OPS", "OUT_OF_MEMORY", "PASS", "POSTFIX", "PRODUCT_FLAGS", "RUN",
     "RUN_ONLY", "SKIP", "SKIP_RECURSIVE", "WAYS", "Again", "Entry", "EntryPoint", "FAST_EMPTY",
-    "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "Leave", "add_entry", "arena_bytes", "arena_functions", "call_below",
+    "FAST_STATE", "FAST_TENSORS", "GlobalState", "Guard", "Launcher", "Leave", "MachineCode", "add_entry", "arena_bytes", "arena_functions",
+    "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
     "is_enabled", "made_in_python", "number", "own_products",

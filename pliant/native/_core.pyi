@@ -65,6 +65,13 @@ class Launcher:
     @property
     def owner(self) -> Any: ...
 
+class MachineCode:
+    """An image (`codegen/cpu/image.py`) in memory for as long as this object lives. Raises OSError where the system does not let it run."""
+
+    def __new__(cls, image: bytes, imports: tuple[int, ...], /) -> MachineCode: ...
+    @property
+    def address(self) -> int: ...
+
 class Empty:
     """Makes tensors: called with the sizes one by one, or `fallback(sizes)` where libtorch is not to be asked."""
 

@@ -11,6 +11,7 @@ struct EntryObject {
     PyObject_HEAD
     PyObject *guard, *target, *info;
     unsigned long long hits;
+    const EntryObject *after; // which ran after it the last time: compared, never read
 };
 PyTypeObject *entry_type = nullptr;
 Py_ssize_t extra_index = -1;
@@ -35,6 +36,10 @@ struct PlCodeState {
     void measure() {
         max_slots = 0;
         for (auto *e : entries) max_slots = std::max(max_slots, guard_room(e->guard));
+    }
+    size_t position(const EntryObject *e) const { // 0 if it is not there, too
+        const auto at = std::find(entries.begin(), entries.end(), e);
+        return at == entries.end() ? 0 : static_cast<size_t>(at - entries.begin());
     }
     void remove(EntryObject *e) {
         auto at = std::find(entries.begin(), entries.end(), e);
@@ -81,28 +86,42 @@ void pl_count_eager(void) { n_eager++; }
 
 PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t nargs, PyObject *func, PyObject **out, Py_ssize_t cap,
                           Py_ssize_t *nout) {
+    bool moved = false; // whatever is at that place now has not been looked at
+    const auto at = [&](size_t i) -> PyObject * {
+        EntryObject *e = s->entries[i];
+        if (guard_room(e->guard) > cap) return nullptr; // added meanwhile
+        Py_INCREF(e);
+        PyObject *target = nullptr;
+        if (guard_check(e->guard, args, nargs, func, out)) {
+            e->hits++;
+            n_calls++;
+            if (!s->entries.empty()) s->entries[0]->after = e;
+            if (i && i < s->entries.size() && s->entries[i] == e)
+                std::rotate(s->entries.begin(), s->entries.begin() + static_cast<Py_ssize_t>(i),
+                            s->entries.begin() + static_cast<Py_ssize_t>(i) + 1);
+            target = Py_NewRef(e->target);
+            *nout = guard_slots(e->guard);
+        } else {
+            const bool dead = guard_dead(e->guard), still = i < s->entries.size() && s->entries[i] == e;
+            if (dead) s->remove(e);
+            moved = dead || !still;
+        }
+        Py_DECREF(e);
+        return target;
+    };
+    // The one at the front ran last. What ran after it then is looked at first: the layers of a loop take turns, and the one that ran
+    // longest ago is due.
+    const EntryObject *guessed = s->entries.size() > 1 ? s->entries[0]->after : nullptr;
+    if (const size_t i = guessed ? s->position(guessed) : 0; i)
+        if (PyObject *target = at(i)) return target;
     // A guard's predicate is Python code, which may add or remove entries: look at the list anew after each check.
     // A bound, since a predicate that adds entries whenever it is asked would never come to an end.
     size_t budget = 2 * s->entries.size() + 8;
     for (size_t i = 0; i < s->entries.size() && budget > 0; i++, budget--) {
-        EntryObject *e = s->entries[i];
-        if (guard_room(e->guard) > cap) continue; // added meanwhile
-        Py_INCREF(e);
-        if (guard_check(e->guard, args, nargs, func, out)) {
-            e->hits++;
-            n_calls++;
-            if (i && i < s->entries.size() && s->entries[i] == e)
-                std::rotate(s->entries.begin(), s->entries.begin() + static_cast<Py_ssize_t>(i),
-                            s->entries.begin() + static_cast<Py_ssize_t>(i) + 1);
-            PyObject *target = Py_NewRef(e->target);
-            *nout = guard_slots(e->guard);
-            Py_DECREF(e);
-            return target;
-        }
-        const bool dead = guard_dead(e->guard), still = i < s->entries.size() && s->entries[i] == e;
-        if (dead) s->remove(e);
-        Py_DECREF(e);
-        if (dead || !still) i--; // whatever is at this place now has not been looked at
+        if (i && s->entries[i] == guessed) continue; // it does not hold
+        moved = false;
+        if (PyObject *target = at(i)) return target;
+        if (moved) i--;
     }
     return nullptr;
 }

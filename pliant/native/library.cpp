@@ -1,9 +1,13 @@
-// The library routines and the arena as Python sees them: addresses, for whoever links segments.
+// The library routines, the arena and machine code as Python sees them: addresses, for whoever links segments.
 #include "core.h"
 #include "halves.h"
 #include "matmul.h"
+#include "pages.h"
 #include "pool.h"
 #include "routines.h"
+#include <new>
+#include <structmember.h>
+#include <vector>
 
 namespace pliant {
 
@@ -64,6 +68,57 @@ static PyObject *set_limit(PyObject *, PyObject *value) {
     return PyLong_FromLongLong(set_arena_limit(n));
 }
 
+struct MachineCode {
+    PyObject_HEAD
+    Pages pages;
+    unsigned long long address;
+};
+
+static PyObject *machine_code_new(PyTypeObject *type, PyObject *args, PyObject *) {
+    PyObject *code, *imports;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyBytes_Type, &code, &PyTuple_Type, &imports)) return nullptr;
+    std::vector<const void *> found(PyTuple_GET_SIZE(imports));
+    for (size_t i = 0; i < found.size(); i++)
+        if (!(found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(imports, i)))) {
+            return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "an import at address 0");
+        }
+    const auto size = static_cast<size_t>(PyBytes_GET_SIZE(code));
+    if (!size || size % Pages::page_size()) return PyErr_Format(PyExc_ValueError, "machine code has to be whole pages");
+    auto *m = reinterpret_cast<MachineCode *>(type->tp_alloc(type, 0));
+    if (!m) return nullptr;
+    new (&m->pages) Pages;
+    if (!m->pages.fill(PyBytes_AS_STRING(code), size, found.data(), found.size())) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(m);
+        return nullptr;
+    }
+    m->address = address_of(m->pages.at());
+    return reinterpret_cast<PyObject *>(m);
+}
+
+static void machine_code_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    reinterpret_cast<MachineCode *>(self)->pages.~Pages();
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef machine_code_members[] = {
+    {"address", T_ULONGLONG, offsetof(MachineCode, address), READONLY, "Where it begins."},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+static PyType_Slot machine_code_slots[] = {
+    {Py_tp_new, reinterpret_cast<void *>(machine_code_new)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(machine_code_dealloc)},
+    {Py_tp_members, machine_code_members},
+    {Py_tp_doc, const_cast<char *>("MachineCode(image: bytes, addresses of its imports: tuple): in memory for as long as this object lives.")},
+    {0, nullptr},
+};
+
+static PyType_Spec machine_code_spec = {"pliant.native._core.MachineCode", sizeof(MachineCode), 0,
+                                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, machine_code_slots};
+
 static PyMethodDef methods[] = {
     {"gemm_function", gemm_function, METH_VARARGS, "Address of the matrix product of segments."},
     {"set_pool", set_pool, METH_VARARGS, "The functions of PyTorch's thread pool."},
@@ -78,4 +133,10 @@ static PyMethodDef methods[] = {
 
 } // namespace pliant
 
-extern "C" int pl_library_init(PyObject *module) { return PyModule_AddFunctions(module, pliant::methods); }
+extern "C" int pl_library_init(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&pliant::machine_code_spec);
+    if (!type) return -1;
+    const int result = PyModule_AddObjectRef(module, "MachineCode", type);
+    Py_DECREF(type);
+    return result < 0 ? result : PyModule_AddFunctions(module, pliant::methods);
+}

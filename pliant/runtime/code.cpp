@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace pliant::runtime {
 namespace {
@@ -88,35 +86,23 @@ int level_here() {
 int level_of(std::string_view name) { return name == "x86-64-v4" ? 4 : name == "x86-64-v3" ? 3 : name == "x86-64" ? 1 : -1; }
 
 Code::Code(const Json &info, std::string_view bytes, int64_t bits) {
-    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const auto &imports = info["imports"].list();
     const size_t code = bytes.size();
-    if (code == 0 || code % page || imports.size() > 4096) fail("the machine code is damaged");
-    const size_t table = (imports.size() * 8 + page - 1) / page * page;
+    if (code == 0 || code % Pages::page_size() || imports.size() > 4096) fail("the machine code is damaged");
     std::vector<const void *> found;
     for (const Json &name : imports) found.push_back(address_of(name.string(), bits));
     const Json &exports = info["exports"];
     for (size_t i = 0; i < exports.items.size(); i++)
         exports_.emplace_back(exports.names.at(i), static_cast<uint64_t>(exports.items[i].below(static_cast<int64_t>(code))));
-    size_ = code + table;
-    void *p = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) fail("there is no memory for the machine code");
-    at_ = static_cast<char *>(p);
-    std::memcpy(at_, bytes.data(), code);
-    if (!found.empty()) std::memcpy(at_ + code, found.data(), found.size() * 8);
-    if (mprotect(at_, code, PROT_READ | PROT_EXEC) || (table && mprotect(at_ + code, table, PROT_READ))) {
-        munmap(at_, size_);
+    if (!pages_.fill(bytes.data(), code, found.data(), found.size())) {
+        if (!pages_.at()) fail("there is no memory for the machine code");
         fail("this system does not let memory be made executable: load the program without machine code");
     }
 }
 
-Code::~Code() {
-    if (at_) munmap(at_, size_);
-}
-
 Code::Function Code::function(const std::string &name) const {
     for (const auto &[n, offset] : exports_)
-        if (n == name) return reinterpret_cast<Function>(at_ + offset);
+        if (n == name) return reinterpret_cast<Function>(pages_.at() + offset);
     fail("the plan calls ", name, ", which the machine code does not have");
 }
 

@@ -1,5 +1,6 @@
 // What the files of the runtime share: errors, JSON, the parts of a file, memory, plans. No Python anywhere.
 #pragma once
+#include "../native/pages.h"
 #include "../native/routines.h"
 #include "pliant.h"
 #include <atomic>
@@ -144,15 +145,11 @@ bool is_symbol(const Row &row);
 class Code {
   public:
     Code(const Json &info, std::string_view bytes, int64_t bits);
-    ~Code();
-    Code(const Code &) = delete;
     using Function = int32_t (*)(int64_t *);
     Function function(const std::string &name) const;
 
   private:
-    std::string where_;
-    char *at_ = nullptr;
-    size_t size_ = 0;
+    Pages pages_;
     std::vector<std::pair<std::string, uint64_t>> exports_;
 };
 int level_here();                         // 4, 3 or 1 as in x86-64-v4; 0 for another kind of processor

@@ -20,7 +20,7 @@ REFERENCES = (F.conv1d, F.conv2d, F.conv3d)
 
 
 def function():
-    segment.functions()  # tells of the thread pool
+    segment.functions(runtime.own_bits())  # tells of the thread pool
     return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(native.convolution_function())
 
 

@@ -91,7 +91,6 @@ def test_results_do_not_depend_on_threads(monkeypatch):
     """Whatever the work, with any team, and from a thread that PyTorch has not seen: the same bits, which are right."""
     monkeypatch.setattr(parallel, "SERIAL_PICOSECONDS", 0)
     monkeypatch.setattr(parallel, "GRAIN_PICOSECONDS", 1)
-    cpu.outside.cache_clear()
     addresses = cpu.compile_kernels([k for k, _ in CASES])
     before = torch.get_num_threads()
     try:
@@ -113,21 +112,18 @@ def test_results_do_not_depend_on_threads(monkeypatch):
                     assert g.tobytes() == results[0][1][k].tobytes(), (kernel.name, sizes, k)
     finally:
         torch.set_num_threads(before)
-        cpu.outside.cache_clear()
 
 
 def test_random_kernels_on_many_threads(monkeypatch):
     """However small: blocks of the vector dim, tiles and chunks that end anywhere."""
     monkeypatch.setattr(parallel, "SERIAL_PICOSECONDS", 0)
     monkeypatch.setattr(parallel, "GRAIN_PICOSECONDS", 1)
-    cpu.outside.cache_clear()
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         check(range(500, 524), checked=False)
     finally:
         torch.set_num_threads(before)
-        cpu.outside.cache_clear()
 
 
 def test_long_sums_are_accurate():

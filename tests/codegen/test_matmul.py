@@ -24,7 +24,7 @@ def function(bits: int):
     """The product by loops of our own for vectors of so many bits, or by BLAS (0)."""
     if bits > native.own_products()[0]:
         pytest.skip(f"no vectors of {bits} bits here")
-    segment.functions()  # tells of the thread pool
+    segment.functions(runtime.own_bits())  # tells of the thread pool
     return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(native.gemm_function(*ROUTINES, bits))
 
 

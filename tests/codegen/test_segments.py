@@ -384,7 +384,7 @@ def test_the_arena_is_bounded() -> None:
 
 
 def test_the_arena_of_a_thread_ends_with_it() -> None:
-    functions = segment.functions()
+    functions = segment.functions(runtime.own_bits())
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(functions[segment.TAKE])
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(functions[segment.GIVE])
     held = []
@@ -408,7 +408,7 @@ def test_the_arena_of_a_thread_ends_with_it() -> None:
 
 
 def test_no_memory_is_an_error() -> None:
-    functions = segment.functions()
+    functions = segment.functions(runtime.own_bits())
     take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(functions[segment.TAKE])
     give = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(functions[segment.GIVE])
     assert take(1 << 60) is None

@@ -98,6 +98,44 @@ CODE = "ab" * 32
 ENTRY = "cd" * 20 + "-" + "0" * 16 + "-" + hashlib.sha256(b"entry").hexdigest()[:24]
 
 
+WARM = """
+import os, sys, pliant, program
+os.environ["PLIANT_BACKGROUND"] = "{background}"
+f = pliant.compile(program.f, strict=True)
+f(torch.ones(4, 3))
+answer = pliant.stats()["captures"], "llvmlite.binding" in sys.modules
+"""
+
+
+def test_a_warm_start_needs_no_llvm(processes: Processes, home: pathlib.Path) -> None:
+    """Machine code from the disk is put into memory by pliant itself: LLVM takes more time to import than all the rest."""
+    assert processes.fresh(WARM.format(background=0), str(home))["answer"] == [2, True]
+    assert processes.fresh(WARM.format(background=1), str(home))["answer"] == [0, False]
+
+
+COLD = """
+import pliant, program
+from pliant.codegen.background import stopped
+from pliant.jit.persist import environment
+def hashes():
+    return environment.own_content.cache_info().currsize
+with stopped():
+    f = pliant.compile(program.f, strict=True, background=True)
+    f(torch.ones(4, 3))
+    answer = [hashes(), pliant.stats()["captures"]]
+pliant.synchronize()
+answer += [hashes(), pliant.stats()["kept"]]
+pliant.reset()
+f(torch.ones(4, 3))
+answer += [pliant.stats()["captures"], pliant.stats()["from_disk"]]
+"""
+
+
+def test_on_an_empty_disk_the_first_answer_waits_for_no_hash(processes: Processes, home: pathlib.Path) -> None:
+    """What pliant's own files contain is part of every name; where there is nothing to find it is worked out later."""
+    assert processes.fresh(COLD, str(home))["answer"] == [0, 2, 1, 2, 0, 2]
+
+
 def test_objects_come_back(here: pathlib.Path, tmp_path: pathlib.Path) -> None:
     path = saved(tmp_path / "saved", {CODE: b"code", ENTRY: b"entry"})
     assert pliant.load_cache(path) == 2 and pliant.load_cache(path) == 0
@@ -173,7 +211,7 @@ def test_a_folder_that_others_may_write_to_is_refused_once(here: pathlib.Path, w
 
 def test_a_file_that_others_may_write_to_is_not_read(here: pathlib.Path) -> None:
     cache.write(CODE, b"code")
-    path = cache.place(CODE)
+    path = pathlib.Path(cache.place(CODE)[1])
     path.chmod(0o646)
     assert cache.read(CODE) is None and path.exists()
     path.chmod(0o644)

@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import pickle
+import random
 import sys
 import threading
 import weakref
@@ -164,6 +165,34 @@ def test_most_recently_used_first():
     assert point(2) == "plain"
     native.clear(fn.__code__)
     assert native.entries(fn.__code__) == [] and point(0) == "plain"
+
+
+def test_what_ran_next_the_last_time_is_looked_at_first():
+    """The layers of a loop take turns: without that, each call would ask all the others first."""
+
+    @fresh
+    def fn(x):
+        return "plain"
+
+    made = [native.add_entry(fn.__code__, when(i), lambda x, i=i: i, front=False) for i in range(10)]
+    point = native.EntryPoint(fn, eagerly)
+
+    def misses():
+        return sum(e.guard.stats()["misses"] for e in made)
+
+    for _ in range(2):
+        assert [point(i) for i in range(10)] == list(range(10))
+    before = misses()
+    for _ in range(3):
+        assert [point(i) for i in range(10)] == list(range(10))
+    assert misses() == before
+    assert point(5) == 5 and point(77) == "plain" and misses() > before
+    native.remove_entry(fn.__code__, made[6])  # which ran after it
+    assert [point(i) for i in (6, 7, 5, 7, 5, 7)] == ["plain", 7, 5, 7, 5, 7]
+    state = random.Random(3)
+    for _ in range(300):
+        i = state.randrange(11)
+        assert point(i) == (i if i in (0, 1, 2, 3, 4, 5, 7, 8, 9) else "plain")
 
 
 def test_entries_whose_objects_died_are_dropped():

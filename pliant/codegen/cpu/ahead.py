@@ -19,7 +19,7 @@ from pliant.codegen.cpu.backend import CPU
 from pliant.codegen.cpu.image import Image
 from pliant.codegen.cpu.llvm import llvm
 from pliant.codegen.cpu.machine import Machine
-from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS, launcher
+from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
 from pliant.errors import PliantError
 from pliant.lower.program import NativeStep
 from pliant.lower.segments import Segment
@@ -68,7 +68,7 @@ class Ahead(CPU):
         parts = [kernels.kernel_part(kernel, name, to) for name, kernel in of.values()]
         parts += [segment.part_of(s, name, symbols) for name, s in segments]
         texts = kernels.modules_of(parts) if parts else []
-        return image.link(kernels.objects([*texts, launcher()], to), [part.name for part in parts])
+        return image.link(kernels.objects(texts, to).codes, [part.name for part in parts])
 
     def pool(self) -> list[int]:
         """The functions of PyTorch's thread pool, as `native.set_pool` takes them."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pliant import events, turns
 from pliant.codegen import cache
-from pliant.codegen.cpu import machine, runtime
+from pliant.codegen.cpu import linker, machine, runtime
 from pliant.codegen.cpu.kernel import Body
+from pliant.codegen.cpu.linker import Code
 from pliant.codegen.cpu.llvm import llvm, versions
 from pliant.codegen.cpu.machine import Machine
-from pliant.codegen.cpu.parallel import LAUNCH, ONCE, Driver, launcher
+from pliant.codegen.cpu.parallel import ONCE, Driver, launcher
 from pliant.codegen.cpu.schedule import plan
 from pliant.codegen.cpu.split import FinishBody, PartialBody, SplitDriver
 from pliant.lower.loops import Kernel
@@ -48,22 +48,12 @@ class Times:
 times = Times()
 
 
-@dataclass(slots=True)
-class Code:
-    """Machine code in memory. Dropping it unloads the code: whoever holds addresses holds this too."""
-
-    addresses: list[int]
-    tracker: object = field(repr=False)
-
-
 _lock = threading.Lock()  # of the parser and the linker
 _emitting = threading.Lock()  # of the code generator, which takes long
 FORK_S = 0.5
 """So long a fork waits for the code generator to be done."""
-_linkers: dict[Machine, object] = {}
 _machines: dict[Machine, list[Any]] = {}  # spare ones: what they have learned of their target saves half a millisecond
 _kept: list[Code] = []
-_names = itertools.count()
 
 
 @dataclass(slots=True)
@@ -270,62 +260,54 @@ def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
     return machine.llvm_machine(to).emit_assembly(llvm.parse_assembly(module_text(kernels, to, checked)))
 
 
-def link(codes: Iterable[bytes], names: list[str], to: Machine, outside: Mapping[str, int]) -> Code:
-    """Put objects, which may call each other, into memory; `outside` gives addresses of what they call beyond the C library."""
+def link(codes: Iterable[bytes], names: Sequence[str], outside: Mapping[str, int]) -> Code:
+    """`linker.link`, one at a time."""
     begun = time.perf_counter()
     with _lock:
-        linker = _linkers.get(to)
-        if linker is None:
-            linker = _linkers[to] = llvm.create_lljit_compiler(machine.llvm_machine(to), use_jit_link=True, suppress_errors=False)
-        builder = llvm.JITLibraryBuilder().add_current_process()
-        for code in codes:
-            builder = builder.add_object_img(code)
-        for name in names:
-            builder = builder.export_symbol(name)
-        for name, address in outside.items():
-            builder = builder.import_symbol(name, address)
-        tracker = builder.link(linker, f"pliant{next(_names)}")
-        made = Code([tracker[name] for name in names], tracker)
+        made = linker.link(codes, names, outside)
     times.link += time.perf_counter() - begun
     return made
 
 
-def objects(texts: Sequence[str], to: Machine, name: str | None = None) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Object code of the functions of a program, and of what starts threads for them. `bits`: of the vectors of our library routines."""
+
+    bits: int
+    codes: tuple[bytes, ...]
+
+
+def objects(texts: Sequence[str], to: Machine, name: str | None = None) -> Objects:
     """Object code of modules, from the disk where it is there. `name` is another name of them all, for `remembered`."""
+    texts = (*texts, launcher())
     keys = [cache.key(text, (to, versions())) for text in texts]
     found = {key: cache.read(key) for key in keys}
-    times.from_disk += sum(code is not None for code in found.values())
+    times.from_disk += sum(found[key] is not None for key in keys[:-1])
     missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
     if missing:
         for key, code in zip(missing, emit_objects(list(missing.values()), to), strict=True):
             cache.write(key, code)
             found[key] = code
+    bits = runtime.own_bits()
     if name is not None:
-        cache.write(name, "\n".join(keys).encode())
-    return [code for key in keys if (code := found[key]) is not None]
+        cache.write(name, "\n".join([str(bits), *keys]).encode())
+    return Objects(bits, tuple([code for key in keys if (code := found[key]) is not None]))
 
 
-def remembered(name: str | None) -> list[bytes] | None:
+def remembered(name: str | None) -> Objects | None:
     """The objects that the disk knows by that other name; None if one is not there (any more)."""
     listed = cache.read(name) if name is not None else None
     if listed is None:
         return None
+    bits, *keys = listed.decode().split()
     codes = []
-    for key in listed.decode().split():
+    for key in keys:
         code = cache.read(key)
         if code is None:
             return None
         codes.append(code)
-    times.from_disk += len(codes)
-    return codes
-
-
-@functools.cache
-def outside(to: Machine) -> dict[str, int]:
-    """What kernels call: the function that starts threads, built once."""
-    code = link(objects([launcher()], to), [LAUNCH], to, runtime.addresses())
-    _kept.append(code)
-    return {LAUNCH: code.addresses[0]}
+    times.from_disk += len(codes) - 1
+    return Objects(int(bits), tuple(codes))
 
 
 def tell(kernels: list[Kernel], checked: bool = False) -> None:
@@ -346,7 +328,7 @@ def load(kernels: list[Kernel], *, checked: bool = False) -> Code:
     texts = modules_of([kernel_part(k, f"k{i}", to, checked) for i, k in enumerate(kernels)])
     times.text += time.perf_counter() - begun
     times.kernels += len(kernels)
-    return link(objects(texts, to), [f"k{i}" for i in range(len(kernels))], to, outside(to))
+    return link(objects(texts, to).codes, [f"k{i}" for i in range(len(kernels))], runtime.addresses())
 
 
 def compile_kernels(kernels: list[Kernel], *, checked: bool = False) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pathlib
+import os
 from typing import Any
 
 
@@ -27,8 +27,9 @@ llvm = Later("llvmlite.binding")
 def library_version() -> tuple:
     """What tells one LLVM from another without loading it: llvmlite's version, and its library's size and date."""
     package = importlib.import_module("llvmlite")
-    files = sorted(pathlib.Path(package.__file__ or "").parent.glob("binding/*llvmlite.*"))
-    return package.__version__, tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    with os.scandir(os.path.join(os.path.dirname(package.__file__ or ""), "binding")) as entries:
+        found = [(e.name, e.stat()) for e in entries if "llvmlite." in e.name]
+    return package.__version__, tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in found))
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import torch
 from pliant import native
 from pliant.codegen.cpu import machine
 from pliant.codegen.cpu.parallel import INSIDE, NUMBER, PARALLEL, TEAM, THREADS
+from pliant.errors import PliantError
 
 # Name in kernels -> name in PyTorch's libraries. at::get_num_threads is lazy for each thread, which the raw OpenMP call is not.
 SYMBOLS = {
@@ -67,6 +68,20 @@ def product_dtypes() -> frozenset[torch.dtype]:
 def own_convolutions() -> bool:
     """Whether convolutions are (`native/conv.cpp`): there is one width of vectors for them."""
     return own_bits() == 512 and own_products()
+
+
+@functools.cache
+def address_in_process(name: str) -> int:
+    """Where a function is that the process has for everybody: of the C library, above all. Raises PliantError where there is none."""
+    found = getattr(_process(), name, None)
+    if found is None:
+        raise PliantError(f"machine code calls {name}, which this process does not have")
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _process() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 @functools.cache

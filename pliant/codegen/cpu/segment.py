@@ -204,26 +204,16 @@ class Printer:
                 self.call(POISON, "void", f"ptr {at}, i64 {self.at_most([interval.size])}")
 
 
-def functions() -> dict[str, int]:
-    """Addresses of what segments call."""
-    return functions_with(runtime.own_bits())
-
-
 @functools.cache
-def functions_with(bits: int) -> dict[str, int]:
-    """The same for vectors of so many bits."""
+def functions(bits: int) -> dict[str, int]:
+    """Addresses of what segments and kernels call. `bits`: of the vectors of the library routines (`runtime.own_bits`)."""
     take, give, fill = native.arena_functions()
     routines = runtime.products()
     pool = runtime.addresses()
     native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
-    gemm = native.gemm_function(*routines, bits if runtime.own_products() else 0) if routines is not None else 0
+    gemm = native.gemm_function(*routines, bits if bits and native.own_products()[1] else 0) if routines is not None else 0
     library = dict(zip(LIBRARY.values(), (gemm, native.attention_function(bits), native.convolution_function()), strict=True))
-    return {TAKE: take, GIVE: give, POISON: fill, **library, THREADS: pool[THREADS]}
-
-
-def outside(to: machine.Machine) -> dict[str, int]:
-    """Addresses of all that modules call and do not contain."""
-    return {**kernels.outside(to), **functions()}
+    return {TAKE: take, GIVE: give, POISON: fill, **library, **pool}
 
 
 Identity = tuple[Hashable, tuple[Hashable, ...]]
@@ -265,8 +255,8 @@ def compile_module(
     begun = time.perf_counter()
     shapes = [(shape, *(symbols[key] for key in called)) for shape, called in segments]
     name = identity.module(new.values(), new, shapes, to, kernels.versions())
-    codes, texts = kernels.remembered(name), []
-    if codes is None:
+    found, texts = kernels.remembered(name), []
+    if found is None:
         parts = [kernels.kernel_part(kernel, f"k{i}", to) for i, kernel in enumerate(new.values())]
         for i, segment in enumerate(segments.values()):
             parts.append(part_of(segment, f"s{i}", symbols))
@@ -277,7 +267,8 @@ def compile_module(
         kernels.times.text += time.perf_counter() - begun
     names = [f"k{i}" for i in range(len(new))] + [f"s{i}" for i in range(len(segments))]
     with turns.outside():
-        code = kernels.link(kernels.objects(texts, to, name) if codes is None else codes, names, to, outside(to) | known)
+        found = found or kernels.objects(texts, to, name)
+        code = kernels.link(found.codes, names, functions(found.bits) | known)
     kernels._kept.append(code)
     linked.remember(name, names, code.addresses, known)
     return Compiled(code.addresses[: len(new)], code.addresses[len(new) :])
@@ -285,11 +276,10 @@ def compile_module(
 
 def link_again(name: str, names: list[str], known: dict[str, int]) -> dict[str, int] | None:
     """The functions of a module that another process compiled, by name; None if the disk does not know it (any more)."""
-    codes = kernels.remembered(name)
-    if codes is None:
+    found = kernels.remembered(name)
+    if found is None:
         return None
-    to = machine.current()
-    code = kernels.link(codes, names, to, outside(to) | known)
+    code = kernels.link(found.codes, names, functions(found.bits) | known)
     kernels._kept.append(code)
     linked.remember(name, names, code.addresses, known)
     return dict(zip(names, code.addresses, strict=True))

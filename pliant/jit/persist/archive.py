@@ -66,7 +66,7 @@ def load_cache(path: str | os.PathLike[str]) -> int:
     if not data.startswith(MAGIC) or hashlib.sha256(body).digest() != data[-DIGEST:]:
         raise PliantError(f"load_cache: {place} is no file of save_cache, or not whole")
     found = dict(objects(body, place))
-    if why := cache.refusal(cache.directory()):
+    if why := cache.refusal():
         raise PliantError(f"load_cache: {why}")
     new = [name for name in found if cache.read(name) is None]
     for name in new:

@@ -68,8 +68,8 @@ def is_generated(path: str) -> bool:
     return path.startswith("<")
 
 
-def files(table: Writer) -> list[tuple]:
-    """A row for each file that the objects of a table were made from."""
+def files(table: Writer) -> list[str]:
+    """The files that the objects of a table were made from."""
     paths: dict[str, None] = {}
     for fn in table.functions:
         path = fn.__code__.co_filename
@@ -80,7 +80,7 @@ def files(table: Writer) -> list[tuple]:
             path_or_none = file_of(cls.__module__)
             if path_or_none is not None:
                 paths[path_or_none] = None
-    return [] if table.hand_over else [file_row(path) for path in paths]
+    return [] if table.hand_over else list(paths)
 
 
 def same_files(rows: list[tuple]) -> None:

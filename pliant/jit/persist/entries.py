@@ -225,8 +225,8 @@ class Written:
         """The whole entry, with this executable. Raises NotPortable."""
         table, linker = Writer(Frame(None, (), self.home), self.hand_over), programs.Linker()
         graph = None if executable is None else programs.encode_executable(executable, table, linker)
-        files = list(dict.fromkeys([*self.files, *dependencies.files(table)]))
-        return marshal.dumps((self.about, files, *self.content, table.rows, linker.rows, graph))
+        files = [dependencies.file_row(path) for path in dict.fromkeys([*self.files, *dependencies.files(table)])]
+        return marshal.dumps(((environment.always_print(), *self.about), files, *self.content, table.rows, linker.rows, graph))
 
 
 def write(made: Made, hand_over: bool) -> bytes:
@@ -253,14 +253,19 @@ def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] 
 
 
 # -- the disk ---------------------------------------------------------------------------------------------------------------------
-def name_of(fn: Any, environment_key: bytes) -> str:
-    """The common beginning of the names of a function's entries."""
+def print_of_function(fn: Any, environment_key: bytes) -> bytes:
+    """What a function is, and the environment that may change: with `environment.always_print` it is what entries are found by."""
     made = info_of(fn.__code__)
     if made is None:
         function = (fn.__globals__.get("__name__"), code_print(fn.__code__), len(fn.__closure__ or ()))
     else:
         function = resume_print(made, fn)
-    return hashlib.sha256(environment_key + repr(function).encode()).hexdigest()[:40]
+    return environment_key + repr(function).encode()
+
+
+def prefix_of(function: bytes) -> str:
+    """The common beginning of the names of a function's entries."""
+    return hashlib.sha256(environment.always_print().encode() + function).hexdigest()[:40]
 
 
 def key_of(config: Any) -> bytes | None:
@@ -281,7 +286,7 @@ OF_CAPTURES = tuple(events.KINDS.keys() - OTHER_EVENTS)
 
 
 def where(frame: Frame) -> str:
-    _, name, file, line, *_ = told_about(frame, "")
+    name, file, line, *_ = told_about(frame, "")
     return f"{name} ({file}:{line})"
 
 
@@ -291,69 +296,74 @@ def candidates(prefix: str) -> list[str]:
 
 
 def told_about(frame: Frame, exit_: str, why: str = "") -> tuple:
-    """What people see of an entry: (pliant and versions, function, file, line, how it ends, why it is not kept)."""
+    """What people see of an entry: (function, file, line, how it ends, why it is not kept), behind `environment.always_print`."""
     code = own_code(frame.fn)
     made = info_of(frame.fn.__code__)
     line = code.co_firstlineno if made is None else line_at(code, made.layout.offset) or code.co_firstlineno
-    return environment.always_print(), code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
+    return code.co_qualname + (" (resumed)" if made is not None else ""), code.co_filename, line, exit_, why
 
 
 def keep(made: Made, config: Any) -> Keeper | None:
-    """What writes a new entry to the disk, once its graph is compiled; None if it is not kept."""
+    """What writes a new entry to the disk, once its graph is compiled; None if it is not kept, and nothing is to be said of it there."""
     key = key_of(config)
     if key is None:
         return None
-    keeper = Keeper(name_of(made.frame.fn, key), config)
-    return keeper if keeper.attempt(lambda: keeper.begin(made)) else None
+    keeper = Keeper(print_of_function(made.frame.fn, key), config)
+    keeper.attempt(lambda: keeper.begin(made))
+    return keeper if keeper.written is not None or keeper.refusal else None
 
 
 class Keeper:
-    """One entry on its way to the disk. `prefix` is the common beginning of the names of its function's entries."""
+    """One entry on its way to the disk. `function`: of `print_of_function`. `refusal`: why it has no portable form."""
 
-    def __init__(self, prefix: str, config: Any) -> None:
-        self.prefix = prefix
+    def __init__(self, function: bytes, config: Any) -> None:
+        self.function = function
         self.config = config
+        self.written: Written | None = None
+        self.refusal = ""
 
     def begin(self, made: Made) -> None:
         self.where = where(made.frame)
         self.about = told_about(made.frame, type(made.found.exit).__name__)
         self.written = Written(made, False)
 
-    def attempt(self, do: Callable[[], None]) -> bool:
-        """Whether that could be done."""
+    def attempt(self, do: Callable[[], None]) -> None:
+        """Do that; what becomes of errors."""
         try:
             do()
         except NotPortable as e:
-            self.tell_not_kept(str(e))
-            note = marshal.dumps(((*self.about[:-1], str(e)),))
-            if cache.read(f"{self.prefix}+") != note:
-                cache.write(f"{self.prefix}+", note)
+            self.refusal = str(e)
+            self.tell_not_kept(self.refusal)
         except Exception as e:
             broken(e, self.config)
-        else:
-            return True
-        return False
 
     def tell_not_kept(self, why: str) -> None:
         events.count("entries_not_kept")
         events.emit("disk", what=f"the entry is not kept: {why}", where=self.where)
 
     def finish(self, executable: Any, known: Known) -> None:
-        """Write the entry with this graph; its name joins those that are known."""
+        """Write the entry with this graph, and its name joins those that are known; or a note why there is none."""
 
         def store() -> None:
-            data = self.written.with_graph(executable)
-            with turns.outside():
-                self.store(data, known)
+            if self.written is not None:
+                data = self.written.with_graph(executable)
+                prefix = prefix_of(self.function)
+                with turns.outside():
+                    self.store(prefix, data, known)
 
         self.attempt(store)
+        if self.refusal:
+            prefix = prefix_of(self.function)
+            note = marshal.dumps(((environment.always_print(), *self.about[:-1], self.refusal),))
+            if cache.read(f"{prefix}+") != note:
+                cache.write(f"{prefix}+", note)
 
-    def store(self, data: bytes, known: Known) -> None:
-        there = candidates(self.prefix)
+    def store(self, prefix: str, data: bytes, known: Known) -> None:
+        there = candidates(prefix)
         digest = hashlib.sha256(data).hexdigest()[:24]
         name = next((n for n in there if n.endswith(digest)), None)
         if name is None:
-            name = f"{self.prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
+            name = f"{prefix}-{time.time_ns():016x}-{digest}"  # in the order in which they were made
             if not cache.write(name, data):
                 self.tell_not_kept("it cannot be written")
                 return
@@ -377,8 +387,10 @@ def find(frame: Frame, config: Any, again: Any, known: Known) -> Taken | None:
     key = None if any(map(events.watched, OF_CAPTURES)) else key_of(config)
     if key is None:
         return None
+    if not environment.looks_up():
+        return None
     fn = frame.fn
-    for name in candidates(name_of(fn, key)):
+    for name in candidates(prefix_of(print_of_function(fn, key))):
         if name in known.names or known.tries[name] >= TRIES:
             continue
         data = cache.read(name)

@@ -113,9 +113,15 @@ def plain(value: Any) -> Any:
 def is_made(value: Any) -> bool:
     """Whether this is one of them: what its row says is all that it is."""
     t = type(value)
+    if t not in MADE:
+        return False
     if t is FunctionType:
         made = resume.info_of(value.__code__)
         return support.words_of_hop(value) is not None or (made is not None and made.layout.mode != resume.CALL)
     if t is FrameType:
         return tracebacks.code_shown(value) is not None
-    return t in (loops.Loop, Below, Branch) or (t is native.EntryPoint and resume.info_of(value._fn.__code__) is not None)
+    return t is not native.EntryPoint or resume.info_of(value._fn.__code__) is not None
+
+
+MADE = frozenset((FunctionType, FrameType, loops.Loop, Below, Branch, native.EntryPoint))
+"""Types of such things; a function, a frame or an entry point may also be the program's."""

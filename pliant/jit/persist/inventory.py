@@ -82,7 +82,7 @@ def stale(parts: tuple) -> str:
         dependencies.same_files(files)
     except Missing as e:
         return str(e)
-    lost = [name for name, _, _ in modules if not cache.place(name).exists()]
+    lost = [name for name, _, _ in modules if not os.path.exists(cache.place(name)[1])]
     return f"{len(lost)} modules of its machine code are gone" if lost else ""
 
 

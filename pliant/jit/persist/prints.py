@@ -137,6 +137,8 @@ OF_NUMPY: tuple[type, ...] = () if numpy is None else (numpy.ufunc, type(numpy.s
 def print_of(value: Any) -> Any:
     """What the capture may have known of `value` besides its identity. Raises NotPortable."""
     t = type(value)
+    if t in OWN_NAMES:  # most are
+        return named_print(value)
     if t is FunctionType and not is_made(value):
         return function_print(value)
     if isinstance(value, type):
@@ -159,7 +161,7 @@ def print_of(value: Any) -> Any:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
     if is_made(value) or any([value is single for single, _, _ in SINGLES]):
         return ()
-    if t in OWN_NAMES or isinstance(value, ModuleType):
+    if isinstance(value, ModuleType):
         return named_print(value)
     if isinstance(value, logging.Logger):
         return (*named_print(value), value.name)

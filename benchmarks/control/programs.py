@@ -16,7 +16,7 @@ CALLS = 24
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`make()` builds the function or module; `args(i, g)` the arguments of call i, drawn from a generator. `grad`: the result is differentiated."""
+    """`make()` builds the function or module; `args(i, g)` the arguments of call i, drawn from a generator. `grad`: it is differentiated."""
 
     name: str
     make: Callable[[], Callable[..., Any]]
@@ -267,8 +267,8 @@ def fixed_point(x: Tensor) -> tuple:
 
 @program(lambda i, g: (torch.rand(32, generator=g) + 0.1,))
 def newton(a: Tensor) -> tuple:
-    x = a
-    for i in range(50):
+    x, i = a, 0
+    for i in range(50):  # noqa: B007
         y = x - (x * x - a) / (2 * x)
         if (y - x).abs().max() < 1e-4:
             break
@@ -329,12 +329,12 @@ def line_search(x: Tensor) -> tuple:
         t = 1.0
         while True:
             y = x - t * grad
-            if (y * y + torch.sin(y)).sum() <= value - 0.5 * t * (grad @ grad) or t < 1e-6:
+            if (y * y + torch.sin(y)).sum() <= value - 0.5 * t * (grad @ grad) + 1e-3 or t < 1e-6:
                 break
             t = t / 2
             steps += 1
         x = y
-        if grad.norm() < 1e-3:
+        if grad.norm() < 0.1:
             break
     return x, steps
 
@@ -419,7 +419,7 @@ def history_of_losses(x: Tensor) -> tuple:
         if losses[-1] < 0.5:
             break
         x = x * 0.8
-    return x, losses
+    return x, torch.tensor(losses)
 
 
 @program(lambda i, g: (torch.randn(12, 8, generator=g), torch.randn(8, generator=g)))

@@ -10,17 +10,17 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass, field
 from types import CellType
 from typing import Any
-
-import torch
 
 from pliant import events
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.dispatch import same
+from pliant.graph.growing import new_list, new_size
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
@@ -29,16 +29,18 @@ from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET
 from pliant.interpret.checks import raised
 from pliant.interpret.decode import Decoded
+from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, explore, frames, settled, tree
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
 
+ALONE = 2
+"""References to what a local variable alone holds, when `sys.getrefcount` is asked."""
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
 RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
-NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -231,6 +233,8 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     try:
         Whole(f, shape, v).capture()
     except Open as e:
+        if e.changed and len(vm.exploring) > 1:
+            raise  # what a loop further out has, which may carry it
         events.emit("loop_open", where=str(current_site()), why=str(e))
         raise again(f, header, LEAVE) from None
     finally:
@@ -262,6 +266,7 @@ class Whole:
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
+        self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
         self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
         self.range = range(0)
@@ -272,6 +277,8 @@ class Whole:
             if kind is K.STORE_LOCAL and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
+        self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
+        self.given_back: set[int] = set()  # vids of such lists in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
 
@@ -288,8 +295,13 @@ class Whole:
         for slot, v in self.first.items():
             if v is UNSET:
                 raise Open(f"{self.name(slot)} may not be there yet")
-        for _ in range(TRIES):
-            found: list[Found] = settled(self.explored)
+        for _ in range(TRIES + len(self.own)):
+            try:
+                found: list[Found] = settled(self.explored)
+            except Open as e:
+                if not self.grows(e.changed):
+                    raise
+                continue
             if not self.widened([end for end in found[0][1] if end.again]):
                 break
         else:
@@ -297,15 +309,32 @@ class Whole:
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")
+        for end in leave:
+            for slot, v in end.values.items():
+                if type(self.params.get(slot)) is Grown and v is self.first[slot]:  # it left before the first round
+                    end.values[slot] = self.params[slot]
         results, outs, binds = self.results(leave)
         for k, (block, _) in enumerate(found):
             for end in block.leaves():
                 e = end.values[0]
-                end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
-        params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
+                end.values = [e.parts[s] for s in results] if not e.again else [] if k else [parts(e.values[s]) for s in self.params]
+        params = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
-        record_flow(vm.trace, flow, [self.first[slot] for slot in self.params], outs, binds, current_site())
+        record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
+
+    def grows(self, changed: tuple[Any, ...]) -> bool:
+        """A round has changed these lists. Those that nobody but the frame has are carried from now on: whether that is all."""
+        slots = [slot for slot in self.own - self.params.keys() if any([v is self.first[slot] for v in changed])]
+        if not slots or len(slots) != len(changed):
+            return False
+        for slot in sorted(slots):
+            v = self.first[slot]
+            like, items = (v.like, v.more) if type(v) is Grown else (Like(), v)
+            for x in items:
+                like = like.joined(x, self.outer)
+            self.params[slot] = Grown(new_list(vm.trace), like)
+        return True
 
     # -- ways ----------------------------------------------------------------------------------------------------------------------
     def explored(self) -> list[Found]:
@@ -332,7 +361,7 @@ class Whole:
             if slot == COUNTER:
                 g.stack.append(Counter(v, self.range))
             else:
-                g.fast[slot] = v
+                g.fast[slot] = Grown(v.token, v.like) if type(v) is Grown and v is self.params.get(slot) else v
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -364,10 +393,24 @@ class Whole:
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
                     continue
+                if type(stands) is Grown and slot in self.params:
+                    like = self.appended(stands, now, slot)
+                    if not like.same_as(stands.like):
+                        self.params[slot], changed = Grown(stands.token, like), True
+                    continue
                 p = join(first, stands, now, slot in self.params, self.name(slot), self.before)
                 if p is not stands:
                     self.params[slot], changed = p, True
         return changed
+
+    def appended(self, stands: Grown, now: Any, slot: Any) -> Like:
+        """What is said of the items of a list after a round. Raises `Open` if more than that they became more has happened to it."""
+        if type(now) is not Grown or now.token is not stands.token:
+            raise Open(f"{self.name(slot)} is another list in the next round")
+        like = stands.like
+        for v in now.more:
+            like = like.joined(v, self.outer)
+        return like
 
     def name(self, slot: Any) -> str:
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
@@ -384,7 +427,11 @@ class Whole:
                 raise Open(f"{self.name(slot)} is of different kinds behind it")
             for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
                 for end, v in zip(leave, column, strict=True):
-                    end.parts[(slot, i)] = v
+                    end.parts[(slot, i)] = parts(v)
+                if type(column[0]) is Grown:
+                    if not all([v is column[0] for v in column]) or not self.outer(column[0].token):
+                        found[(slot, i)] = self.list_behind(column, (slot, i))
+                    continue
                 if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
@@ -397,6 +444,22 @@ class Whole:
                     binds.append(Bind(number_of(s), at, d))
         return found, list(found.values()), binds
 
+    def list_behind(self, column: tuple, place: Any) -> TracedTensor:
+        """What is known behind the loop of a list that it has appended to."""
+        own = [p.token for p in self.params.values() if type(p) is Grown]
+        token = column[0].token
+        if not any([token is t for t in own]) or not all([v.token is token for v in column]):
+            raise Open("it gives back one list or another")
+        if token.vid in self.given_back:
+            raise Open("it gives back a list twice")
+        self.given_back.add(token.vid)
+        like = column[0].like
+        for v in column:
+            for x in v.more:
+                like = like.joined(x, self.outer)
+        self.grown[place] = Grown(new_list(vm.trace), like)
+        return self.grown[place].token
+
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the loop."""
         if type(v) is TracedTensor:
@@ -406,10 +469,10 @@ class Whole:
 
     def stand_behind(self, end: End, results: dict[Any, Any]) -> None:
         f = self.f
-        values = {}
+        values, known = {}, results | self.grown
         for slot, v in end.values.items():
-            parts = [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]
-            values[slot] = rebuilt(v, parts)
+            leaves = [known.get((slot, i), x) for i, x in enumerate(flat(v)[0])]
+            values[slot] = rebuilt(v, leaves)
         for i, v in enumerate(f.fast):
             if i < f.code.co_nlocals and not is_cell(v):
                 f.fast[i] = values.get(i, UNSET)
@@ -452,7 +515,7 @@ def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: se
     settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
     if carried and settled and all(map(same, sizes, stands.sizes)):
         return stands
-    return tensor(stands, sizes, stands.offset if settled else new_size())
+    return tensor(stands, sizes, stands.offset if settled else new_size(vm.trace))
 
 
 def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
@@ -463,7 +526,7 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
+    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
     if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
@@ -479,12 +542,6 @@ def is_new(n: Any, before: set[str]) -> bool:
     return e is not None and e.op == "sym" and e.name in vm.trace.flow_sizes and e.name not in before
 
 
-def new_size() -> Any:
-    e = vm.trace.unbacked(int, size_like=True, lo=0)
-    vm.trace.flow_sizes.add(e.name)
-    return to_sym(vm.scope, e)
-
-
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
     strides = contiguous_strides(sizes) if like.dense else like.strides
@@ -493,12 +550,35 @@ def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     return x
 
 
+def parts(value: Any) -> Any:
+    """A carried value as a flow knows it. Raises `Open` for a list with items that its program cannot make."""
+    if type(value) is Grown:
+        value = value.parts()
+    elif type(value) is list:
+        value = (None, *value)
+    else:
+        return value
+    if not all(map(printable, value)):
+        raise Open("it appends something else than tensors and numbers to a list")
+    return value
+
+
+def printable(v: Any) -> bool:
+    if type(v) is tuple:
+        return all(map(printable, v))
+    if type(v) is TracedTensor:
+        if v.requires_grad:
+            raise Open("gradients flow through it")
+        return True
+    return type(v) in PLAIN or type(v) in SYMS
+
+
 def flat(value: Any) -> tuple[list[Any], Any]:
     """The leaves of nested tuples, and how they are nested."""
     if type(value) is tuple:
         parts = [flat(v) for v in value]
         return [x for leaves, _ in parts for x in leaves], (tuple, *[kind for _, kind in parts])
-    return [value], TracedTensor if type(value) is TracedTensor else NUMBERS.get(type(value)) or id(value)
+    return [value], type(value) if type(value) in (TracedTensor, Grown) else NUMBERS.get(type(value)) or id(value)
 
 
 def rebuilt(value: Any, leaves: list[Any]) -> Any:
@@ -523,11 +603,11 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
         raise Open(f"{name}, a {type(first).__name__}, is another behind it")
     sizes = first.sizes
     for v in values:
-        sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
+        sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
     if not first.dense and not all(map(outer, first.strides)):
         raise Open(f"{name} changes its strides")
-    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
-    return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)
+    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
+    return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
 vm.at_branch = at_branch

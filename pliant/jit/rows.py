@@ -25,6 +25,7 @@ from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
+from pliant.interpret.grown_lists import Grown
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
@@ -62,6 +63,16 @@ def forbidden(b: Builder, value: Any) -> str:
     raise CannotReconstruct(f"{value!r} as a value")
 
 
+def grown(b: Builder, v: Grown) -> str:
+    if not v.more:
+        return b.output(v.token)
+    found = b.memo.get(id(v))
+    return b.make(v, GROWN) if found is None else b.revisit(found)
+
+
+GROWN = Row(lambda b, v: f"[*{b.output(v.token)}, {b.refs(v.more)}]")
+
+
 special: dict[type, Callable[[Builder, Any], str]] = {
     **dict.fromkeys(SIMPLE, Builder.simple),
     TracedTensor: traced,
@@ -70,6 +81,7 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     Callback: lambda b, v: b.ref(v.fn),
     Lazy: lambda b, v: b.outside(v.source),
     Opaque: lambda b, v: b.outside(v.source),
+    Grown: grown,
     OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     type(UNSET): forbidden,
     type(NULL): forbidden,
@@ -169,7 +181,7 @@ GENERATOR_METHOD = Row(generator_method)
 
 def method_literal(b: Builder, m: types.MethodType) -> str:
     """A bound method; one of a generator's stand-in is the generator's own."""
-    if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS:
+    if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS or type(m.__self__) is Grown:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
     if not callable(m.__func__):  # C code can bind anything
         raise CannotReconstruct("a bound method of what cannot be called")

@@ -1,7 +1,7 @@
 """`python -m benchmarks.control`: Python control flow on data, as it is (no `fullgraph`): captures, breaks, exits, and the steady speed.
 
-Each program makes 24 calls, six times over; then it is timed beside eager. "captures by pass" shows whether it settles, "breaks" are those of
-all captures so far.
+Each program makes 24 calls, six times over; then it is timed beside eager. "captures by pass" shows whether it settles, "breaks" are
+those of all captures so far.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ CALLS = 24
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`make()` builds the function or module; `args(i, g)` the arguments of call i, drawn from a generator. `grad`: it is differentiated."""
+    """`make()` builds the function or module; `args(i, g)` the arguments of call i, drawn from `g`. `grad`: it is differentiated."""
 
     name: str
     make: Callable[[], Callable[..., Any]]

@@ -28,6 +28,7 @@ from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET
 from pliant.interpret.checks import raised
+from pliant.interpret.data_ranges import RANGES, DataIterator
 from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
 from pliant.interpret.opcodes import Lazy, force
@@ -60,6 +61,7 @@ class Shape:
 
 COUNTER, RETURNED = "its counter", "what it returns"
 RangeIterator = type(iter(range(0)))
+ITERATORS = (RangeIterator, DataIterator)
 
 
 class Counter:
@@ -67,7 +69,7 @@ class Counter:
 
     __slots__ = ("now", "over")
 
-    def __init__(self, now: Any, over: range) -> None:
+    def __init__(self, now: Any, over: Any) -> None:
         self.now = now
         self.over = over
 
@@ -83,11 +85,13 @@ def advance(it: Counter) -> Any:
 row(name="counter of a loop", stands=(Counter,), next=advance)
 
 
-def rest_of(it: Any, f: Frame) -> range:
+def rest_of(it: Any, f: Frame) -> Any:
     """What an iterator has yet to give. `Open` if it is none over a range, or if anybody else has it."""
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
-    if type(it) is not RangeIterator or sum([v is it for v in held]) > 1:
+    if type(it) not in ITERATORS or sum([v is it for v in held]) > 1:
         raise Open("it walks something else than a range of its own")
+    if type(it) is DataIterator:
+        return it.over
     state: Any = it.__reduce__()  # (iter, (range,)[, how many are done])
     over = state[1][0]
     done = state[2] or 0 if len(state) > 2 else 0
@@ -192,7 +196,7 @@ def mark(f: Frame | None) -> None:
         header = innermost(f.decoded, f.pc - 1)
         if header is not None:
             key = (id(f.code), header)
-            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) is RangeIterator for v in f.stack]):
+            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) in ITERATORS for v in f.stack]):
                 return
             if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
                 raise again(f, header, TRY)
@@ -205,6 +209,8 @@ def mark(f: Frame | None) -> None:
 def again(f: Frame, header: int, what: str) -> Restart:
     """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
+    if what is LEAVE and f.decoded.kinds[header] is K.FOR_ITER:
+        vm.loops[RANGES] = LEAVE
     vm.loop_codes.append(f.code)
     return Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
 
@@ -221,6 +227,17 @@ def at_header(f: Frame) -> None:
         raise Open("it goes on to a loop further out")
     if vm.loops.get((id(f.code), f.pc)) is TRY:
         whole(f, f.pc)
+
+
+def next_of_data(it: DataIterator) -> Any:
+    """The next item of a range over data is asked for: the capture starts again, to do the loop whole, or without such ranges."""
+    f = vm.frame
+    header = f.pc - 1
+    tried = f.decoded.kinds[header] is K.FOR_ITER and (id(f.code), header) not in vm.loops and shape_of(_Key(f.decoded), header) is not None
+    if tried and enabled() and not f.held:
+        raise again(f, header, TRY)
+    vm.loops[RANGES] = LEAVE
+    raise again(f, header, LEAVE)
 
 
 def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
@@ -269,16 +286,15 @@ class Whole:
         self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
         self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
-        self.range = range(0)
+        self.range: Any = range(0)
         if f.decoded.kinds[shape.header] is K.FOR_ITER:
             self.range = rest_of(self.stack.pop(), f)
             self.first[COUNTER] = self.range.start
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
-            if kind is K.STORE_LOCAL and self.range and self.first.get(item) is UNSET:
+            if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
-        self.given_back: set[int] = set()  # vids of such lists in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
 
@@ -298,8 +314,8 @@ class Whole:
         for _ in range(TRIES + len(self.own)):
             try:
                 found: list[Found] = settled(self.explored)
-            except Open as e:
-                if not self.grows(e.changed):
+            except Open as refusal:
+                if not self.grows(refusal.changed):
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):
@@ -309,19 +325,21 @@ class Whole:
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")
-        for end in leave:
-            for slot, v in end.values.items():
-                if type(self.params.get(slot)) is Grown and v is self.first[slot]:  # it left before the first round
-                    end.values[slot] = self.params[slot]
+        for end in leave:  # those from before the first round have the lists as they were
+            end.values.update((slot, p) for slot, p in self.lists().items() if end.values.get(slot, UNSET) is self.first[slot])
         results, outs, binds = self.results(leave)
         for k, (block, _) in enumerate(found):
-            for end in block.leaves():
-                e = end.values[0]
-                end.values = [e.parts[s] for s in results] if not e.again else [] if k else [parts(e.values[s]) for s in self.params]
-        params = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
+            for last in block.leaves():
+                was: End = last.values[0]
+                last.values = [was.parts[s] for s in results] if not was.again else [] if k else [parts(was.values[s]) for s in self.params]
+        params: list[Any] = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
         record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
+
+    def lists(self) -> dict[Any, Grown]:
+        """The carried lists."""
+        return {slot: p for slot, p in self.params.items() if type(p) is Grown}
 
     def grows(self, changed: tuple[Any, ...]) -> bool:
         """A round has changed these lists. Those that nobody but the frame has are carried from now on: whether that is all."""
@@ -361,7 +379,7 @@ class Whole:
             if slot == COUNTER:
                 g.stack.append(Counter(v, self.range))
             else:
-                g.fast[slot] = Grown(v.token, v.like) if type(v) is Grown and v is self.params.get(slot) else v
+                g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -389,6 +407,7 @@ class Whole:
         """Whether a round has left other values than it began with, which are carried from now on."""
         changed = False
         for end in rounds:
+            apart(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
@@ -405,9 +424,9 @@ class Whole:
 
     def appended(self, stands: Grown, now: Any, slot: Any) -> Like:
         """What is said of the items of a list after a round. Raises `Open` if more than that they became more has happened to it."""
-        if type(now) is not Grown or now.token is not stands.token:
+        if type(now) is not Grown or now.token is not stands.token and now.token.vid < self.begin:
             raise Open(f"{self.name(slot)} is another list in the next round")
-        like = stands.like
+        like = stands.like.merged(now.like.outside(self.outer))
         for v in now.more:
             like = like.joined(v, self.outer)
         return like
@@ -419,6 +438,8 @@ class Whole:
     def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:
         """What is known behind the loop only: by slot and place in it, as a list, and the symbols that these results define."""
         found: dict[Any, Any] = {}
+        for end in leave:
+            apart(end)
         for slot in leave[0].values:
             if any([slot not in end.values for end in leave]):
                 raise Open("its ways out leave different stacks")
@@ -446,15 +467,11 @@ class Whole:
 
     def list_behind(self, column: tuple, place: Any) -> TracedTensor:
         """What is known behind the loop of a list that it has appended to."""
-        own = [p.token for p in self.params.values() if type(p) is Grown]
-        token = column[0].token
-        if not any([token is t for t in own]) or not all([v.token is token for v in column]):
+        if any([v.token.vid < self.begin for v in column]):
             raise Open("it gives back one list or another")
-        if token.vid in self.given_back:
-            raise Open("it gives back a list twice")
-        self.given_back.add(token.vid)
-        like = column[0].like
+        like = Like()
         for v in column:
+            like = like.merged(v.like.outside(self.outer))
             for x in v.more:
                 like = like.joined(x, self.outer)
         self.grown[place] = Grown(new_list(vm.trace), like)
@@ -550,6 +567,13 @@ def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     return x
 
 
+def apart(end: End) -> None:
+    """Raises `Open` where two of the values at the end of a way are one list."""
+    tokens = [v.token.vid for value in end.values.values() for v in flat(value)[0] if type(v) is Grown]
+    if len({*tokens}) < len(tokens):
+        raise Open("two of its variables are one list")
+
+
 def parts(value: Any) -> Any:
     """A carried value as a flow knows it. Raises `Open` for a list with items that its program cannot make."""
     if type(value) is Grown:
@@ -611,4 +635,5 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
 
 
 vm.at_branch = at_branch
+vm.next_of_data = next_of_data
 __all__ = ["RESTART", "Stopped", "at_header"]

@@ -7,6 +7,7 @@ behind that it is an ordinary one.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,29 +47,38 @@ class Like:
             return False
         return all([a is b or (a is not None and b is not None and same(a, b)) for a, b in zip(mine, theirs, strict=True)])
 
+    def outside(self, outer: Callable[[Any], bool]) -> Like:
+        """As it is known further out."""
+        return Like(self.kind, self.dtype, self.device, tuple([n if n is not None and outer(n) else None for n in self.sizes]))
+
     def joined(self, v: Any, outer: Callable[[Any], bool]) -> Like:
         """With one more item. `outer` tells whether a size means the same in every round."""
         if type(v) is TracedTensor and v.dense and v.pytype is torch.Tensor:
             one = Like(TracedTensor, v.dtype, v.device, tuple([n if outer(n) else None for n in v.sizes]))
         else:
             one = Like(NUMBERS.get(type(v), "any"))
-        if self.kind == "":
-            return one
-        if (self.kind, self.dtype, self.device, len(self.sizes)) != (one.kind, one.dtype, one.device, len(one.sizes)):
+        return self.merged(one)
+
+    def merged(self, other: Like) -> Like:
+        """What is known of items of either."""
+        if self.kind == "" or other.kind == "":
+            return other if self.kind == "" else self
+        if (self.kind, self.dtype, self.device, len(self.sizes)) != (other.kind, other.dtype, other.device, len(other.sizes)):
             return Like("any")
-        sizes = [a if a is not None and b is not None and same(a, b) else None for a, b in zip(self.sizes, one.sizes, strict=True)]
+        sizes = [a if a is not None and b is not None and same(a, b) else None for a, b in zip(self.sizes, other.sizes, strict=True)]
         return Like(self.kind, self.dtype, self.device, tuple(sizes))
 
 
 class Grown:
-    """Stands for a list: the items of `token`, then those in `more`. `like` is said of the former."""
+    """Stands for a list: the items of `token`, then those in `more`. `like` is said of the former. `copied`: another has that very list."""
 
-    __slots__ = ("like", "more", "token")
+    __slots__ = ("copied", "like", "more", "token")
 
-    def __init__(self, token: TracedTensor, like: Like, more: Any = ()) -> None:
+    def __init__(self, token: TracedTensor, like: Like, more: Any = (), copied: bool = False) -> None:
         self.token = token
         self.like = like
         self.more = list(more)
+        self.copied = copied
 
     def append(self, *items: Any) -> None:
         if len(items) != 1:
@@ -76,6 +86,16 @@ class Grown:
         if vm.asking:
             writes()
         self.more.append(items[0])
+
+    def extend(self, *items: Any) -> None:
+        if len(items) != 1 or type(items[0]) not in (list, tuple) or id(items[0]) in vm.world.by_copy:
+            refused(self)
+        if vm.asking:
+            writes()
+        self.more += items[0]
+
+    def copy(self) -> Grown:
+        return Grown(self.token, self.like, self.more, copied=True)
 
     def parts(self) -> tuple:
         """As a flow knows it (`graph/growing.py`)."""
@@ -125,8 +145,8 @@ def getitem(o: Grown, k: Any) -> Any:
 
 
 def getattr_(o: Grown, name: str) -> Any:
-    if name == "append":
-        return o.append
+    if name in METHODS:
+        return getattr(o, name)
     if name == "__class__":
         return list
     return refused(o)
@@ -137,7 +157,7 @@ def added(fn: Any, a: Any, b: Any) -> Any:
     if type(a) is not Grown or type(b) is not list or id(b) in vm.world.by_copy or fn not in (operator.add, operator.iadd):
         refused(a)
     if fn is operator.add:
-        return Grown(a.token, a.like, [*a.more, *b])
+        return Grown(a.token, a.like, [*a.more, *b], copied=True)
     if vm.asking:
         writes()
     a.more += b
@@ -150,7 +170,9 @@ row(
     index=refused, number=refused, hashed=refused, text=refused, format=refused, unary=refused, binary=added, compare=refused,
     call=refused, to_c=refused_by, to_graph=refused_by,
 )  # fmt: skip
-LOOKASIDES[Grown.append] = lambda args, kw: Grown.append(*args) if not kw else refused(args[0])
+METHODS = ("append", "extend")
+for _name in METHODS:
+    LOOKASIDES[getattr(Grown, _name)] = functools.partial(lambda fn, args, kw: refused(args[0]) if kw else fn(*args), getattr(Grown, _name))
 
 
 # -- the whole as a tensor ------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pliant.interpret import process_state, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.data_ranges import of_data
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import LateText, hold_to_type, needed, writable
@@ -502,10 +503,12 @@ def key_and_value(n: int, pair: Any) -> list:
 
 
 @lookaside(range)
-def l_range(args: tuple, kw: dict) -> range:
+def l_range(args: tuple, kw: dict) -> Any:
     if not all([type(a) is int or has_index(a) for a in args]):
         return range(*args, **kw)  # raises
-    return range(*[concrete(index(a)) for a in args], **kw)  # type: ignore[arg-type]
+    bounds = [index(a) for a in args]
+    made = of_data(bounds)
+    return made if made is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
 
 
 TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}

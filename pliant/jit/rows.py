@@ -23,6 +23,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.data_ranges import DataIterator, DataRange
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
@@ -64,7 +65,7 @@ def forbidden(b: Builder, value: Any) -> str:
 
 
 def grown(b: Builder, v: Grown) -> str:
-    if not v.more:
+    if not v.more and not v.copied:
         return b.output(v.token)
     found = b.memo.get(id(v))
     return b.make(v, GROWN) if found is None else b.revisit(found)
@@ -460,6 +461,8 @@ ROWS: dict[type, Row] = {
     types.MethodType: Row(method_literal),
     functools.partial: Row(partial_literal, after=partial_after),
     Generator: Row(lambda b, g: b.make_generator(b, g)),
+    DataRange: call_row("range", lambda v: (v.start, v.stop, v.step)),
+    DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.constant(range)}({b.refs((v.over.start, v.over.stop, v.over.step))}))"),
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),

@@ -42,6 +42,9 @@ TESTS = (
 )  # fmt: skip
 
 
+RANGES = (
+    "5", "3, 9, 2", "4, -3, -2", "x.shape[0]", "int(x.sum().abs()) % 5", "n, (y > 0.3).sum().item()", "(x > 0.5).sum().item(), -1, -2",
+)  # fmt: skip
 LISTS = (
     "out.append({a})", "out.append({a})", "out.append({a}.sum().item())", "out.append(n)", "out.append({a}[0])", "out += [{a}, {b}]",
     "out = out + [{a}]", "items.append(n)", "items.append((n, {a}))", "items.append(s)", "items = [*items, n]", "n = len(out)",
@@ -128,7 +131,7 @@ class Maker:
         elif kind < 0.9:
             self.add(depth, "while True:")
         else:
-            self.add(depth, f"for {k} in range({r.choice(('5', '3, 9, 2', '4, -3, -2', 'x.shape[0]'))}):")
+            self.add(depth, f"for {k} in range({r.choice(RANGES)}):")
             self.add(depth + 1, f"if {self.text(r.choice(TESTS))}:")
             self.add(depth + 2, r.choice(("break", "continue")))
         self.add(depth + 1, f"{k} += 1")

@@ -58,7 +58,7 @@ class FlowWriter:
         lines = [f"{name} = [*({name}[0] or ()), *{name}[1:]]" for name in lists]
         lines += self.block(flow.entry) if flow.entry is not None else []
         read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
-        sizes = [f"{size} = {read_size(t, d)}" for size, (t, d) in sizes_of_params(flow).items() if size in read]
+        sizes = [f"{size} = {read_size(t, d, t.vid in flow.late)}" for size, (t, d) in sizes_of_params(flow).items() if size in read]
         body = [*sizes, *self.block(flow.body)]
         lines += ["while True:", *indented(body)] if flow.loops else body
         if self.guard is not None:
@@ -150,8 +150,9 @@ class FlowWriter:
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
 
 
-def read_size(t: TracedTensor, d: int | None) -> str:
-    return f"{name_of(t)}.{'storage_offset()' if d is None else read_length(t) if is_list(t) else f'size({d})'}"
+def read_size(t: TracedTensor, d: int | None, late: bool) -> str:
+    text = f"{name_of(t)}.{'storage_offset()' if d is None else read_length(t) if is_list(t) else f'size({d})'}"
+    return f"0 if {name_of(t)} is None else {text}" if late else text
 
 
 def name_of(v: Any) -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import CellType
 from typing import Any
 
+import torch
+
 from pliant import events
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
@@ -26,9 +28,10 @@ from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
+from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.checks import raised
-from pliant.interpret.data_ranges import RANGES, DataIterator
+from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
 from pliant.interpret.opcodes import Lazy, force
@@ -75,11 +78,13 @@ class Counter:
 
 
 def advance(it: Counter) -> Any:
+    """The next number, or item of the tensor whose rows the loop walks."""
     now, over = it.now, it.over
     if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
         raise StopIteration
     it.now = now + over.step
-    return now
+    of = over.of if type(over) is DataRange else None
+    return now if of is None else graph_call(torch.select, (of, 0, now), {})
 
 
 row(name="counter of a loop", stands=(Counter,), next=advance)
@@ -293,6 +298,8 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
+        # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
+        self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range}
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
@@ -309,7 +316,7 @@ class Whole:
 
     def capture(self) -> None:
         for slot, v in self.first.items():
-            if v is UNSET:
+            if v is UNSET and slot not in self.late:
                 raise Open(f"{self.name(slot)} may not be there yet")
         for _ in range(TRIES + len(self.own)):
             try:
@@ -333,7 +340,8 @@ class Whole:
                 was: End = last.values[0]
                 last.values = [was.parts[s] for s in results] if not was.again else [] if k else [parts(was.values[s]) for s in self.params]
         params: list[Any] = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
-        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
+        late = frozenset(self.params[slot].vid for slot in self.late if type(self.params.get(slot)) is TracedTensor)
+        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
         record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
 
@@ -375,9 +383,13 @@ class Whole:
         f, shape = self.f, self.shape
         g = Frame(f.decoded, f.func, [v if is_cell(v) else UNSET for v in f.fast], f.globals)
         g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
+        counter: Any = None
         for slot, v in fast.items():
             if slot == COUNTER:
-                g.stack.append(Counter(v, self.range))
+                counter = Counter(v, self.range)
+                g.stack.append(counter)
+            elif slot in self.late:
+                g.fast[slot] = UNSET
             else:
                 g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
@@ -393,7 +405,13 @@ class Whole:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {RETURNED: returned})])
         again = g.pc == shape.header
-        counter: Any = g.stack.pop() if again and COUNTER in self.first else None
+        if again and counter is not None:
+            g.stack.pop()
+        for slot in self.late if again else self.late & self.exits:
+            if g.fast[slot] is UNSET:
+                if again or counter.now is not fast[COUNTER]:
+                    raise Open(f"{self.name(slot)} may not be there yet")
+                g.fast[slot] = self.params.get(slot, UNSET)
         values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
@@ -412,15 +430,28 @@ class Whole:
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
                     continue
+                if slot in self.late and slot not in self.params:
+                    self.params[slot], changed = self.fresh(now, slot), True
+                    continue
                 if type(stands) is Grown and slot in self.params:
                     like = self.appended(stands, now, slot)
                     if not like.same_as(stands.like):
                         self.params[slot], changed = Grown(stands.token, like), True
                     continue
-                p = join(first, stands, now, slot in self.params, self.name(slot), self.before)
+                p = join(stands if slot in self.late else first, stands, now, slot in self.params, self.name(slot), self.before)
                 if p is not stands:
                     self.params[slot], changed = p, True
         return changed
+
+    def fresh(self, v: Any, slot: Any) -> Any:
+        """What stands for a value that the round before has left, where there was none before the loop."""
+        if type(v) is not TracedTensor:
+            return join(v, v, v, False, self.name(slot), self.before)
+        if not v.dense and not all(map(self.outer, (*v.sizes, *v.strides))):
+            raise Open(f"{self.name(slot)} changes its strides")
+        alike(v, v, self.name(slot))
+        sizes = tuple([n if self.outer(n) else new_size(vm.trace) for n in v.sizes])
+        return tensor(v, sizes, v.offset if self.outer(v.offset) else new_size(vm.trace))
 
     def appended(self, stands: Grown, now: Any, slot: Any) -> Like:
         """What is said of the items of a list after a round. Raises `Open` if more than that they became more has happened to it."""
@@ -581,7 +612,7 @@ def parts(value: Any) -> Any:
     elif type(value) is list:
         value = (None, *value)
     else:
-        return value
+        return None if value is UNSET else value
     if not all(map(printable, value)):
         raise Open("it appends something else than tensors and numbers to a list")
     return value

@@ -19,14 +19,15 @@ PARTS = ("start", "stop", "step")
 
 
 class DataRange:
-    """Stands for a range. `step` is known."""
+    """Stands for a range. `step` is known. `of`: the tensor whose rows are walked, if it is no range that the program has made."""
 
-    __slots__ = PARTS
+    __slots__ = ("of", *PARTS)
 
-    def __init__(self, start: Any, stop: Any, step: int) -> None:
+    def __init__(self, start: Any, stop: Any, step: int, of: Any = None) -> None:
         self.start = start
         self.stop = stop
         self.step = step
+        self.of = of
 
 
 class DataIterator:
@@ -67,12 +68,23 @@ row(name="iterator over such a range", stands=(DataIterator,), type=lambda o: ty
 
 def of_data(args: list[Any]) -> DataRange | None:
     """The range with these bounds, if some are known only to the run and loops over it may be tried."""
-    if not any([type(a) is torch.SymInt and not a.node.expr.backed and a.node.expr.const is None for a in args]):
-        return None
-    if not getattr(vm.history, "whole_loops", False) or vm.asking or vm.loops.get(RANGES) is LEAVE:
+    if not any(map(unknown, args)) or not tried():
         return None
     start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     return DataRange(start, stop, step) if type(step) is int and step else None
 
 
-__all__ = ["RANGES", "DataIterator", "DataRange", "of_data"]
+def unknown(n: Any) -> bool:
+    return type(n) is torch.SymInt and not n.node.expr.backed and n.node.expr.const is None
+
+
+def tried() -> bool:
+    return getattr(vm.history, "whole_loops", False) and not vm.asking and vm.loops.get(RANGES) is not LEAVE
+
+
+def rows_of(t: Any) -> DataIterator | None:
+    """The iterator over a tensor whose number of rows only the run knows, if loops over one may be tried."""
+    return DataIterator(DataRange(0, t.sizes[0], 1, t)) if t.sizes and unknown(t.sizes[0]) and tried() else None
+
+
+__all__ = ["RANGES", "DataIterator", "DataRange", "of_data", "rows_of"]

@@ -276,7 +276,9 @@ class Unchanged:
 
 def as_before(v: Any, before: list) -> bool:
     now = content(v)
-    return now is not None and len(now) == len(before) and all(map(unmoved, now, before))
+    if now is None:
+        return id(v) in vm.world.outside  # it was met for the first time since
+    return len(now) == len(before) and all(map(unmoved, now, before))
 
 
 def unmoved(now: Any, before: Any) -> bool:

@@ -462,7 +462,7 @@ ROWS: dict[type, Row] = {
     functools.partial: Row(partial_literal, after=partial_after),
     Generator: Row(lambda b, g: b.make_generator(b, g)),
     DataRange: call_row("range", lambda v: (v.start, v.stop, v.step)),
-    DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.constant(range)}({b.refs((v.over.start, v.over.stop, v.over.step))}))"),
+    DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.ref(v.over if v.over.of is None else v.over.of)})"),
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),

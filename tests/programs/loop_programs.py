@@ -39,12 +39,14 @@ EXPRESSIONS = (
 TESTS = (
     "{a}.sum() < {c}", "{a}.abs().max() > {c}", "{a}.mean().item() < {c}", "not ({a} > {c}).all()", "{a}.sum() < {c} and {i} < 4",
     "{a}.max() < {c} or {b}.min() > {c}", "{i} < 3", "{a}.sum() * {f} < {c}", "({a} > {c}).sum().item() < 2", "{a}[0] < {c}",
+    "torch.equal({a}, {b})", "not torch.allclose({a}, {a} * 1.001)",
 )  # fmt: skip
 
 
 RANGES = (
     "5", "3, 9, 2", "4, -3, -2", "x.shape[0]", "int(x.sum().abs()) % 5", "n, (y > 0.3).sum().item()", "(x > 0.5).sum().item(), -1, -2",
 )  # fmt: skip
+MASKS = ("x > 0.5", "y[: x.shape[0]] > 0.4", "x.abs() > s", ":3")
 LISTS = (
     "out.append({a})", "out.append({a})", "out.append({a}.sum().item())", "out.append(n)", "out.append({a}[0])", "out += [{a}, {b}]",
     "out = out + [{a}]", "items.append(n)", "items.append((n, {a}))", "items.append(s)", "items = [*items, n]", "n = len(out)",
@@ -99,7 +101,7 @@ class Maker:
         elif p < 0.88 and depth < 4 and self.loops < 3:
             self.loop(depth)
         elif p < 0.94:
-            choices = ["out = x + n", "x, y = y, x", "u = x * 2", "z = y"]
+            choices = ["late = x + n", "out = x + n", "x, y = y, x", "u = x * 2", "z = y"]
             if r.random() < 0.4:
                 choices = [
                     "box.hits += 1", "out.append(x)", "print('round', n)", "box.last = n", "y += 1", "torch.manual_seed(3)", "y[0] = 3.0",
@@ -131,7 +133,7 @@ class Maker:
         elif kind < 0.9:
             self.add(depth, "while True:")
         else:
-            self.add(depth, f"for {k} in range({r.choice(RANGES)}):")
+            self.add(depth, f"for {k} in range({r.choice(RANGES)}):" if r.random() < 0.8 else f"for late in x[{r.choice(MASKS)}]:")
             self.add(depth + 1, f"if {self.text(r.choice(TESTS))}:")
             self.add(depth + 2, r.choice(("break", "continue")))
         self.add(depth + 1, f"{k} += 1")
@@ -167,7 +169,7 @@ class Maker:
         if self.lists and self.r.random() < 0.5:
             self.add(1, f"return {self.text(self.r.choice(LIST_ENDS))}")
             return HEADER + "\n".join(self.lines) + "\n"
-        ends = ("x, y, z, n, m, s, out, items", "x + 1, n, s", "x, y, x is y, z is y, n", "z, u, m")
+        ends = ("x, y, z, n, m, s, out, items", "x + 1, n, s", "x, y, x is y, z is y, n", "z, u, m", "x, late")
         self.add(1, f"return {self.r.choice(ends)}")
         return HEADER + "\n".join(self.lines) + "\n"
 

@@ -195,3 +195,126 @@ def test_a_range_over_data(fn: Any) -> None:
 @pytest.mark.parametrize("fn", [over_range, backwards, counts])
 def test_a_range_over_data_is_one_graph(fn: Any) -> None:
     check(fn, *[(torch.linspace(0, 1, m), torch.tensor(n)) for m, n in ((3, 4), (5, 0), (4, 9))], captures=1, breaks=0)
+
+
+def set_in_the_first_round(x: Any, n: Any) -> Any:
+    for i in range(6):
+        y = x * i
+        total = y.sum().item()
+        if total > 8 + n:
+            break
+        x = x + 0.5
+    return x, y, total
+
+
+def set_behind_a_branch(x: Any, n: Any) -> Any:
+    for i in range(5):
+        if x.sum() > n:
+            y = x * i
+        x = x + 0.5
+    return x, y
+
+
+def set_too_late(x: Any, n: Any) -> Any:
+    for _ in range(5):
+        if x.sum() > n:
+            break
+        y = x * 2
+        x = x + 0.5
+    return x, y
+
+
+def read_before_it_is_set(x: Any, n: Any) -> Any:
+    for i in range(5):
+        if i > 0 and x.sum() > n:
+            x = x + y  # noqa: F821
+        y = x[: 1 + i]  # noqa: F841
+        x = x + 0.5
+    return x
+
+
+def grows_in_the_first_round(x: Any, n: Any) -> Any:
+    for i in range(4):
+        z = torch.cat([x, x[:1]]) if i else x
+        if z.sum() > 3 + n:
+            break
+        x = torch.cat([x, x[:1]])
+    return z, x
+
+
+@pytest.mark.parametrize(
+    "fn", [set_in_the_first_round, set_behind_a_branch, set_too_late, read_before_it_is_set, grows_in_the_first_round]
+)
+def test_a_local_that_the_first_round_sets(fn: Any) -> None:
+    check(fn, *[(torch.linspace(0, 1, m), torch.tensor(n)) for m, n in ((3, 4), (5, 0), (2, 1), (4, 9), (3, -2))])
+
+
+def over_rows(x: Any) -> Any:
+    total = torch.zeros(x.shape[1])
+    for i in torch.nonzero(x[:, 0] > 0.4).flatten():
+        total = total + x[i] * 2
+    return total
+
+
+def over_chosen(x: Any) -> Any:
+    kept = []
+    for row in x[x[:, 0] > 0.4]:
+        kept.append(row + 1)
+        if row.sum() > 3:
+            break
+    return kept
+
+
+def rows_are_views(x: Any) -> Any:
+    y = x[x[:, 0] > 0.4]
+    for row in y:
+        row += 1
+    return y
+
+
+def rows_in_a_list(x: Any) -> Any:
+    return [row * 2 for row in x[x[:, 0] > 0.4]]
+
+
+@pytest.mark.parametrize("fn", [over_rows, over_chosen, rows_are_views, rows_in_a_list])
+def test_the_rows_of_a_selection(fn: Any) -> None:
+    check(fn, *[(torch.rand(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (6, 1, 0, 9, 3)])
+
+
+def until_equal(x: Any) -> Any:
+    before = torch.full_like(x, -1)
+    n = 0
+    while not torch.equal(before, x):
+        before, x = x, (x * 0.5 * 64).round() / 64
+        n += 1
+    return x, n
+
+
+def until_close(x: Any) -> Any:
+    y = x * 0.5
+    while True:
+        if torch.allclose(x, y, atol=1e-3) or x.allclose(y, rtol=1e-2):
+            break
+        x, y = y, y * 0.7 + 0.1
+    return x, y
+
+
+@pytest.mark.parametrize("fn", [until_equal, until_close])
+def test_loops_until_tensors_are_equal(fn: Any) -> None:
+    check(fn, *X, captures=1, breaks=0)
+
+
+def both(a: Any, b: Any) -> Any:
+    return torch.equal(a, b), a.equal(a), a + torch.equal(b, a)
+
+
+def of_two_dtypes(a: Any, b: Any) -> Any:
+    try:
+        return torch.allclose(a, b.double())
+    except RuntimeError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("fn", [both, of_two_dtypes])
+def test_equal_tensors(fn: Any) -> None:
+    check(fn, *[(torch.ones(3), b) for b in (torch.ones(3), torch.zeros(3), torch.full((3,), torch.nan))])

@@ -20,7 +20,7 @@ import torch
 from pliant import events
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
-from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
+from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.dispatch import same
 from pliant.graph.growing import new_list, new_size
 from pliant.graph.layout import contiguous_strides
@@ -36,7 +36,7 @@ from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, explore, frames, settled, tree
+from pliant.interpret.subprograms import Open, alone, explore, frames, settled, tree
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
 
@@ -300,6 +300,7 @@ class Whole:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
         self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range}
+        self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
@@ -318,11 +319,11 @@ class Whole:
         for slot, v in self.first.items():
             if v is UNSET and slot not in self.late:
                 raise Open(f"{self.name(slot)} may not be there yet")
-        for _ in range(TRIES + len(self.own)):
+        for _ in range(TRIES + len(self.first)):
             try:
                 found: list[Found] = settled(self.explored)
             except Open as refusal:
-                if not self.grows(refusal.changed):
+                if not self.grows(refusal.changed) and not self.copies(refusal.written):
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):
@@ -344,6 +345,26 @@ class Whole:
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
         record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
         self.stand_behind(leave[0], results)
+
+    def copies(self, memory: int | None) -> bool:
+        """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
+        for slot, first in self.first.items():
+            v = self.params.get(slot, first)
+            if memory is None or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
+                continue
+            if type(first) is not TracedTensor or not alone(first):
+                return False
+            self.copied.add(slot)
+            return True
+        return False
+
+    def unshared(self, end: End) -> None:
+        """Raises `Open` if what a round would write to is memory that others have."""
+        held = [t for v in end.values.values() for x in flat(v)[0] for t in tensors_of(x.more if type(x) is Grown else x)]
+        for slot in self.copied:
+            v = end.values[slot]
+            if type(v) is not TracedTensor or v.storage_id < self.begin or sum([t.storage_id == v.storage_id for t in held]) > 1:
+                raise Open(f"{self.name(slot)} is written to, and shares its memory")
 
     def lists(self) -> dict[Any, Grown]:
         """The carried lists."""
@@ -392,6 +413,9 @@ class Whole:
                 g.fast[slot] = UNSET
             else:
                 g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
+        if start == shape.header:
+            for slot in sorted(self.copied):
+                g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -426,6 +450,7 @@ class Whole:
         changed = False
         for end in rounds:
             apart(end)
+            self.unshared(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):

@@ -19,6 +19,7 @@ import torch
 from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, tensors_of
 from pliant.graph.dispatch import apply_metadata
 from pliant.graph.growing import READERS
+from pliant.graph.record import atoms
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
@@ -43,10 +44,12 @@ ELSEWHERE = 1 << 40
 class Open(Exception):
     """What is explored is not closed over tensors and numbers, for this reason.
 
-    `changed`: the lists that it has changed, if that is all: they are as they were before, again.
+    `changed`: the lists that it has changed, if that is all: they are as they were before, again. `written`: the memory from before that
+    it has written to.
     """
 
     changed: tuple[Any, ...] = ()
+    written: int | None = None
 
 
 class Unsteady(Open):
@@ -71,7 +74,13 @@ def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
     ways: list[Way] = []
     while True:
         trace.next_vid, trace.next_unbacked = begin
-        ways.append(one_way(run, script, most))
+        try:
+            ways.append(one_way(run, script, most))
+        except Open as e:
+            if e.written is not None:
+                for watch in vm.unchanged:
+                    watch.check()
+            raise
         if len(ways) == 1:
             for watch in vm.unchanged:  # the other ways of a long program are not worth their time
                 watch.check()
@@ -165,7 +174,9 @@ def check_memory(way: Way, trace: Any) -> None:
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
             if t.storage_id not in made:
-                raise Open(f"{op.target} writes to memory from before")
+                refusal = Open(f"{op.target} writes to memory from before")
+                refusal.written = t.storage_id
+                raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if any([t.requires_grad for t in tensors_of(op.outs)]):
@@ -240,21 +251,7 @@ class Unchanged:
 
     def __init__(self) -> None:
         self.effects = told(effects_of(vm.world))
-        self.held: list[tuple[Any, list]] = []
-        seen: set[int] = set()
-        stack = [v for f in frames() for v in (*f.fast, *f.stack)]
-        stack += [h.copy for h in vm.world.shadows.values()]
-        while stack:
-            v = stack.pop()
-            if id(v) in seen:
-                continue
-            seen.add(id(v))
-            inside = content(v)
-            if inside is None:
-                continue
-            if id(v) not in vm.world.by_copy:
-                self.held.append((v, inside))
-            stack += inside
+        self.held = [(v, inside) for v, inside in reachable() if id(v) not in vm.world.by_copy]
 
     def check(self) -> None:
         if told(effects_of(vm.world)) != self.effects:
@@ -272,6 +269,38 @@ class Unchanged:
                     v[:] = before
             refusal.changed = tuple([v for v, _ in moved])
         raise refusal
+
+
+def roots() -> list[Any]:
+    """What the program has at hand."""
+    return [v for f in frames() for v in (*f.fast, *f.stack)] + [h.copy for h in vm.world.shadows.values()]
+
+
+def reachable() -> Iterator[tuple[Any, list]]:
+    """The objects that the program has made or looked into, each with what is in it."""
+    seen: set[int] = set()
+    stack = roots()
+    while stack:
+        v = stack.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        inside = content(v)
+        if inside is not None:
+            yield v, inside
+            stack += inside
+
+
+def alone(t: TracedTensor) -> bool:
+    """Whether this tensor is made here, and the program has it in one place, and no other that shares its memory."""
+    trace, memory = vm.trace, t.storage_id
+    if t.source is not None or t.constant is not None or not t.dense or t.pytype is not torch.Tensor or memory in trace.frozen:
+        return False
+    if any([i.storage_id == memory for i in trace.inputs]) or vm.trace.lazy_bits:
+        return False
+    told = [e.args for e in effects_of(vm.world)]
+    places = roots() + [x for _, inside in reachable() for x in inside] + list(atoms(told))
+    return sum([type(v) is TracedTensor and v.storage_id == memory for v in places]) == 1
 
 
 def as_before(v: Any, before: list) -> bool:

@@ -46,6 +46,11 @@ TESTS = (
 RANGES = (
     "5", "3, 9, 2", "4, -3, -2", "x.shape[0]", "int(x.sum().abs()) % 5", "n, (y > 0.3).sum().item()", "(x > 0.5).sum().item(), -1, -2",
 )  # fmt: skip
+WRITES = (
+    "{a} *= 0.7", "{a} += {b}.mean()", "{a}[0] = 0.1", "{a}.mul_(0.6)", "{a} = {a}.clone()", "{a} = {a}.clone()", "z = {a}", "u = {a}[1:]",
+    "{a}[1:] = 0.2", "{a}.copy_({a}.flip(0))", "{a} = {b}.clone()", "{a}, {b} = {b}, {a}", "{a}.clamp_(max=1.2)", "{a}.sub_({b}.mean())",
+    "box.last = {a}", "out.append({a})", "{a} = {a} * 1", "u = {a}", "n += {a} is {b}", "{a}[{a} > 0.9] = 0.3", "n += {a}._version > 2",
+)  # fmt: skip
 MASKS = ("x > 0.5", "y[: x.shape[0]] > 0.4", "x.abs() > s", ":3")
 LISTS = (
     "out.append({a})", "out.append({a})", "out.append({a}.sum().item())", "out.append(n)", "out.append({a}[0])", "out += [{a}, {b}]",
@@ -61,11 +66,12 @@ LIST_TESTS = ("len(out) < 4", "out", "len(items) > 2", "len(items) and items[-1]
 
 
 class Maker:
-    """One program from one seed. `lists`: how often a statement is about a list."""
+    """One program from one seed. `lists`, `writes`: how often a statement is about a list, or writes to a tensor."""
 
-    def __init__(self, seed: int, lists: float = 0.0) -> None:
+    def __init__(self, seed: int, lists: float = 0.0, writes: float = 0.0) -> None:
         self.r = random.Random(seed)
         self.lists = lists
+        self.writes = writes
         self.lines: list[str] = []
         self.loops = 0
 
@@ -84,6 +90,9 @@ class Maker:
         r = self.r
         if self.lists and r.random() < self.lists:
             self.add(depth, self.text(r.choice(LISTS[:15] if r.random() < 0.6 else LISTS)))
+            return
+        if r.random() < self.writes:
+            self.add(depth, self.text(r.choice(WRITES)))
             return
         p = r.random()
         if p < 0.5:
@@ -182,10 +191,10 @@ LIST_ENDS = (
 )  # fmt: skip
 
 
-def program(seed: int, lists: float = 0.0) -> tuple[Any, Any, str]:
+def program(seed: int, lists: float = 0.0, writes: float = 0.0) -> tuple[Any, Any, str]:
     """(the function, the state that it changes, its source) of a seed."""
-    source = Maker(seed, lists).program()
-    name = f"<loop program {seed}{' with lists' if lists else ''}>"
+    source = Maker(seed, lists, writes).program()
+    name = f"<loop program {seed} {lists} {writes}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     namespace: dict[str, Any] = {"__name__": "loop_program"}
     exec(compile(source, name, "exec"), namespace)

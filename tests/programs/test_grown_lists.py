@@ -318,3 +318,67 @@ def of_two_dtypes(a: Any, b: Any) -> Any:
 @pytest.mark.parametrize("fn", [both, of_two_dtypes])
 def test_equal_tensors(fn: Any) -> None:
     check(fn, *[(torch.ones(3), b) for b in (torch.ones(3), torch.zeros(3), torch.full((3,), torch.nan))])
+
+
+def in_place(x: Any) -> Any:
+    y = x.clone()
+    while y.abs().max() > 0.1:
+        y *= 0.7
+        y[0] = 0.0
+    return y
+
+
+def rows_of_a_buffer(x: Any) -> Any:
+    buffer = torch.zeros(8, x.shape[0])
+    n = 0
+    while x.sum() > 0.3 and n < 8:
+        buffer[n] = x
+        x = x * 0.7
+        n += 1
+    return buffer[:n], n
+
+
+def by_two_names(x: Any) -> Any:
+    y = x.clone()
+    z = y
+    while y.abs().max() > 0.1:
+        y *= 0.7
+    return y, z
+
+
+def kept_and_written(x: Any) -> Any:
+    y = x.clone()
+    kept = []
+    while y.abs().max() > 0.1:
+        y *= 0.7
+        kept.append(y)
+    return y, kept
+
+
+def kept_once(x: Any) -> Any:
+    y, z = x.clone(), x
+    while y.abs().max() > 0.1:
+        y *= 0.7
+        if y.sum() > 1:
+            z = y
+    return y, z
+
+
+def by_a_view(x: Any) -> Any:
+    y = x.clone()
+    v = y[1:]
+    while y.abs().max() > 0.1:
+        y *= 0.7
+    return y, v
+
+
+def of_the_caller(x: Any) -> Any:
+    while x.abs().max() > 0.1:
+        x *= 0.7
+    return x
+
+
+@pytest.mark.parametrize("fn", [in_place, rows_of_a_buffer, by_two_names, kept_and_written, kept_once, by_a_view, of_the_caller])
+def test_a_round_that_writes(fn: Any) -> None:
+    whole = fn in (in_place, rows_of_a_buffer)
+    check(fn, *[(x.clone(),) for (x,) in X], **({"captures": 1, "breaks": 0} if whole else {}))

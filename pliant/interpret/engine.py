@@ -47,6 +47,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     scans,
     templates,
     tracebacks,
+    transforms,
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
@@ -72,6 +73,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     tensors,
 )
 from pliant.interpret.world import SOURCED, World
+from pliant.interpret.wrappers import on_wrappers, unwind
 from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64
@@ -111,6 +113,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     if torch._C._len_torch_function_stack() and globalstate.user_modes():
         return through_modes(fn, args, kwargs)
     trace = vm.trace
+    if vm.world.in_transform:
+        return on_wrappers(lambda a, k: unnamed(trace, fn, a, k), args, kwargs)
     rec = trace.torch_call(fn, args, kwargs)
     try:
         return run_recorded(trace, rec, fn, args, kwargs)
@@ -119,6 +123,11 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
         if rec.out is PENDING:
             rec.out = FAILED
         raise
+
+
+def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch call inside a transform, which the Torch-level record does not tell."""
+    return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
 
 
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -255,6 +264,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
         torch.compiler._is_compiling_flag = flag
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
+        unwind(world.levels)
         tracebacks.restore(world.raised_outside)
         world.passing.clear()  # their tracebacks hold the interpreter's frames, and these the world
         vm.frame = vm.exc = None

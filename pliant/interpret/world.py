@@ -18,6 +18,7 @@ from pliant.guards.source import Source
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import KIN, LOCATED
+from pliant.interpret.wrappers import Levels
 
 if TYPE_CHECKING:
     from pliant.interpret.shadows import Shadow
@@ -74,6 +75,8 @@ class World:
         self.n_symbols = 0
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
+        self.levels = Levels()
+        self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran

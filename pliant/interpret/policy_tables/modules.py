@@ -72,6 +72,8 @@ TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
     **of(INLINE, "torch._dynamo.mutation_guard torch._functorch.functional_call torch.nn.utils.stateless"),
+    **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
+    **of(INLINE, "torch.func torch.autograd.forward_ad"),
     **of(
         INLINE,
         "torch torch.masked torch.nn torch.nn.modules torch.nn.utils torch.nn.utils.rnn torch.nn.attention torch.nn.parameter "
@@ -95,7 +97,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(
         TRANSFORMS,
-        "torch.nn.attention.flex_attention torch.utils._python_dispatch torch.autograd.forward_ad torch.autograd.functional "
+        "torch.nn.attention.flex_attention torch.utils._python_dispatch torch.autograd.functional "
         "torch._functorch torch.func torch._higher_order_ops torch._subclasses torch._higher_order_ops.utils "
         "torch._python_dispatcher",
     ),

@@ -24,6 +24,7 @@ from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERAN
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
+from pliant.interpret.wrappers import is_stand
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -56,6 +57,8 @@ def seen_type(t: Any) -> type:
 
 
 def truth(t: Any) -> bool:
+    if is_stand(t):
+        raise Break("PL0001", "a branch on the value of a tensor inside a function transform", clean=True)
     one = all([type(n) is int and n == 1 for n in t.sizes])
     side = vm.side_on_data(t) if one and vm.make_exit is not None else None
     if side is not None:
@@ -226,6 +229,8 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "dtype" or name == "device":
         return getattr(t, name)
     world = vm.world
+    if is_stand(t) and (type(raw) in COMPUTED or name in HISTORY):
+        return wrapped_attribute(t, name)
     w = world.tensor_writes.get((id(t), name))
     if w is not None:
         if w[1] is UNSET:
@@ -271,6 +276,17 @@ def getattr_(t: Any, name: str) -> Any:
     if type(raw) is FunctionType:
         return MethodType(raw, t)
     return getattr(t, name)
+
+
+COMPUTED = (types.GetSetDescriptorType, property)
+HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
+
+
+def wrapped_attribute(t: Any, name: str) -> Any:
+    """An attribute of a tensor inside a function transform, which C++ works out on the wrapper."""
+    if name in HISTORY:
+        raise Break("PL0030", f"Tensor.{name} inside a function transform", clean=True)
+    return t.requires_grad if name == "requires_grad" else graph_call(getattr, (t, name), {})
 
 
 TORCHS: dict[str, Any] = {name: v for b in reversed(torch.Tensor.__mro__) for name, v in b.__dict__.items()}

@@ -30,6 +30,13 @@ from pliant.symbolic import ops
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
 
+TO_COPY, SCALAR = torch.ops.aten._to_copy.default, torch.ops.aten.scalar_tensor.default
+NUMBER_DTYPES = {
+    bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128,
+    torch.SymBool: torch.bool, torch.SymInt: torch.int64, torch.SymFloat: torch.float64,
+}  # fmt: skip
+
+
 def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Run one ATen operator on traced tensors. Returns what the operator returns, made of traced tensors of `trace`."""
     if kwargs:
@@ -44,6 +51,9 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
             return out
+    if func is TO_COPY and type(args[0]) in NUMBER_DTYPES:  # of a number, to which a transform gives a dtype of its own
+        given = {"dtype": kwargs.get("dtype") or NUMBER_DTYPES[type(args[0])], "device": kwargs.get("device")}
+        return dispatch(trace, SCALAR, (args[0],), given)
     if "out" in kwargs and not trace.lazy_bits:
         out = with_out(trace, func, args, kwargs)
         if out is not NotImplemented:

@@ -20,7 +20,7 @@ import torch._functorch.eager_transforms as eager
 import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
 
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TRANSFORMS, TracedTensor
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, Restart, vm
@@ -126,6 +126,8 @@ def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """A function that enters a level, interpreted; where the graph would break in it, it breaks before."""
     if not getattr(vm.history, "whole_loops", False) or vm.asking:
         raise Break("PL0030", BACKENDS, clean=True)
+    if TRANSFORMS in vm.refused:
+        raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)
     levels = vm.world.levels
     depth, frames = len(levels.entered), vm.frames_made
     make_exit, vm.make_exit = vm.make_exit, None

@@ -19,6 +19,7 @@ import torch
 import torch._functorch.eager_transforms as eager
 import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
+import torch.autograd.forward_ad as forward_ad
 
 from pliant.graph.traced import TRANSFORMS, TracedTensor
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
@@ -88,8 +89,17 @@ for _fn in (C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch
 
 
 @lookaside(predispatch.lazy_load_decompositions)
-def l_load_decompositions(args: tuple, kw: dict) -> None:
-    predispatch.lazy_load_decompositions()
+def l_load_rules(args: tuple, kw: dict) -> None:
+    """Rules of `vmap` written in Python, which its first call registers."""
+    with vm.trace.paused():
+        predispatch.lazy_load_decompositions()
+
+
+@lookaside(forward_ad._maybe_load_decompositions)
+def l_load_decompositions(args: tuple, kw: dict) -> Any:
+    """Those of forward derivatives, likewise."""
+    with vm.trace.paused():
+        return forward_ad._maybe_load_decompositions()
 
 
 @lookaside(eager._set_tensor_requires_grad)

@@ -46,6 +46,10 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return handler(trace, func, args, kwargs)
     check(trace, func, args)
     rule = RULES.get(func)
+    if trace.zeros and func in ZERO_RULES:
+        out = of_zeros(trace, func, args, rule)
+        if out is not NotImplemented:
+            return out
     if rule is not None and not trace.lazy_bits:
         out = rule(trace, *args, **kwargs)
         if out is not NotImplemented:
@@ -76,6 +80,24 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             raise
         out = through_meta(trace, func, args, kwargs, pinned=True)  # its shape function wants integers
     record(trace, func, args, kwargs, out)
+    return out
+
+
+MUL = torch.ops.aten.mul.Tensor
+ZEROS = torch.ops.aten.zeros.default
+ZERO_RULES = {torch.ops.aten.mul.Tensor: (0, 1), torch.ops.aten.div.Tensor: (0,)}
+"""Operators that give zeros where one of these arguments is a tensor of zeros as forward derivatives use it: whatever the other one is."""
+
+
+def of_zeros(trace: Any, func: Any, args: tuple, rule: Any) -> Any:
+    """Zeros, if PyTorch gives them without looking at the other argument; NotImplemented if not."""
+    are = [type(a) is TracedTensor and a.storage_id in trace.zeros for a in args[:2]]
+    if not any([are[i] for i in ZERO_RULES[func]]) or (func is not MUL and all(are)):
+        return NotImplemented
+    out = rule(trace, *args)
+    if out is not NotImplemented:
+        record(trace, ZEROS, (list(out.sizes),), {"dtype": out.dtype, "device": out.device}, out)
+        trace.zeros.add(out.storage_id)
     return out
 
 

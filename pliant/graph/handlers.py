@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pliant.graph import layout, symnode
-from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
+from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
@@ -39,6 +39,30 @@ def lift_fresh(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor
     record(trace, aten.lift_fresh_copy.default, (const,), {}, out)
     trace.known[out.storage_id] = real
     return out
+
+
+@handler("_efficientzerotensor")
+def zeros(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """A tensor of zeros without memory, which forward derivatives use where there is none: in the graph, one with memory."""
+    out = dispatch(trace, aten.zeros.default, args, {k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+    trace.zeros.add(out.storage_id)
+    return out
+
+
+@handler("is_same_size")
+def same_size(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether two tensors have the same sizes: guarded, and no operation."""
+    check(trace, func, args)
+    a, b = args[0].sizes, args[1].sizes
+    return len(a) == len(b) and all([same(m, n) or bool(m == n) for m, n in zip(a, b, strict=True)])
+
+
+@handler("_has_same_storage_numel")
+def same_storage(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether two tensors have as much memory, as far as can be told: where not, a derivative is copied that need not be."""
+    check(trace, func, args)
+    a, b = args
+    return a.dense and b.dense and len(a.sizes) == len(b.sizes) and all(map(same, a.sizes, b.sizes))
 
 
 def known_data(trace: Any, x: TracedTensor) -> torch.Tensor | None:

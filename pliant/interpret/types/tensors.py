@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
@@ -48,6 +49,9 @@ def new_tensor(world: World, v: Any, source: S.Source) -> Any:
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
+    if world.levels.entered:  # what is from outside is of no level
+        with temporarily_clear_interpreter_stack():
+            return tensor_inputs.make_tensor(world, v, source)
     return tensor_inputs.make_tensor(world, v, source)
 
 

@@ -374,7 +374,7 @@ def integer(s: Any) -> int:
 
 @handler("size")
 def size(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
-    return [integer(s) for s in args[0].sizes]
+    return [integer(s) for s in (args[0].sizes if type(args[0]) is TracedTensor else args[0].size())]  # TorchScript asks of wrappers, too
 
 
 @handler("stride")

@@ -127,6 +127,7 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
 
 def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch call inside a transform, which the Torch-level record does not tell."""
+    fn = transforms.spelled(fn, args, kwargs)
     return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
 
 

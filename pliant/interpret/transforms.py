@@ -114,7 +114,7 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
 @lookaside(eager._autograd_grad)
 def l_autograd_grad(args: tuple, kw: dict) -> tuple:
     """Gradients inside a level; zeros where there is no path."""
-    given = {"grad_outputs": None, "retain_graph": False, "create_graph": True} | dict(zip(AUTOGRAD, args)) | kw
+    given = {"grad_outputs": None, "create_graph": True} | dict(zip(AUTOGRAD, args)) | kw
     outputs, inputs, tangents = given["outputs"], given["inputs"], given["grad_outputs"]
     pairs = [(o, g) for o, g in zip(outputs, outputs if tangents is None else tangents) if o.requires_grad]
     if not pairs:
@@ -122,13 +122,31 @@ def l_autograd_grad(args: tuple, kw: dict) -> tuple:
     heads, seeds = zip(*pairs)
     found = graph_call(
         torch.autograd.grad,
-        (heads, tuple(inputs), None if tangents is None else seeds),
-        {"retain_graph": given["retain_graph"], "create_graph": given["create_graph"], "allow_unused": True},
+        (heads, tuple(inputs), None if tangents is None else seeds),  # the tape is kept: the call may be tried in several ways
+        {"retain_graph": True, "create_graph": given["create_graph"], "allow_unused": True},
     )
     return tuple([graph_call(torch.zeros_like, (x,), {}) if g is None else g for g, x in zip(found, inputs)])
 
 
 AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
+
+
+# -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if not training or p == 0:
+        return input
+    noise = torch.zeros_like(input) if p == 1 else torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
+    return input.mul_(noise) if inplace else input * noise
+
+
+SPELLED: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
+
+
+def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What is called in the place of `fn`, which is given wrappers."""
+    own = SPELLED.get(fn)
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    return own if own is not None and type(p) in (int, float) and 0 <= p <= 1 else fn
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------

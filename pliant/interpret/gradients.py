@@ -20,14 +20,15 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import call, graph_call, guard_function, run_frame
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, guard_function, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
+from pliant.interpret.wrappers import is_stand
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
@@ -191,6 +192,29 @@ def l_group_tensors(args: tuple, kw: dict) -> dict:
     return groups
 
 
+# -- leaves that are made here ---------------------------------------------------------------------------------------
+def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
+    """`t.requires_grad_()` of a tensor that the program has made, and that nobody sees when it is done (`lower/autograd.py`)."""
+    on = args[0] if args else kw.get("requires_grad", True)
+    if is_stand(t) or vm.world.real.get(id(t)) is not None or type(on) is not bool or len(args) + len(kw) > 1:
+        raise Break("PL0012", "requires_grad_() of a tensor from outside", clean=True)
+    if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
+        raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
+    if not own_backend():
+        raise Break("PL0012", "requires_grad_(), for a backend that is not pliant's own", clean=True)
+    with torch._C._DisableTorchDispatch():
+        ORIGINAL.requires_grad_(t, on)
+    return t
+
+
+METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")] = requires_grad_
+
+
+def own_backend() -> bool:
+    """Whether the graph is compiled by pliant's own code: others get calls of torch, and differentiate by themselves."""
+    return bool(getattr(vm.history, "whole_loops", False))
+
+
 # -- backward() -------------------------------------------------------------------------------------------------------
 @lookaside(torch.Tensor.backward)
 def l_backward(args: tuple, kw: dict) -> None:
@@ -207,6 +231,8 @@ def l_backward(args: tuple, kw: dict) -> None:
     nodes, leaves = reach(loss.grad_fn)
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
+        if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
+            continue  # made here
         if real is None or not real.is_leaf:
             raise Break("PL0020", "backward() into the history of an input", clean=True)
         for name in HOOKS:
@@ -255,7 +281,8 @@ def has_no_gaps(t: torch.Tensor) -> bool:
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
     """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
     overlaps; into the one that is there."""
-    packed = has_no_gaps(vm.world.real[id(leaf)])
+    real = vm.world.real.get(id(leaf))
+    packed = has_no_gaps(real) if real is not None else leaf.dense
     now = getattr_(leaf, "grad")
     with gradients(False):
         if now is not None:
@@ -265,4 +292,7 @@ def accumulate(leaf: Any, g: Any, own: bool) -> None:
         if not own or not all(map(same, g.strides, strides)) or g.offset != 0:
             copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
             g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
-    vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)
+    if real is None:
+        vm.world.own_gradients[id(leaf)] = (leaf, g)
+    else:
+        vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)

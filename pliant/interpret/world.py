@@ -64,6 +64,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
+        self.own_gradients: dict[int, tuple] = {}  # id of a leaf made here -> (it, its gradient)
         self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}

@@ -99,7 +99,7 @@ def vmap_none_dim(x):
     return vmap(lambda r, k: (r * k, k), in_dims=(0, None), out_dims=(0, None))(x, 3)
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0)  # how many chunks there are is a number of steps
 def vmap_chunks(x):
     return vmap(lambda r: r.sin(), chunk_size=2)(x)
 
@@ -211,7 +211,7 @@ def grad_argnums(x, y):
 
 @program(*ROWS, **WHOLE)
 def grad_aux(x):
-    return grad(lambda r: (r.sin().sum(), (r * 2, r.shape[0])), has_aux=True)(x)
+    return grad(lambda r: (r.sin().sum(), (r * 2, r.sum())), has_aux=True)(x)
 
 
 @program(*ROWS, **WHOLE)

@@ -250,14 +250,14 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "nbytes":
         return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
-        return not t.requires_grad or (real is not None and real.is_leaf)
+        return not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)
     if name == "data" or name == "grad":
         world.unusual()
     if name == "data":
         return datafield.read(t)
     if name == "grad":
         if real is None:
-            return None
+            return world.own_gradients.get(id(t), (t, None))[1]
         if not real.is_leaf and real.requires_grad:
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
@@ -339,6 +339,12 @@ OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
 
 def setattr_(t: Any, name: str, value: Any) -> None:
     world = vm.world
+    if world.real.get(id(t)) is None and name == "requires_grad" and type(value) is bool:
+        METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
+        return
+    if name == "grad" and id(t) in world.own_gradients and value is None:
+        del world.own_gradients[id(t)]
+        return
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
             raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)

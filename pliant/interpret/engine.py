@@ -31,6 +31,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     datafield,
     execute,
     exits,
+    flex_attention,
     globalstate,
     gradients,
     higher_order,

@@ -204,6 +204,8 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         raise Break("PL0012", "requires_grad_(), for a backend that is not pliant's own", clean=True)
     with torch._C._DisableTorchDispatch():
         ORIGINAL.requires_grad_(t, on)
+    if on:
+        vm.trace.own_leaves.add(t.vid)
     return t
 
 

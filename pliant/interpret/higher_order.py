@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.map import map as torch_map
 from torch.utils import _pytree as pytree
 
 from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.calls import call, graph_call
+from pliant.interpret import in_torch
+from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.data_loops import alike, equal, is_new, join, merged
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
@@ -52,6 +54,22 @@ def l_while_loop(args: tuple, kw: dict) -> Any:
     if type(carried) not in (tuple, list) or not leaves or not all([type(x) is TracedTensor for x in leaves]):
         raise Break("PL0030", "torch.while_loop that carries other things than tensors")
     return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
+
+
+@lookaside(torch_map)
+def l_map(args: tuple, kw: dict) -> Any:
+    """Every slice at once, as `vmap` does it; there are no other results, whatever order the slices are taken in."""
+    f, xs, *rest = args
+    leaves = pytree.tree_leaves(xs)
+    if kw or not leaves or not all([type(x) is TracedTensor and x.sizes for x in leaves]):
+        raise Break("PL0030", "map over other things than tensors", clean=True)
+    if not vm.truth(leaves[0].sizes[0] > 0) or not all([vm.truth(x.sizes[0] == leaves[0].sizes[0]) for x in leaves]):
+        raise Break("PL0030", "map over nothing, or over tensors of several lengths", clean=True)
+    try:
+        out = inline(in_torch.mapped, (f, xs, tuple(rest)), {})
+    except (RuntimeError, ValueError) as e:  # results that are no tensors, random numbers, writes to what each slice sees
+        raise Break("PL0030", f"map: {e}") from None
+    return pytree.tree_map(lambda t: graph_call(torch.clone, (t,), {"memory_format": torch.contiguous_format}), out)
 
 
 def whole(what: str, capture: Callable[[], Any]) -> Any:

@@ -21,7 +21,8 @@ import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
 import torch.autograd.forward_ad as forward_ad
 
-from pliant.graph.traced import TRANSFORMS, TracedTensor
+from pliant.graph.traced import TRANSFORMS
+from pliant.interpret import in_torch
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, Restart, vm
@@ -147,6 +148,14 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
     own = SPELLED.get(fn)
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     return own if own is not None and type(p) in (int, float) and 0 <= p <= 1 else fn
+
+
+@lookaside(torch.func.linearize)
+def l_linearize(args: tuple, kw: dict) -> Any:
+    try:
+        return inline(in_torch.linearize, args, kw)
+    except in_torch.Refused:
+        raise Break("PL0030", "linearize of tangents that do not fit") from None
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------

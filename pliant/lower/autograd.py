@@ -105,8 +105,9 @@ class Plan:
 
     def refuse_leaves(self) -> None:
         """A leaf that the region has made is one for the program to see if it is an output, or if nothing else is differentiated."""
-        known = self.slot_vids | set(self.trace.leaves)
-        shown = [t for t in liveness.tensors(self.outputs) if t.requires_grad and t.is_leaf and t.vid not in known]
+        without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
+        made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
+        shown = made and [t for t in liveness.tensors(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
         if shown or (self.differentiable and not self.wanted):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 

@@ -97,7 +97,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(
         TRANSFORMS,
-        "torch.nn.attention.flex_attention torch.utils._python_dispatch torch.autograd.functional "
+        "torch.utils._python_dispatch torch.autograd.functional "
         "torch._functorch torch.func torch._higher_order_ops torch._subclasses torch._higher_order_ops.utils "
         "torch._python_dispatcher",
     ),
@@ -153,7 +153,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
-    **of(INLINE, "pliant.cli"),
+    **of(INLINE, "pliant.cli pliant.interpret.in_torch"),
     **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 

@@ -76,10 +76,11 @@ SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 NO_DERIVATIVE = "no derivative of "
 LEAF = "leaf"
 TRANSFORMS = "transforms"
+HOOKS = "hooks"
 
 
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what` ("backward", "leaf", "transforms", `NO_DERIVATIVE` and an operator's name)."""
+    """The capture went too far: capture again without `what` ("backward", "leaf", "transforms", "hooks", `NO_DERIVATIVE` and an operator's name)."""
 
     def __init__(self, op: Any, reason: str, what: str) -> None:
         super().__init__(op, reason)

@@ -18,7 +18,7 @@ from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
-from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import HOOKS, NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
@@ -35,6 +35,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     globalstate,
     gradients,
     higher_order,
+    hooks,
     imports,
     instances,
     library,
@@ -267,6 +268,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
         unwind(world.levels)
+        hooks.unset(world)
         tracebacks.restore(world.raised_outside)
         world.passing.clear()  # their tracebacks hold the interpreter's frames, and these the world
         vm.frame = vm.exc = None
@@ -356,6 +358,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise
         except Exception as e:
             raise UserError(e, world.torch_error == id(e)) from e
+        if world.hooks_set:
+            raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
         try:
             with trace.recording():
                 effects = effects_of(world)

@@ -101,8 +101,8 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 @lookaside(checkpoints.checkpoint)
 def l_checkpoint(args: tuple, kw: dict) -> Any:
     options = {k: kw[k] for k in OPTIONS if k in kw}
-    if options.get("context_fn", checkpoints.noop_context_fn) is not checkpoints.noop_context_fn or options.get("debug"):
-        raise Break("PL0020", "a checkpoint with contexts or in debug mode", clean=True)
+    if options.get("debug"):
+        raise Break("PL0020", "a checkpoint in debug mode", clean=True)
     if not args or options.get("use_reentrant") is None:
         raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
     fn, *values = args
@@ -114,10 +114,55 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
             raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
         if not any(type(v) is TracedTensor and v.requires_grad for v in values):
             raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
+    context_fn = options.get("context_fn", checkpoints.noop_context_fn)
+    policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
+    n = len(trace.ops)
     out = call(fn, tuple(values), rest)
     for op in trace.ops[n:]:
-        op.again = True
+        op.again = policy is None or not policy(op)
     return out
+
+
+class Selection:
+    """What `create_selective_checkpoint_contexts` gives here: which results are kept."""
+
+    __slots__ = ("keeps",)
+
+    def __init__(self, keeps: Any) -> None:
+        self.keeps = keeps
+
+
+@lookaside(checkpoints.create_selective_checkpoint_contexts)
+def l_selective(args: tuple, kw: dict) -> tuple:
+    chosen = args[0] if args else kw.get("policy_fn_or_list")
+    if isinstance(chosen, list) and not all([isinstance(op, torch._ops.OpOverload) for op in unpack(chosen)]):
+        raise Break("PL0020", "a list of operators to save that PyTorch refuses", clean=True)
+    return (Selection(chosen), None)
+
+
+def selective(context_fn: Any) -> Callable[[Any], bool]:
+    """Whether the result of an operation is kept by the policy that a checkpoint's contexts stand for."""
+    made = call(context_fn, (), {})
+    if type(made) is not tuple or type(made[0]) is not Selection:
+        raise Break("PL0020", "a checkpoint with contexts of its own")
+    chosen = made[0].keeps
+    if isinstance(chosen, list):
+        kept = set(unpack(chosen))
+        return lambda op: op.target in kept
+    context = checkpoints.SelectiveCheckpointContext(is_recompute=False)
+    before = len(effects_of(vm.world))
+
+    def keeps(op: Any) -> bool:
+        n = len(vm.trace.ops)
+        said = call(chosen, (context, op.target, *op.args), dict(op.kwargs))
+        if len(effects_of(vm.world)) != before or len(vm.trace.ops) != n:
+            raise Break("PL0020", "a policy of a checkpoint that does more than to answer")
+        return said in KEPT if type(said) is checkpoints.CheckpointPolicy else bool(said)
+
+    return keeps
+
+
+KEPT = (checkpoints.CheckpointPolicy.MUST_SAVE, checkpoints.CheckpointPolicy.PREFER_SAVE)
 
 
 # -- switches ------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ The functions are captured like any code, closures and modules included; results
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder, mark_compile_region
 from torch._higher_order_ops.map import map as torch_map
 from torch.utils import _pytree as pytree
 
@@ -17,7 +19,7 @@ from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flo
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import in_torch
+from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.data_loops import alike, equal, is_new, join, merged
 from pliant.interpret.lookasides import lookaside
@@ -70,6 +72,21 @@ def l_map(args: tuple, kw: dict) -> Any:
     except (RuntimeError, ValueError) as e:  # results that are no tensors, random numbers, writes to what each slice sees
         raise Break("PL0030", f"map: {e}") from None
     return pytree.tree_map(lambda t: graph_call(torch.clone, (t,), {"memory_format": torch.contiguous_format}), out)
+
+
+@lookaside(invoke_subgraph_placeholder)
+def l_nested_region(args: tuple, kw: dict) -> Any:
+    """`torch.compiler.nested_compile_region`: captured like any function; repeated code is pliant's own business (`blocks.py`)."""
+    return call(args[0], args[1:], kw)
+
+
+policy.register(mark_compile_region(lambda: None).__code__, policy.INLINE)
+
+
+@lookaside(torch.fx.traceback.annotate)
+def l_annotate(args: tuple, kw: dict) -> Any:
+    """Notes for nodes of somebody else's graph."""
+    return call(contextlib.nullcontext, (), {})
 
 
 def whole(what: str, capture: Callable[[], Any]) -> Any:

@@ -122,7 +122,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(FRAMES, "torch.utils._traceback torch.autograd.gradcheck torch._strobelight"),
     **of(skip("PL0020", "it starts the autograd engine"), "torch.autograd"),
-    **of(skip("PL0027", "it hooks into the autograd graph"), "torch.autograd.graph"),
+    **of(skip("PL0027", "it hooks into the autograd graph"), "torch.autograd.graph"),  # `torch_python.py` has those that do not break
     **of(skip("PL0033", "a profiler"), "torch.autograd.profiler torch.profiler"),
     **of(OUTPUT, "torch._logging torch.monitor"),
     **of(skip("PL0005", "the text of a tensor"), "torch._tensor_str"),

@@ -165,6 +165,8 @@ MODULES: list[Row] = [
         reads="arguments",
     ),
     Row("torch.nn.parameter", "native_python", "is_lazy", reads="arguments"),
+    Row("torch.autograd.graph.saved_tensors_hooks", "inline", "__init__ __enter__ __exit__"),
+    Row("torch.autograd.graph.save_on_cpu", "inline", "__init__"),
     Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers", reads="arguments"),
     Row(
         "torch.utils.checkpoint",

@@ -219,7 +219,7 @@ def outside_key(t: Any) -> Any:
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
     "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
-    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+    "retain_grad", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
 }  # fmt: skip
 
 
@@ -283,7 +283,7 @@ def getattr_(t: Any, name: str) -> Any:
 
 
 COMPUTED = (types.GetSetDescriptorType, property)
-HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
+HISTORY = frozenset(("register_hook", "grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
 
 
 def wrapped_attribute(t: Any, name: str) -> Any:

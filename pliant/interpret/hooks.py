@@ -14,7 +14,7 @@ import torch
 
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import HOOKS, TracedTensor
-from pliant.interpret.calls import METHOD_LOOKASIDES, call
+from pliant.interpret.calls import call
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gradients import own_backend
 from pliant.interpret.lookasides import lookaside
@@ -41,19 +41,18 @@ def allowed(what: str) -> None:
         raise Break("PL0027", f"{what}, for a backend that is not pliant's own", clean=True)
 
 
-def register_hook(t: TracedTensor, args: tuple, kw: dict) -> Any:
+@lookaside(torch.Tensor.register_hook)
+def l_register_hook(args: tuple, kw: dict) -> Any:
     """`t.register_hook(hook)` of a tensor that the program has made."""
-    if is_stand(t) or len(args) != 1 or kw or vm.world.real.get(id(t)) is not None:
+    t, *rest = args
+    if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is not None:
         raise Break("PL0027", "a hook on a tensor from outside, or inside a function transform", clean=True)
     allowed("a hook on a tensor")
-    hook = args[0]
+    hook = rest[0]
     if t.requires_grad:
         rehearsed("a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
     with torch._C._DisableTorchDispatch():
         return ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
-
-
-METHOD_LOOKASIDES[(torch.Tensor, "register_hook")] = register_hook
 
 
 @lookaside(PUSH)
@@ -84,4 +83,4 @@ def unset(world: Any) -> None:
         POP()
 
 
-__all__ = ["register_hook", "unset"]
+__all__ = ["l_register_hook", "unset"]

@@ -80,7 +80,7 @@ HOOKS = "hooks"
 
 
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what` ("backward", "leaf", "transforms", "hooks", `NO_DERIVATIVE` and an operator's name)."""
+    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name."""
 
     def __init__(self, op: Any, reason: str, what: str) -> None:
         super().__init__(op, reason)

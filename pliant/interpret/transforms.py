@@ -28,7 +28,7 @@ from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, Restart, vm
 from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
 
-C = torch._C._functorch
+C: Any = torch._C._functorch
 BACKENDS = "a function transform, for a backend that is not pliant's own"
 
 
@@ -68,8 +68,11 @@ enters(C._grad_increment_nesting, C._grad_increment_nesting, C._grad_decrement_n
 enters(predispatch._jvp_increment_nesting, C._jvp_increment_nesting, C._jvp_decrement_nesting)
 enters(predispatch._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
 enters(torch._C._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
-for _fn in (predispatch._vmap_decrement_nesting, C._grad_decrement_nesting, predispatch._jvp_decrement_nesting,
-            predispatch._exit_dual_level, torch._C._exit_dual_level):  # fmt: skip
+LEAVES: tuple[Any, ...] = (
+    predispatch._vmap_decrement_nesting, C._grad_decrement_nesting, predispatch._jvp_decrement_nesting,
+    predispatch._exit_dual_level, torch._C._exit_dual_level,
+)  # fmt: skip
+for _fn in LEAVES:
     leaves(_fn)
 
 
@@ -82,10 +85,13 @@ on_c(predispatch._remove_batch_dim, of=C._remove_batch_dim)
 on_c(predispatch._unwrap_for_grad, of=C._unwrap_for_grad)
 on_c(predispatch._make_dual, of=torch._VF._make_dual)
 on_c(predispatch._unpack_dual, of=torch._VF._unpack_dual)
-for _fn in (C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch_wrapped_tensor, C.is_batchedtensor, C.is_gradtrackingtensor,
-            C.maybe_get_level, C.maybe_get_bdim, C.current_level, C.maybe_current_level, C.unwrap_if_dead, C.is_dead_tensor_wrapper,
-            C.get_inplace_requires_grad_allowed, C.set_inplace_requires_grad_allowed, C.get_dynamic_layer_stack_depth,
-            torch._C._set_fwd_grad_enabled):  # fmt: skip
+ON_WRAPPERS: tuple[Any, ...] = (
+    C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch_wrapped_tensor, C.is_batchedtensor, C.is_gradtrackingtensor,
+    C.maybe_get_level, C.maybe_get_bdim, C.current_level, C.maybe_current_level, C.unwrap_if_dead, C.is_dead_tensor_wrapper,
+    C.get_inplace_requires_grad_allowed, C.set_inplace_requires_grad_allowed, C.get_dynamic_layer_stack_depth,
+    torch._C._set_fwd_grad_enabled,
+)  # fmt: skip
+for _fn in ON_WRAPPERS:
     on_c(_fn)
 
 
@@ -185,10 +191,11 @@ def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
 
 def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """What PyTorch decorates with a check that the program has no hooks on saved tensors, which would have broken the graph."""
-    return closed(fn.__wrapped__, args, kw)
+    return closed(fn.__wrapped__, args, kw)  # type: ignore[attr-defined]
 
 
-for _fn in (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums):
+ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)
+for _fn in ENTERING:
     BY_CODE[id(_fn.__code__)] = closed
 BY_CODE[id(batching.restore_vmap(None, 0, 0, "error").__code__)] = closed  # type: ignore[arg-type]
 BY_CODE[id(batching.doesnt_support_saved_tensors_hooks(lambda: None).__code__)] = without_hooks

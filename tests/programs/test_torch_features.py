@@ -238,7 +238,11 @@ def einops_rearrange(x):
 
 @needs_einops
 def einops_reduce(x):
-    return einops.reduce(x, "b t d -> b d", "mean"), einops.repeat(x, "b t d -> b (t k) d", k=2), einops.einsum(x, x, "b i d, b j d -> b i j")
+    return (
+        einops.reduce(x, "b t d -> b d", "mean"),
+        einops.repeat(x, "b t d -> b (t k) d", k=2),
+        einops.einsum(x, x, "b i d, b j d -> b i j"),
+    )
 
 
 @needs_einops
@@ -256,7 +260,14 @@ def einsum(x):
 @program(*ROWS, **WHOLE)
 def linear_algebra(x):
     a = x.T @ x + torch.eye(4) * 5
-    return torch.linalg.cholesky(a), torch.linalg.inv(a), torch.linalg.solve(a, x.T), torch.linalg.eigvalsh(a), torch.linalg.norm(x), torch.linalg.det(a)
+    return (
+        torch.linalg.cholesky(a),
+        torch.linalg.inv(a),
+        torch.linalg.solve(a, x.T),
+        torch.linalg.eigvalsh(a),
+        torch.linalg.norm(x),
+        torch.linalg.det(a),
+    )
 
 
 @program(*ROWS, **WHOLE)
@@ -268,7 +279,13 @@ def sorting(x):
 @program(*ROWS, **WHOLE)
 def scatters(x):
     i = torch.tensor([[0, 1, 0, 1]]).expand(x.shape[0], 4)
-    return x.scatter_add(1, i, x), x.scatter_reduce(1, i, x, "amax"), x.index_add(0, torch.tensor([0, 1]), x[:2]), x.index_put((torch.tensor([0]),), x[:1], accumulate=True), torch.bincount(i.flatten())
+    return (
+        x.scatter_add(1, i, x),
+        x.scatter_reduce(1, i, x, "amax"),
+        x.index_add(0, torch.tensor([0, 1]), x[:2]),
+        x.index_put((torch.tensor([0]),), x[:1], accumulate=True),
+        torch.bincount(i.flatten()),
+    )
 
 
 @program(*ROWS, breaks=0)
@@ -282,26 +299,53 @@ def packed(x):
 def distributions(x):
     d = torch.distributions.Normal(x, 1.0)
     c = torch.distributions.Categorical(logits=x)
-    return d.log_prob(x + 1), d.rsample(), c.sample(), c.entropy(), torch.distributions.kl_divergence(d, torch.distributions.Normal(0.0, 1.0))
+    return (
+        d.log_prob(x + 1),
+        d.rsample(),
+        c.sample(),
+        c.entropy(),
+        torch.distributions.kl_divergence(d, torch.distributions.Normal(0.0, 1.0)),
+    )
 
 
 @program(*GRADS, **BACK)
 def losses(x):
     y = torch.zeros(x.shape[0], dtype=torch.long)
     f = nn.functional
-    return f.cross_entropy(x, y, label_smoothing=0.1), f.nll_loss(x.log_softmax(1), y), f.kl_div(x.log_softmax(1), x.softmax(1)), f.smooth_l1_loss(x, x * 2), f.cosine_embedding_loss(x, x, y * 2 + 1), f.triplet_margin_loss(x, x + 1, x * 2), f.gaussian_nll_loss(x, x * 2, x.exp()), f.multilabel_margin_loss(x, torch.zeros_like(x, dtype=torch.long)), f.huber_loss(x, x + 3), f.poisson_nll_loss(x, x)
+    return (
+        f.cross_entropy(x, y, label_smoothing=0.1),
+        f.nll_loss(x.log_softmax(1), y),
+        f.kl_div(x.log_softmax(1), x.softmax(1)),
+        f.smooth_l1_loss(x, x * 2),
+        f.cosine_embedding_loss(x, x, y * 2 + 1),
+        f.triplet_margin_loss(x, x + 1, x * 2),
+        f.gaussian_nll_loss(x, x * 2, x.exp()),
+        f.multilabel_margin_loss(x, torch.zeros_like(x, dtype=torch.long)),
+        f.huber_loss(x, x + 3),
+        f.poisson_nll_loss(x, x),
+    )
 
 
 @program(*GRADS, **BACK)
 def embedding_bags(x):
     i = torch.tensor([0, 1, 1, 0])
-    return nn.functional.embedding_bag(i, x, torch.tensor([0, 2])), nn.functional.embedding(i, x), nn.functional.embedding_bag(i.view(2, 2), x, mode="max")
+    return (
+        nn.functional.embedding_bag(i, x, torch.tensor([0, 2])),
+        nn.functional.embedding(i, x),
+        nn.functional.embedding_bag(i.view(2, 2), x, mode="max"),
+    )
 
 
 @program(*CUBES, **WHOLE)
 def images(x):
     y = x[:, None]
-    return nn.functional.grid_sample(y, torch.zeros(x.shape[0], 2, 2, 2), align_corners=False), nn.functional.unfold(y, 2), nn.functional.pixel_unshuffle(y, 2), nn.functional.pad(y, (1, 1), mode="reflect"), nn.functional.interpolate(y, scale_factor=2)
+    return (
+        nn.functional.grid_sample(y, torch.zeros(x.shape[0], 2, 2, 2), align_corners=False),
+        nn.functional.unfold(y, 2),
+        nn.functional.pixel_unshuffle(y, 2),
+        nn.functional.pad(y, (1, 1), mode="reflect"),
+        nn.functional.interpolate(y, scale_factor=2),
+    )
 
 
 @program(*ROWS, **WHOLE)
@@ -321,7 +365,12 @@ def complex_numbers(x):
 @program(*ROWS, **WHOLE)
 def ragged_lists(x):
     parts = torch.split(x, 1)
-    return nn.utils.rnn.pad_sequence(list(parts)), torch.block_diag(*parts[:2]), torch.cartesian_prod(x[0], x[1]), torch.meshgrid(x[0], x[1], indexing="ij")
+    return (
+        nn.utils.rnn.pad_sequence(list(parts)),
+        torch.block_diag(*parts[:2]),
+        torch.cartesian_prod(x[0], x[1]),
+        torch.meshgrid(x[0], x[1], indexing="ij"),
+    )
 
 
 @program(*ROWS, **WHOLE)
@@ -333,7 +382,12 @@ def foreach(x):
 
 @program(*ROWS, **WHOLE)
 def quantized_numbers(x):
-    return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127), x.to(torch.int8).float(), x.to(torch.bfloat16), x.bfloat16().view(torch.int16)
+    return (
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
+        x.to(torch.int8).float(),
+        x.to(torch.bfloat16),
+        x.bfloat16().view(torch.int16),
+    )
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -99,7 +99,9 @@ def scan_trees(x):
 
 @program(*ROWS, **WHOLE)
 def associative_plain(x):
-    return associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"), associative_scan(torch.mul, x, 1, reverse=True, combine_mode="generic")
+    return associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"), associative_scan(
+        torch.mul, x, 1, reverse=True, combine_mode="generic"
+    )
 
 
 @program(*ROWS, **WHOLE)

@@ -42,7 +42,9 @@ def vmap_two(x, y):
 
 @program(*TWO, **WHOLE)
 def vmap_in_dims(x, y):
-    return vmap(lambda a, b: a * 2 + b, in_dims=(1, 1), out_dims=1)(x, y), vmap(lambda d: d["a"] + d["b"][0], in_dims=({"a": 0, "b": (1,)},))({"a": x, "b": (y.T,)})
+    return vmap(lambda a, b: a * 2 + b, in_dims=(1, 1), out_dims=1)(x, y), vmap(
+        lambda d: d["a"] + d["b"][0], in_dims=({"a": 0, "b": (1,)},)
+    )({"a": x, "b": (y.T,)})
 
 
 @program(*ROWS, **WHOLE)
@@ -297,7 +299,11 @@ def vjp_vmapped(x):
 
 @program(*TWO, **WHOLE)
 def jvp_plain(x, y):
-    return jvp(torch.sin, (x,), (y,)), jvp(lambda a, b: (a @ b.T, a), (x, y), (y, x)), jvp(lambda a: (a * 2, a.sum()), (x,), (y,), has_aux=True)
+    return (
+        jvp(torch.sin, (x,), (y,)),
+        jvp(lambda a, b: (a @ b.T, a), (x, y), (y, x)),
+        jvp(lambda a: (a * 2, a.sum()), (x,), (y,), has_aux=True),
+    )
 
 
 @program(*GRADS, **BACK)

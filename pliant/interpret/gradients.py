@@ -49,6 +49,8 @@ def l_apply(args: tuple, kw: dict) -> Any:
         if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
             guard_function(found.__func__)
     trace = vm.trace
+    if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
+        raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
     out = run_frame(APPLY, located)  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward

@@ -22,6 +22,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.data_loops import alike, equal, is_new, join, merged
+from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.subprograms import Open, explore, settled, tree
@@ -112,10 +113,21 @@ class Region:
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 
     def branch(self, run: Callable[[], Leave]) -> Any:
-        block = settled(lambda: tree(explore(run)))
-        out, results, binds = self.results(block.leaves())
-        record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
-        return out
+        inside, vm.differentiates = vm.differentiates, True
+        try:
+            block = settled(lambda: tree(explore(run, gradients=True)))
+            out, results, binds = self.results(block.leaves())
+        finally:
+            vm.differentiates = inside
+
+        def record() -> None:
+            record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
+
+        if inside:  # the branch around it goes through this one, too
+            record()
+            return out
+        with_history = differentiable(block, results, record)
+        return pytree.tree_map(lambda v: next((new for old, new in zip(results, with_history) if old is v), v), out)
 
     def loop(self, test: Any, body: Any, carried: Any) -> Any:
         first, spec = pytree.tree_flatten(carried)

@@ -51,6 +51,51 @@ def cond_nested_backward(x):
     return torch.cond(x.sum() > 0, deep, lambda a: a.cos() * 2, (x,))
 
 
+@program(*ROWS, world=True, grad=True, **WHOLE)
+def cond_backward_of_modules():
+    torch.manual_seed(0)
+    a, b = nn.Linear(4, 3), nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.LayerNorm(5), nn.Linear(5, 3))
+    return lambda x: torch.cond(x.sum() > 0, lambda v: a(v), lambda v: b(v), (x,)).pow(2), (a, b)
+
+
+@program(*GRADS, **BACK)
+def cond_backward_of_several(x):
+    y = x.sin()
+    a, b = torch.cond(x.sum() > 0, lambda p, q: (p * q, p.sum(1)), lambda p, q: (p - q, (q * 2).mean(1)), (x, y))
+    return a, b.unsqueeze(1) * a, torch.cond(x.max() > 100, lambda p: p * 2, lambda p: p * 3, (a,))
+
+
+@program(*GRADS, **BACK)
+def cond_backward_of_one_side(x):
+    def off(a):
+        with torch.no_grad():
+            c = a.exp()
+        return c * a
+
+    return torch.cond(x.sum() > 0, off, lambda a: a.detach() * 2 + a.mean(), (x,)), torch.cond(
+        x.sum() > 1, torch.zeros_like, torch.clone, (x,)
+    )
+
+
+@program(*GRADS, **BACK)
+def cond_backward_in_a_loop(x):
+    for _ in range(3):
+        x = torch.cond(x.mean() > 0.1, lambda a: a * 0.5, lambda a: a.sin() + 0.2, (x,))
+    return x.sum(0)
+
+
+@program(*GRADS, **BACK)
+def cond_backward_of_products(x):
+    w = W * 2
+    return torch.cond(x.sum() > 0, lambda a: torch.softmax(a @ w, 1), lambda a: (a @ w).T.reshape(a.shape[0], 4), (x,)).norm()
+
+
+@program(*GRADS, grad=True)  # no gradients through random numbers, nor through sizes that only the run knows
+def cond_that_is_left_to_torch(x):
+    a = torch.cond(x.sum() > 100, lambda v: nn.functional.dropout(v, 0.5), lambda v: v * 2, (x,))
+    return a, torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x.detach(),))
+
+
 @program(*ROWS, **WHOLE)
 def cond_of_a_size(x):
     return torch.cond(x.shape[0] > 1, lambda a: a.sin(), lambda a: a.cos(), (x,))

@@ -87,13 +87,19 @@ def cond_backward_in_a_loop(x):
 @program(*GRADS, **BACK)
 def cond_backward_of_products(x):
     w = W * 2
-    return torch.cond(x.sum() > 0, lambda a: torch.softmax(a @ w, 1), lambda a: (a @ w).T.reshape(a.shape[0], 4), (x,)).norm()
+    return torch.cond(x.sum() > 0, lambda a: torch.softmax(a @ w, 1), lambda a: (a @ w).T.sin().T, (x,)).norm()
 
 
 @program(*GRADS, grad=True)  # no gradients through random numbers, nor through sizes that only the run knows
 def cond_that_is_left_to_torch(x):
     a = torch.cond(x.sum() > 100, lambda v: nn.functional.dropout(v, 0.5), lambda v: v * 2, (x,))
     return a, torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x.detach(),))
+
+
+@program(*each(3, 5, 2, tail=(4,)), (-t(5, 4).abs(),), (t(3, 4).abs(),), world=True, **WHOLE)
+def cond_of_what_each_side_reads():
+    a, b, c, d = t(4, 3, seed=1), t(4, 3, seed=2), t(3, seed=3), t(3, seed=4)
+    return lambda x: torch.cond(x.sum() > 0, lambda v: v @ a + c, lambda v: v @ b + d, (x,))
 
 
 @program(*ROWS, **WHOLE)

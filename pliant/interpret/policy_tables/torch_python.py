@@ -264,6 +264,9 @@ TORCH_C: list[Row] = [
 
 # Functions of other libraries that their modules' rules do not fit.
 LIBRARIES: list[Row] = [
+    # caches of what a pattern means, which depends on the pattern alone; sizes may be symbols
+    Row("einops.einops", "inline", "_prepare_transformation_recipe _reconstruct_from_shape _compactify_pattern_for_einsum"),
+    Row("einops._backends", "native_python", "get_backend", reads="arguments"),
     Row("transformers.utils.import_utils", "inline", "torch_compilable_check"),  # it calls functions of the model
 ]
 

@@ -14,6 +14,7 @@ from pliant.graph.dispatch import check, dispatch, is_dense, record, same, throu
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
+from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import RULES, handler
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import expr_of, to_sym
@@ -361,6 +362,27 @@ def refuse(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 handler(*REFUSED)(refuse)
+
+
+# connectionist temporal classification ------------------------------------------------------------------------
+@handler("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The losses, and the table of paths, which is as wide as the longest target asks: known when it runs if lengths are a tensor."""
+    check(trace, func, args)
+    x, lengths = args[0], args[3]
+    if len(x.sizes) != 3:
+        raise Untraceable(func, "its log probabilities are no batch")
+    steps, n, _ = x.sizes
+    binds = []
+    if type(lengths) is TracedTensor:
+        need_unbacked(trace, func)
+        width: Any = trace.unbacked(int, lo=1)
+        binds, width = [Bind(width, 1, 2)], to_sym(trace.scope, width)
+    else:
+        width = 2 * max([int(v) for v in lengths]) + 1
+    out = new(trace, (n,), x.dtype, x.device), new(trace, (n, steps, width), x.dtype, x.device)
+    record(trace, func, args, kwargs, out).binds.extend(binds)
+    return out
 
 
 # metadata as plain integers -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOW, FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow, tensors_of
+from pliant.graph.control_flow import FLOW, FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow
 from pliant.graph.dispatch import same
 from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
 from pliant.graph.schema import op_info

@@ -28,6 +28,7 @@ from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
+from pliant.interpret.transformed_functions import applied
 from pliant.interpret.wrappers import is_stand
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
@@ -41,18 +42,26 @@ OF_FUNCTIONS = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap", "g
 # -- torch.autograd.Function ------------------------------------------------------------------------------------
 @lookaside(APPLY)
 def l_apply(args: tuple, kw: dict) -> Any:
-    located = bind(APPLY, args, kw)
-    if located is None:
+    if bind(APPLY, args, kw) is None:
         raise_binding_error(APPLY, args, kw)
     for name in OF_FUNCTIONS:  # PyTorch finds them by itself
         found = lookup(args[0], name)
         if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
             guard_function(found.__func__)
+    if vm.world.levels.entered:
+        if kw:
+            raise Break("PL0030", "an autograd.Function with keywords in a function transform")
+        return applied(args[0], args[1:], lambda cls, values: as_node((cls, *values), {}))
+    return as_node(args, kw)
+
+
+def as_node(args: tuple, kw: dict) -> Any:
+    """`apply` on traced tensors: a node of the tape of the region."""
     trace = vm.trace
     if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
         raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
-    out = run_frame(APPLY, located)  # type: ignore[arg-type]
+    out = run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
     del trace.torch_ops[n_torch:]
     call_ = trace.torch_call(as_function(args[0]), args[1:], kw)

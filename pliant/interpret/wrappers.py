@@ -13,7 +13,7 @@ from pliant.graph.dispatch import apply_metadata, is_dense, plain, plain_one, sa
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret.state import vm
 
-C = torch._C._functorch
+C: Any = torch._C._functorch
 
 
 @dataclass(slots=True)
@@ -45,6 +45,17 @@ def stand_for(w: torch.Tensor) -> TracedTensor:
         levels.stands[id(w)] = x
         levels.wrappers[id(x)] = (x, w)
     return x
+
+
+def tell_gradients(x: TracedTensor, on: bool) -> None:
+    """Make `x.requires_grad` say so, which inside a transform is refused to programs."""
+    before = C.get_inplace_requires_grad_allowed()
+    C.set_inplace_requires_grad_allowed(True)
+    try:
+        with torch._C._DisableTorchDispatch():
+            x.requires_grad_(on)
+    finally:
+        C.set_inplace_requires_grad_allowed(before)
 
 
 class Elsewhere:
@@ -105,8 +116,7 @@ def refresh(v: Any) -> None:
             if len(sizes) != len(v.sizes) or not all(map(same, (*sizes, *strides), (*v.sizes, *v.strides))):
                 apply_metadata(vm.trace, v, sizes, strides, offset)
             if w.requires_grad is not v.requires_grad:
-                with torch._C._DisableTorchDispatch():
-                    v.requires_grad_(w.requires_grad)
+                tell_gradients(v, w.requires_grad)
     elif type(v) in (list, tuple):
         for x in v:
             refresh(x)

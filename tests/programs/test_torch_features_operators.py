@@ -402,6 +402,48 @@ def function_under_jvp(x):
     return torch.func.jvp(Mapped.apply, (x,), (x,))
 
 
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(x, k):
+        return x**3 * k, x.sign()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output[0])
+        ctx.k = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, g, _):
+        x, y = ctx.saved_tensors
+        return g * 3 * x**2 * ctx.k + y * 0, None
+
+    @staticmethod
+    def vmap(info, in_dims, x, k):
+        return Cube.apply(x.movedim(in_dims[0], 0), k), (0, 0)
+
+
+@program(*GRADS, **BACK)
+def function_at_several_levels(x):
+    f = lambda a: Cube.apply(a, 2.0)[0].sum()  # noqa: E731
+    return torch.func.grad(f)(x), torch.func.grad(lambda a: torch.func.grad(f)(a).sum())(x)
+
+
+@program(*GRADS, **BACK)
+def function_mapped_and_differentiated(x):
+    f = lambda a: Cube.apply(a, 0.5)[0].sum()  # noqa: E731
+    return (
+        torch.vmap(torch.func.grad(f))(x),
+        torch.vmap(lambda a: Cube.apply(a, 2.0))(x),
+        torch.func.jacrev(lambda a: Cube.apply(a, 1.5)[0])(x[0]),
+    )
+
+
+@program(*GRADS, **BACK)
+def function_whose_rule_is_made(x):  # gradients through it, from outside of vmap, are left to PyTorch
+    return torch.vmap(Mapped.apply)(x.detach()) * x
+
+
 @program(*GRADS, **BACK)
 def function_made_here(x):
     class Local(torch.autograd.Function):

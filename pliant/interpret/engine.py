@@ -47,6 +47,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_newer,
     policy,
     scans,
+    sequential_scans,
     templates,
     tracebacks,
     transforms,

@@ -129,7 +129,8 @@ class Region:
         with_history = differentiable(block, results, record)
         return pytree.tree_map(lambda v: next((new for old, new in zip(results, with_history) if old is v), v), out)
 
-    def loop(self, test: Any, body: Any, carried: Any) -> Any:
+    def loop(self, test: Any, body: Any, carried: Any, written: int = 0) -> Any:
+        """`written`: how many of what it carries, the last ones, are tensors that nobody else has, which the body writes to in place."""
         first, spec = pytree.tree_flatten(carried)
         params = [join(x, x, x, False, "what it carries", self.before) for x in first]
 
@@ -153,9 +154,13 @@ class Region:
                 alike(p, x, "what it carries")
                 if not all(map(same_size, p.sizes, x.sizes)):
                     raise Open("its body returns other sizes than it takes")
-            self.apart(out)
+            kept = len(out) - written
+            if any([x is not p for x, p in zip(out[kept:], params[kept:], strict=True)]):
+                raise Open("its body gives back other tensors than those that it writes to")
+            self.apart(out[:kept])
             return Leave(True, out) if going(out) else Leave(False, list(out))
 
+        vm.written = {p.storage_id for p in params[len(params) - written :]}
         entry, block = settled(lambda: (tree(explore(enter)), tree(explore(around))))
         found = [*entry.leaves(), *block.leaves()]
         leave = [end for end in found if not end.again]

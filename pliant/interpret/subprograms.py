@@ -158,7 +158,7 @@ def check_memory(way: Way, gradients: bool) -> None:
             made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
-            if t.storage_id not in made:
+            if t.storage_id not in made and t.storage_id not in vm.written:
                 raise Open(f"{op.target} writes to memory from before")
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)

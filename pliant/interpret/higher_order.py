@@ -129,13 +129,16 @@ class Region:
         with_history = differentiable(block, results, record)
         return pytree.tree_map(lambda v: next((new for old, new in zip(results, with_history) if old is v), v), out)
 
-    def loop(self, test: Any, body: Any, carried: Any, written: int = 0) -> Any:
-        """`written`: how many of what it carries, the last ones, are tensors that nobody else has, which the body writes to in place."""
+    def loop(self, test: Any, body: Any, carried: Any, written: int | None = None) -> Any:
+        """`written`: the functions are pliant's own, and so many of what they carry, the last ones, are tensors that nobody else has, which
+        the body writes to in place."""
         first, spec = pytree.tree_flatten(carried)
+        run = call if written is None else lambda fn, values, _: fn(*values)
+        written = written or 0
         params = [join(x, x, x, False, "what it carries", self.before) for x in first]
 
         def going(values: list[Any]) -> bool:
-            answer = call(test, tuple(pytree.tree_unflatten(values, spec)), {})
+            answer = run(test, tuple(pytree.tree_unflatten(values, spec)), {})
             if type(answer) is TracedTensor and (answer.sizes or answer.dtype is not torch.bool):
                 raise Open("its condition is no truth value")
             return bool(vm.truth(answer))
@@ -146,7 +149,7 @@ class Region:
             return Leave(False, [graph_call(torch.clone, (x,), {}) for x in first])
 
         def around() -> Leave:
-            made = call(body, tuple(pytree.tree_unflatten(params, spec)), {})
+            made = run(body, tuple(pytree.tree_unflatten(params, spec)), {})
             out, now = pytree.tree_flatten(made)
             if type(made) not in (tuple, list) or len(out) != len(params) or not all([type(x) is TracedTensor for x in out]):
                 raise Open("its body returns another structure than it takes")

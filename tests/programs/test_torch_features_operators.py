@@ -194,7 +194,7 @@ def flex_plain(q, k, v):
     return flex_attention(q, k, v)
 
 
-@program(*HEADS_GRAD, **BACK)
+@program(*HEADS_GRAD)  # which PyTorch refuses on a CPU
 def flex_backward(q, k, v):
     return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + (i - j) * 0.1)
 
@@ -550,7 +550,7 @@ def custom_vmapped(x):
     return torch.vmap(lambda r: scaled(r, 2.0))(x)
 
 
-@program(*ROWS, **WHOLE)
+@program(*ROWS, breaks=0)  # an int of an operator of somebody else is a number
 def library_defined(x):
     return torch.ops.pliant_features.twice(x), torch.ops.pliant_features.thrice(x, x.shape[0])
 
@@ -583,7 +583,7 @@ def backward_inside(x):
     return w.grad
 
 
-@program(*GRADS, breaks=0)
+@program(*GRADS)  # retain_grad() breaks the graph
 def retained_gradient(x):
     y = x * 2
     y.retain_grad()

@@ -29,6 +29,13 @@ from pliant.symbolic import ops
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
 
+TO_COPY, SCALAR = torch.ops.aten._to_copy.default, torch.ops.aten.scalar_tensor.default
+NUMBER_DTYPES = {
+    bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128,
+    torch.SymBool: torch.bool, torch.SymInt: torch.int64, torch.SymFloat: torch.float64,
+}  # fmt: skip
+
+
 def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """Run one ATen operator on traced tensors. Returns what the operator returns, made of traced tensors of `trace`."""
     if kwargs:
@@ -38,11 +45,18 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         return handler(trace, func, args, kwargs)
     check(trace, func, args)
     rule = RULES.get(func)
+    if trace.zeros and func in ZERO_RULES:
+        out = of_zeros(trace, func, args, rule)
+        if out is not NotImplemented:
+            return out
     if rule is not None and not trace.lazy_bits:
         out = rule(trace, *args, **kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
             return out
+    if func is TO_COPY and type(args[0]) in NUMBER_DTYPES:  # of a number, to which a transform gives a dtype of its own
+        given = {"dtype": kwargs.get("dtype") or NUMBER_DTYPES[type(args[0])], "device": kwargs.get("device")}
+        return dispatch(trace, SCALAR, (args[0],), given)
     if "out" in kwargs and not trace.lazy_bits:
         out = with_out(trace, func, args, kwargs)
         if out is not NotImplemented:
@@ -65,6 +79,24 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
             raise
         out = through_meta(trace, func, args, kwargs, pinned=True)  # its shape function wants integers
     record(trace, func, args, kwargs, out)
+    return out
+
+
+MUL = torch.ops.aten.mul.Tensor
+ZEROS = torch.ops.aten.zeros.default
+ZERO_RULES = {torch.ops.aten.mul.Tensor: (0, 1), torch.ops.aten.div.Tensor: (0,)}
+"""Operators that give zeros where one of these arguments is a tensor of zeros as forward derivatives use it: whatever the other one is."""
+
+
+def of_zeros(trace: Any, func: Any, args: tuple, rule: Any) -> Any:
+    """Zeros, if PyTorch gives them without looking at the other argument; NotImplemented if not."""
+    are = [type(a) is TracedTensor and a.storage_id in trace.zeros for a in args[:2]]
+    if not any([are[i] for i in ZERO_RULES[func]]) or (func is not MUL and all(are)):
+        return NotImplemented
+    out = rule(trace, *args)
+    if out is not NotImplemented:
+        record(trace, ZEROS, (list(out.sizes),), {"dtype": out.dtype, "device": out.device}, out)
+        trace.zeros.add(out.storage_id)
     return out
 
 

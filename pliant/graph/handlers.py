@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from pliant.graph import layout, symnode
-from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
+from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
+from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import RULES, handler
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import expr_of, to_sym
@@ -39,6 +40,43 @@ def lift_fresh(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor
     record(trace, aten.lift_fresh_copy.default, (const,), {}, out)
     trace.known[out.storage_id] = real
     return out
+
+
+@handler("_efficientzerotensor")
+def zeros(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """A tensor of zeros without memory, which forward derivatives use where there is none: in the graph, one with memory."""
+    out = dispatch(trace, aten.zeros.default, args, {k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+    trace.zeros.add(out.storage_id)
+    return out
+
+
+@handler("is_same_size")
+def same_size(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether two tensors have the same sizes: guarded, and no operation."""
+    check(trace, func, args)
+    a, b = args[0].sizes, args[1].sizes
+    return len(a) == len(b) and all([same(m, n) or bool(m == n) for m, n in zip(a, b, strict=True)])
+
+
+@handler("_new_zeros_with_same_feature_meta")
+def zeros_with_layout(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+    """Zeros for the derivative of what a view is of: laid out like that, behind dims for batches."""
+    check(trace, func, args)
+    x, other = args
+    if other.dense:
+        sizes = [*x.sizes[: kwargs.get("self_num_batch_dims", 0)], *other.sizes]
+        return dispatch(trace, aten.zeros.default, (sizes,), {"dtype": x.dtype, "device": x.device})
+    out = through_meta(trace, func, args, kwargs)
+    record(trace, func, args, kwargs, out)
+    return out
+
+
+@handler("_has_same_storage_numel")
+def same_storage(trace: Any, func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether two tensors have as much memory. Forward derivatives ask it before they compare sizes and strides; what it adds to these is
+    memory beside a view, which `as_strided` alone could reach, and does not where it is not there."""
+    check(trace, func, args)
+    return True
 
 
 def known_data(trace: Any, x: TracedTensor) -> torch.Tensor | None:
@@ -339,6 +377,27 @@ def refuse(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
 handler(*REFUSED)(refuse)
 
 
+# connectionist temporal classification ------------------------------------------------------------------------
+@handler("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The losses, and the table of paths, which is as wide as the longest target asks: known when it runs if lengths are a tensor."""
+    check(trace, func, args)
+    x, lengths = args[0], args[3]
+    if len(x.sizes) != 3:
+        raise Untraceable(func, "its log probabilities are no batch")
+    steps, n, _ = x.sizes
+    binds = []
+    if type(lengths) is TracedTensor:
+        need_unbacked(trace, func)
+        width: Any = trace.unbacked(int, lo=1)
+        binds, width = [Bind(width, 1, 2)], to_sym(trace.scope, width)
+    else:
+        width = 2 * max([int(v) for v in lengths]) + 1
+    out = new(trace, (n,), x.dtype, x.device), new(trace, (n, steps, width), x.dtype, x.device)
+    record(trace, func, args, kwargs, out).binds.extend(binds)
+    return out
+
+
 # metadata as plain integers -----------------------------------------------------------------------------------
 # C++ code that is not written for symbolic sizes asks for integers. The first time, the call is made again where PyTorch's Python code
 # stands in for such code; if it asks even then, each is pinned, with the guard on record.
@@ -350,7 +409,7 @@ def integer(s: Any) -> int:
 
 @handler("size")
 def size(trace: Any, func: Any, args: tuple, kwargs: dict) -> list[int]:
-    return [integer(s) for s in args[0].sizes]
+    return [integer(s) for s in (args[0].sizes if type(args[0]) is TracedTensor else args[0].size())]  # TorchScript asks of wrappers, too
 
 
 @handler("stride")

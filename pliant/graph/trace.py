@@ -96,6 +96,8 @@ class Trace:
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
         self.frozen: set[int] = set()  # storage ids that results of control flow may share, with each other and with its operands
+        self.zeros: set[int] = set()  # storage ids of zeros that stand for a derivative which is not there
+        self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these

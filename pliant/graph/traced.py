@@ -31,13 +31,15 @@ make_wrapper = torch.Tensor._make_wrapper_subclass
 make_subclass = torch.Tensor._make_subclass
 
 # C++ asks Python about every symbolic size that it is handed, so tensors of sizes met before are aliases of a tensor that nobody else
-# has. Made below autograd, they have a history and a version of their own.
+# has. Made below autograd and transforms, they have a history and a version of their own.
 CLONED = ("cpu", "cuda")
 ABOVE_KERNELS = functools.reduce(
     operator.or_,
     [
         torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
-        for name in "Python PythonTLSSnapshot ADInplaceOrView AutogradCPU AutogradCUDA".split()
+        for name in (
+            "Python PythonTLSSnapshot ADInplaceOrView AutogradCPU AutogradCUDA FuncTorchDynamicLayerFrontMode FuncTorchDynamicLayerBackMode"
+        ).split()
     ],
 )
 
@@ -73,10 +75,12 @@ SYMBOLIC_REFUSED = ("concrete integers", "with symbolic sizes")
 
 NO_DERIVATIVE = "no derivative of "
 LEAF = "leaf"
+TRANSFORMS = "transforms"
+HOOKS = "hooks"
 
 
 class Reconsider(Untraceable):
-    """The capture went too far: capture again without `what` ("backward", "leaf", `NO_DERIVATIVE` and an operator's name)."""
+    """The capture went too far: capture again without `what`, a word like `LEAF`, or `NO_DERIVATIVE` and an operator's name."""
 
     def __init__(self, op: Any, reason: str, what: str) -> None:
         super().__init__(op, reason)

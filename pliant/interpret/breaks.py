@@ -239,6 +239,7 @@ BREAKS: dict[str, BreakInfo] = {
         "A hook is Python code that runs at another time than where it is written.",
         (
             "Register hooks before compiling; hooks of modules that exist by then are interpreted like other code.",
+            "Hooks on results, and `saved_tensors_hooks`, do not break the graph if they do nothing but compute.",
             "Write what the hook does into `forward`, or use a `torch.autograd.Function`.",
         ),
     ),
@@ -257,8 +258,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0030": BreakInfo(
         "Another tracer or transform",
-        "`torch.compile`, `torch.fx`, `torch.func` and their like capture or transform a function by themselves. `torch.cond` and"
-        " `torch.while_loop` are captured, but for what gradients flow through and what PyTorch refuses.",
+        "`torch.fx`, `torch.export` and their like capture a function by themselves. Transforms of `torch.func`, `torch.cond`, `while_loop`,"
+        " `map`, `scan` and `flex_attention` are captured, but for what PyTorch refuses and what docs/transforms.md lists.",
         (
             "Apply the transform to the function first, and run it outside the compiled region.",
             "Inside compiled code, write plain Python: control flow on sizes needs no `torch.cond`.",

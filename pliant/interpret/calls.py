@@ -542,6 +542,8 @@ def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A `functools.lru_cache` function (`cached.py`), those of annotations and loggers apart."""
     if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):
         return fn(*args, **kwargs)  # annotations: the same ones for the same parts
+    if policy.row_kind(fn) == "inline":
+        return call(fn.__wrapped__, args, kwargs)
     look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
     if look is not None and look(fn, args, kwargs):
         return None

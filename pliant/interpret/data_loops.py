@@ -595,7 +595,7 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     """The sizes of what may be either tensor: a new symbol where they differ."""
     if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes) or a.pytype is not b.pytype:
         raise Open(f"{name} changes its dtype or number of dims")
-    if a.requires_grad or b.requires_grad:
+    if (a.requires_grad or b.requires_grad) and not vm.differentiates:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")

@@ -18,7 +18,7 @@ from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
-from pliant.graph.traced import NO_DERIVATIVE, SYMBOLIC_REFUSED, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import HOOKS, NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
@@ -31,9 +31,11 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     datafield,
     execute,
     exits,
+    flex_attention,
     globalstate,
     gradients,
     higher_order,
+    hooks,
     imports,
     instances,
     library,
@@ -45,8 +47,10 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_newer,
     policy,
     scans,
+    sequential_scans,
     templates,
     tracebacks,
+    transforms,
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
@@ -73,6 +77,7 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     tensors,
 )
 from pliant.interpret.world import SOURCED, World
+from pliant.interpret.wrappers import on_wrappers, unwind
 from pliant.symbolic import DataDependent, Scope
 
 MAX_RESTARTS = 64
@@ -112,6 +117,8 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     if torch._C._len_torch_function_stack() and globalstate.user_modes():
         return through_modes(fn, args, kwargs)
     trace = vm.trace
+    if vm.world.in_transform:
+        return on_wrappers(lambda a, k: unnamed(trace, fn, a, k), args, kwargs)
     rec = trace.torch_call(fn, args, kwargs)
     try:
         return run_recorded(trace, rec, fn, args, kwargs)
@@ -120,6 +127,12 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
         if rec.out is PENDING:
             rec.out = FAILED
         raise
+
+
+def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch call inside a transform, which the Torch-level record does not tell."""
+    fn = transforms.spelled(fn, args, kwargs)
+    return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
 
 
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:
@@ -256,6 +269,8 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
         torch.compiler._is_compiling_flag = flag
         symnode.site_hook = symnode.no_site
         globalstate.restore(state)
+        unwind(world.levels)
+        hooks.unset(world)
         tracebacks.restore(world.raised_outside)
         world.passing.clear()  # their tracebacks hold the interpreter's frames, and these the world
         vm.frame = vm.exc = None
@@ -345,6 +360,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise
         except Exception as e:
             raise UserError(e, world.torch_error == id(e)) from e
+        if world.hooks_set:
+            raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
         try:
             with trace.recording():
                 effects = effects_of(world)

@@ -20,14 +20,16 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import call, graph_call, guard_function, run_frame
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, guard_function, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm
+from pliant.interpret.transformed_functions import applied
+from pliant.interpret.wrappers import is_stand
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
@@ -40,16 +42,26 @@ OF_FUNCTIONS = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap", "g
 # -- torch.autograd.Function ------------------------------------------------------------------------------------
 @lookaside(APPLY)
 def l_apply(args: tuple, kw: dict) -> Any:
-    located = bind(APPLY, args, kw)
-    if located is None:
+    if bind(APPLY, args, kw) is None:
         raise_binding_error(APPLY, args, kw)
     for name in OF_FUNCTIONS:  # PyTorch finds them by itself
         found = lookup(args[0], name)
         if type(found) is staticmethod and id(found.__func__) not in vm.world.own_functions and type(found.__func__) is types.FunctionType:
             guard_function(found.__func__)
+    if vm.world.levels.entered:
+        if kw:
+            raise Break("PL0030", "an autograd.Function with keywords in a function transform")
+        return applied(args[0], args[1:], lambda cls, values: as_node((cls, *values), {}))
+    return as_node(args, kw)
+
+
+def as_node(args: tuple, kw: dict) -> Any:
+    """`apply` on traced tensors: a node of the tape of the region."""
     trace = vm.trace
+    if vm.differentiates and any([type(a) is TracedTensor and a.requires_grad for a in args]):
+        raise Break("PL0030", "an autograd.Function in a branch on data that gradients flow through")
     n, n_torch = len(trace.ops), len(trace.torch_ops)
-    out = run_frame(APPLY, located)  # type: ignore[arg-type]
+    out = run_frame(APPLY, bind(APPLY, args, kw))  # type: ignore[arg-type]
     # at Torch level it is one call: backends that differentiate by themselves must meet its own backward
     del trace.torch_ops[n_torch:]
     call_ = trace.torch_call(as_function(args[0]), args[1:], kw)
@@ -100,8 +112,8 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 @lookaside(checkpoints.checkpoint)
 def l_checkpoint(args: tuple, kw: dict) -> Any:
     options = {k: kw[k] for k in OPTIONS if k in kw}
-    if options.get("context_fn", checkpoints.noop_context_fn) is not checkpoints.noop_context_fn or options.get("debug"):
-        raise Break("PL0020", "a checkpoint with contexts or in debug mode", clean=True)
+    if options.get("debug"):
+        raise Break("PL0020", "a checkpoint in debug mode", clean=True)
     if not args or options.get("use_reentrant") is None:
         raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
     fn, *values = args
@@ -113,10 +125,55 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
             raise Break("PL0020", "a reentrant checkpoint with keywords, which raises", clean=True)
         if not any(type(v) is TracedTensor and v.requires_grad for v in values):
             raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
+    context_fn = options.get("context_fn", checkpoints.noop_context_fn)
+    policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
+    n = len(trace.ops)
     out = call(fn, tuple(values), rest)
     for op in trace.ops[n:]:
-        op.again = True
+        op.again = policy is None or not policy(op)
     return out
+
+
+class Selection:
+    """What `create_selective_checkpoint_contexts` gives here: which results are kept."""
+
+    __slots__ = ("keeps",)
+
+    def __init__(self, keeps: Any) -> None:
+        self.keeps = keeps
+
+
+@lookaside(checkpoints.create_selective_checkpoint_contexts)
+def l_selective(args: tuple, kw: dict) -> tuple:
+    chosen = args[0] if args else kw.get("policy_fn_or_list")
+    if isinstance(chosen, list) and not all([isinstance(op, torch._ops.OpOverload) for op in unpack(chosen)]):
+        raise Break("PL0020", "a list of operators to save that PyTorch refuses", clean=True)
+    return (Selection(chosen), None)
+
+
+def selective(context_fn: Any) -> Callable[[Any], bool]:
+    """Whether the result of an operation is kept by the policy that a checkpoint's contexts stand for."""
+    made = call(context_fn, (), {})
+    if type(made) is not tuple or type(made[0]) is not Selection:
+        raise Break("PL0020", "a checkpoint with contexts of its own")
+    chosen = made[0].keeps
+    if isinstance(chosen, list):
+        kept = set(unpack(chosen))
+        return lambda op: op.target in kept
+    context = checkpoints.SelectiveCheckpointContext(is_recompute=False)
+    before = len(effects_of(vm.world))
+
+    def keeps(op: Any) -> bool:
+        n = len(vm.trace.ops)
+        said = call(chosen, (context, op.target, *op.args), dict(op.kwargs))
+        if len(effects_of(vm.world)) != before or len(vm.trace.ops) != n:
+            raise Break("PL0020", "a policy of a checkpoint that does more than to answer")
+        return said in KEPT if type(said) is checkpoints.CheckpointPolicy else bool(said)
+
+    return keeps
+
+
+KEPT = (checkpoints.CheckpointPolicy.MUST_SAVE, checkpoints.CheckpointPolicy.PREFER_SAVE)
 
 
 # -- switches ------------------------------------------------------------------------------------------------------
@@ -191,6 +248,31 @@ def l_group_tensors(args: tuple, kw: dict) -> dict:
     return groups
 
 
+# -- leaves that are made here ---------------------------------------------------------------------------------------
+def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
+    """`t.requires_grad_()` of a tensor that the program has made, and that nobody sees when it is done (`lower/autograd.py`)."""
+    on = args[0] if args else kw.get("requires_grad", True)
+    if is_stand(t) or vm.world.real.get(id(t)) is not None or type(on) is not bool or len(args) + len(kw) > 1:
+        raise Break("PL0012", "requires_grad_() of a tensor from outside", clean=True)
+    if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
+        raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
+    if not own_backend():
+        raise Break("PL0012", "requires_grad_(), for a backend that is not pliant's own", clean=True)
+    with torch._C._DisableTorchDispatch():
+        ORIGINAL.requires_grad_(t, on)
+    if on:
+        vm.trace.own_leaves.add(t.vid)
+    return t
+
+
+METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")] = requires_grad_
+
+
+def own_backend() -> bool:
+    """Whether the graph is compiled by pliant's own code: others get calls of torch, and differentiate by themselves."""
+    return bool(getattr(vm.history, "whole_loops", False))
+
+
 # -- backward() -------------------------------------------------------------------------------------------------------
 @lookaside(torch.Tensor.backward)
 def l_backward(args: tuple, kw: dict) -> None:
@@ -207,6 +289,8 @@ def l_backward(args: tuple, kw: dict) -> None:
     nodes, leaves = reach(loss.grad_fn)
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
+        if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
+            continue  # made here
         if real is None or not real.is_leaf:
             raise Break("PL0020", "backward() into the history of an input", clean=True)
         for name in HOOKS:
@@ -255,7 +339,8 @@ def has_no_gaps(t: torch.Tensor) -> bool:
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
     """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
     overlaps; into the one that is there."""
-    packed = has_no_gaps(vm.world.real[id(leaf)])
+    real = vm.world.real.get(id(leaf))
+    packed = has_no_gaps(real) if real is not None else leaf.dense
     now = getattr_(leaf, "grad")
     with gradients(False):
         if now is not None:
@@ -265,4 +350,30 @@ def accumulate(leaf: Any, g: Any, own: bool) -> None:
         if not own or not all(map(same, g.strides, strides)) or g.offset != 0:
             copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
             g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
-    vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)
+    if real is None:
+        vm.world.own_gradients[id(leaf)] = (leaf, g)
+    else:
+        vm.world.tensor_writes[(id(leaf), "grad")] = (leaf, g)
+
+
+# -- tensors made through their classes -----------------------------------------------------------------------------
+@lookaside(torch.nn.Parameter)
+def l_parameter(args: tuple, kw: dict) -> Any:
+    """`Parameter(data)` of a tensor that the program has made: the same memory, as a leaf that nobody sees when it is done."""
+    given = dict(zip(("data", "requires_grad"), args)) | kw
+    data, on = given.get("data"), given.get("requires_grad", True)
+    if type(data) is not TracedTensor or is_stand(data) or data.pytype is not torch.Tensor or type(on) is not bool or LEAF in vm.refused:
+        raise Break("PL0011", "a parameter is made", clean=True)
+    p = graph_call(ORIGINAL.detach, (data,), {}, "detach")
+    p.pytype = torch.nn.Parameter
+    return requires_grad_(p, (on,), {}) if on else p
+
+
+@lookaside(torch.Tensor)
+def l_tensor(args: tuple, kw: dict) -> Any:
+    """`torch.Tensor(list)` and `torch.Tensor(*sizes)`."""
+    if kw or (args and type(args[0]) not in (list, tuple, int, torch.SymInt)):
+        raise Break("PL0011", "a tensor is made through a class", clean=True)
+    if args and type(args[0]) in (list, tuple) and len(args) == 1:
+        return graph_call(torch.tensor, (args[0],), {"dtype": torch.get_default_dtype()})
+    return graph_call(torch.empty, (args or (0,),), {})

@@ -6,18 +6,23 @@ The functions are captured like any code, closures and modules included; results
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder, mark_compile_region
+from torch._higher_order_ops.map import map as torch_map
 from torch.utils import _pytree as pytree
 
 from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.calls import call, graph_call
+from pliant.interpret import in_torch, policy
+from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.data_loops import alike, equal, is_new, join, merged
+from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.subprograms import Open, explore, settled, tree
@@ -54,6 +59,37 @@ def l_while_loop(args: tuple, kw: dict) -> Any:
     return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
 
 
+@lookaside(torch_map)
+def l_map(args: tuple, kw: dict) -> Any:
+    """Every slice at once, as `vmap` does it; there are no other results, whatever order the slices are taken in."""
+    f, xs, *rest = args
+    leaves = pytree.tree_leaves(xs)
+    if kw or not leaves or not all([type(x) is TracedTensor and x.sizes for x in leaves]):
+        raise Break("PL0030", "map over other things than tensors", clean=True)
+    if not vm.truth(leaves[0].sizes[0] > 0) or not all([vm.truth(x.sizes[0] == leaves[0].sizes[0]) for x in leaves]):
+        raise Break("PL0030", "map over nothing, or over tensors of several lengths", clean=True)
+    try:
+        out = inline(in_torch.mapped, (f, xs, tuple(rest)), {})
+    except (RuntimeError, ValueError) as e:  # results that are no tensors, random numbers, writes to what each slice sees
+        raise Break("PL0030", f"map: {e}") from None
+    return pytree.tree_map(lambda t: graph_call(torch.clone, (t,), {"memory_format": torch.contiguous_format}), out)
+
+
+@lookaside(invoke_subgraph_placeholder)
+def l_nested_region(args: tuple, kw: dict) -> Any:
+    """`torch.compiler.nested_compile_region`: captured like any function; repeated code is pliant's own business (`blocks.py`)."""
+    return call(args[0], args[1:], kw)
+
+
+policy.register(mark_compile_region(lambda: None).__code__, policy.INLINE)
+
+
+@lookaside(torch.fx.traceback.annotate)
+def l_annotate(args: tuple, kw: dict) -> Any:
+    """Notes for nodes of somebody else's graph."""
+    return call(contextlib.nullcontext, (), {})
+
+
 def whole(what: str, capture: Callable[[], Any]) -> Any:
     if not getattr(vm.history, "whole_loops", False) or vm.asking:
         raise Break("PL0030", f"{what} for a backend that is not pliant's own")
@@ -77,17 +113,32 @@ class Region:
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 
     def branch(self, run: Callable[[], Leave]) -> Any:
-        block = settled(lambda: tree(explore(run)))
-        out, results, binds = self.results(block.leaves())
-        record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
-        return out
+        inside, vm.differentiates = vm.differentiates, True
+        try:
+            block = settled(lambda: tree(explore(run, gradients=True)))
+            out, results, binds = self.results(block.leaves())
+        finally:
+            vm.differentiates = inside
 
-    def loop(self, test: Any, body: Any, carried: Any) -> Any:
+        def record() -> None:
+            record_flow(vm.trace, Flow([], block), [], results, binds, current_site())
+
+        if inside:  # the branch around it goes through this one, too
+            record()
+            return out
+        with_history = differentiable(block, results, record)
+        return pytree.tree_map(lambda v: next((new for old, new in zip(results, with_history) if old is v), v), out)
+
+    def loop(self, test: Any, body: Any, carried: Any, written: int | None = None) -> Any:
+        """`written`: the functions are pliant's own, and so many of what they carry, the last ones, are tensors that nobody else has, which
+        the body writes to in place."""
         first, spec = pytree.tree_flatten(carried)
+        run = call if written is None else lambda fn, values, _: fn(*values)
+        written = written or 0
         params = [join(x, x, x, False, "what it carries", self.before) for x in first]
 
         def going(values: list[Any]) -> bool:
-            answer = call(test, tuple(pytree.tree_unflatten(values, spec)), {})
+            answer = run(test, tuple(pytree.tree_unflatten(values, spec)), {})
             if type(answer) is TracedTensor and (answer.sizes or answer.dtype is not torch.bool):
                 raise Open("its condition is no truth value")
             return bool(vm.truth(answer))
@@ -98,7 +149,7 @@ class Region:
             return Leave(False, [graph_call(torch.clone, (x,), {}) for x in first])
 
         def around() -> Leave:
-            made = call(body, tuple(pytree.tree_unflatten(params, spec)), {})
+            made = run(body, tuple(pytree.tree_unflatten(params, spec)), {})
             out, now = pytree.tree_flatten(made)
             if type(made) not in (tuple, list) or len(out) != len(params) or not all([type(x) is TracedTensor for x in out]):
                 raise Open("its body returns another structure than it takes")
@@ -106,9 +157,13 @@ class Region:
                 alike(p, x, "what it carries")
                 if not all(map(same_size, p.sizes, x.sizes)):
                     raise Open("its body returns other sizes than it takes")
-            self.apart(out)
+            kept = len(out) - written
+            if any([x is not p for x, p in zip(out[kept:], params[kept:], strict=True)]):
+                raise Open("its body gives back other tensors than those that it writes to")
+            self.apart(out[:kept])
             return Leave(True, out) if going(out) else Leave(False, list(out))
 
+        vm.written = {p.storage_id for p in params[len(params) - written :]}
         entry, block = settled(lambda: (tree(explore(enter)), tree(explore(around))))
         found = [*entry.leaves(), *block.leaves()]
         leave = [end for end in found if not end.again]

@@ -14,6 +14,7 @@ import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import to_graph
+from pliant.interpret.wrappers import is_stand
 
 PLAIN = {int, slice, torch.SymInt, type(None), type(Ellipsis), bool, list}
 
@@ -28,7 +29,7 @@ def plain(k: Any) -> Any:
 
 def number(x: Any) -> Any:
     """A tensor that is one integer is an index like the number in it: PyTorch's C++ code reads it, and selects."""
-    if type(x) is TracedTensor and not x.sizes and x.dtype in INTEGERS:
+    if type(x) is TracedTensor and not x.sizes and x.dtype in INTEGERS and not is_stand(x):
         return graph_call(torch.Tensor.item, (x,), {})
     return x
 

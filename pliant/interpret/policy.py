@@ -230,6 +230,13 @@ def c_policy(fn: Any) -> Policy:
     return found[1] if found is not None else UNKNOWN
 
 
+def row_kind(fn: Any) -> str | None:
+    """The kind that a row gives to this very object, if there is one."""
+    load()
+    found = _objects.get(id(fn))
+    return found[1].kind if found is not None else None
+
+
 def c_kind(fn: Any) -> str:
     """The kind of a C function of a module."""
     return c_policy(fn).kind

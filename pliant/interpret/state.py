@@ -121,6 +121,8 @@ class Session:
     loops: dict = dataclasses.field(default_factory=dict)  # (id of a code object, header) -> whether its loop on data is tried whole
     loop_codes: list = dataclasses.field(default_factory=list)  # these code objects, so that nobody else gets their numbers
     exploring: list = dataclasses.field(default_factory=list)  # those that are being tried just now
+    differentiates: bool = False  # a branch is explored that gradients may flow through
+    written: set[int] = dataclasses.field(default_factory=set)  # storage ids of tensors that a loop writes to in place
     replays: bool = True  # repeated blocks are replayed (`blocks.py`)
     unchanged: list = dataclasses.field(default_factory=list)  # what sees to it that they change nothing
     late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once

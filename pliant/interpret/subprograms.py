@@ -66,21 +66,24 @@ class Way:
     end: Leave | None = None
 
 
-def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
-    """All ways through `run`, which says how each ends. Raises `Open`."""
+def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False) -> list[Way]:
+    """All ways through `run`, which says how each ends. Raises `Open`. `gradients`: they may flow through its operations."""
     trace = vm.trace
     begin = highest = (trace.next_vid, trace.next_unbacked)
     script: list[bool] = []
     ways: list[Way] = []
     while True:
         trace.next_vid, trace.next_unbacked = begin
+        inputs = len(trace.inputs)
         try:
-            ways.append(one_way(run, script, most))
+            ways.append(one_way(run, script, most, gradients))
         except Open as e:
             if e.written is not None:
                 for watch in vm.unchanged:
                     watch.check()
             raise
+        if len(trace.inputs) != inputs:  # they stay, and no other tensor may have their numbers
+            begin = (trace.next_vid, begin[1])
         if len(ways) == 1:
             for watch in vm.unchanged:  # the other ways of a long program are not worth their time
                 watch.check()
@@ -99,7 +102,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
     return ways
 
 
-def one_way(run: Callable[[], Leave], script: list[bool], most: int) -> Way:
+def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: bool = False) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
@@ -154,7 +157,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int) -> Way:
         globalstate.restore(settings)
         for g in relied:
             scope.keep(g)
-    check_memory(way, trace)
+    check_memory(way, gradients)
     world.keep.append(way)
     return way
 
@@ -164,7 +167,7 @@ def plain(asserts: list[Any]) -> list[Any]:
     return [a for a in asserts if (a[2] if type(a) is tuple else a.message) != BRANCH]
 
 
-def check_memory(way: Way, trace: Any) -> None:
+def check_memory(way: Way, gradients: bool) -> None:
     """What is written was made in the same block, and no gradients flow."""
     made: set[int] = set()
     begins = {n for _, _, n, _ in way.decisions}
@@ -173,13 +176,13 @@ def check_memory(way: Way, trace: Any) -> None:
             made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
-            if t.storage_id not in made:
+            if t.storage_id not in made and t.storage_id not in vm.written:
                 refusal = Open(f"{op.target} writes to memory from before")
                 refusal.written = t.storage_id
                 raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
-        if any([t.requires_grad for t in tensors_of(op.outs)]):
+        if not gradients and any([t.requires_grad for t in tensors_of(op.outs)]):
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS and op.target not in READERS:
             raise Open(f"{op.target} may do anything")
@@ -256,7 +259,8 @@ class Unchanged:
     def check(self) -> None:
         if told(effects_of(vm.world)) != self.effects:
             raise Open("it has an effect on the outside")
-        moved = [(v, before) for v, before in self.held if not as_before(v, before)]
+        # of what was found outside meanwhile, what is written is an effect
+        moved = [(v, before) for v, before in self.held if id(v) not in vm.world.outside and not as_before(v, before)]
         if not moved:
             return
         other = [v for v, _ in moved if type(v) is not list and type(v) is not Grown]
@@ -305,9 +309,7 @@ def alone(t: TracedTensor) -> bool:
 
 def as_before(v: Any, before: list) -> bool:
     now = content(v)
-    if now is None:
-        return id(v) in vm.world.outside  # it was met for the first time since
-    return len(now) == len(before) and all(map(unmoved, now, before))
+    return now is not None and len(now) == len(before) and all(map(unmoved, now, before))
 
 
 def unmoved(now: Any, before: Any) -> bool:

@@ -18,6 +18,7 @@ from pliant.guards.source import Source
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import KIN, LOCATED
+from pliant.interpret.wrappers import Levels
 
 if TYPE_CHECKING:
     from pliant.interpret.shadows import Shadow
@@ -63,6 +64,7 @@ class World:
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
         self.tensor_writes: dict[tuple, tuple] = {}
+        self.own_gradients: dict[int, tuple] = {}  # id of a leaf made here -> (it, its gradient)
         self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
         self.lookups: dict[tuple, Any] = {}
@@ -74,6 +76,9 @@ class World:
         self.n_symbols = 0
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
+        self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
+        self.levels = Levels()
+        self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)
         self.interpreted: dict[int, Any] = {}  # the functions whose frames ran

@@ -33,7 +33,7 @@ from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
 from pliant.graph.leaving import LEAVE, Left
 from pliant.graph.record import atoms
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.decode import decode
@@ -172,6 +172,10 @@ class Emitter:
         b, capture = self.builder, self.capture
         trace = capture.trace
         outputs = [value for value, _ in b.outputs.values()]
+        if any([type(v) is TracedTensor and v.owner is not trace.ref for v in outputs]):
+            raise Reconsider(self.name, "what a function transform has wrapped outlives the graph", TRANSFORMS)
+        if any([type(v) is TracedTensor and v.pytype is torch.nn.Parameter and v.source is None for v in outputs]):
+            raise Reconsider(self.name, "a parameter that is made here outlives the graph", LEAF)
         if not trace.ops and not outputs and not trace.scope.asserts:
             return [], None
         tensors, symbols = self.needed(outputs)

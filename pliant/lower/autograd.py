@@ -104,16 +104,11 @@ class Plan:
         return any(through)
 
     def refuse_leaves(self) -> None:
-        """A tensor that the region has made and that is to have gradients is one for the program to see, if what it leads to is."""
-        slots = {t.vid for t in self.slots}
+        """A leaf that the region has made is one for the program to see if it is an output, or if nothing else is differentiated."""
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
-        made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - slots
-        if not self.differentiable or (self.wanted and not made):
-            return
-        known = {id(self.leaf(t)) for t in self.slots}
-        nodes = {n for h in self.differentiable if h.vid not in made for n in nodes_under(h.grad_fn)}
-        ends = [n.variable for n in nodes if n.name() == ACCUMULATES] + [h for h in self.differentiable if h.vid in made and h.is_leaf]
-        if not self.wanted or any(id(t) not in known for t in ends):
+        made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
+        shown = made and [t for t in liveness.tensors(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
+        if shown or (self.differentiable and not self.wanted):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
     def refuse_overlap(self) -> None:

@@ -135,6 +135,8 @@ def to_copy(
     trace: Any, x: TracedTensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
     non_blocking: bool = False, memory_format: Any = None,
 ) -> Any:  # fmt: skip
+    if type(x) is not TracedTensor:  # a number, which transforms give a dtype of its own
+        return NotImplemented
     return like(trace, x, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.layout import has_channels_last_strides
-from pliant.graph.rules.shape import channels_last_strides, is_packed, key, new, require_equal, strided
+from pliant.graph.rules.shape import channels_last_strides, is_packed, key, new, preserved_strides, require_equal, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -33,6 +33,12 @@ def shaped(trace: Any, shape: Any, *params: Any) -> bool:
     return all([
         t is None or (len(t.sizes) == len(shape) and all([require_equal(trace, a, b) for a, b in zip(t.sizes, shape)])) for t in params
     ])  # fmt: skip
+
+
+@rule("fake_quantize_per_tensor_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def fake_quantize(trace: Any, x: TracedTensor, *args: Any) -> Any:
+    strides = preserved_strides(trace, x)
+    return strided(trace, x.sizes, strides, x.dtype, x.device), strided(trace, x.sizes, strides, torch.bool, x.device)
 
 
 @rule("native_layer_norm")

@@ -22,6 +22,11 @@ def gradients(trace: Any, wanted: list, *like: tuple | None) -> Any:
     return tuple(new(trace, of[1], of[0].dtype, of[0].device) if w and of is not None else None for w, of in zip(wanted, like))
 
 
+@rule("_ctc_loss_backward.Tensor")
+def ctc_loss(trace: Any, grad: TracedTensor, log_probs: TracedTensor, *args: Any) -> Any:
+    return new(trace, log_probs.sizes, log_probs.dtype, log_probs.device)
+
+
 @rule("native_group_norm_backward")
 def group_norm_backward(
     trace: Any, grad: TracedTensor, x: TracedTensor, mean: Any, rstd: Any, weight: Any, n: Any, c: Any, hw: Any, group: Any, mask: list

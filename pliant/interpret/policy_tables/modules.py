@@ -72,6 +72,8 @@ TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
     **of(INLINE, "torch._dynamo.mutation_guard torch._functorch.functional_call torch.nn.utils.stateless"),
+    **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
+    **of(INLINE, "torch.func torch.autograd.forward_ad"),
     **of(
         INLINE,
         "torch torch.masked torch.nn torch.nn.modules torch.nn.utils torch.nn.utils.rnn torch.nn.attention torch.nn.parameter "
@@ -95,7 +97,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(
         TRANSFORMS,
-        "torch.nn.attention.flex_attention torch.utils._python_dispatch torch.autograd.forward_ad torch.autograd.functional "
+        "torch.utils._python_dispatch torch.autograd.functional "
         "torch._functorch torch.func torch._higher_order_ops torch._subclasses torch._higher_order_ops.utils "
         "torch._python_dispatcher",
     ),
@@ -120,7 +122,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(FRAMES, "torch.utils._traceback torch.autograd.gradcheck torch._strobelight"),
     **of(skip("PL0020", "it starts the autograd engine"), "torch.autograd"),
-    **of(skip("PL0027", "it hooks into the autograd graph"), "torch.autograd.graph"),
+    **of(skip("PL0027", "it hooks into the autograd graph"), "torch.autograd.graph"),  # `torch_python.py` has those that do not break
     **of(skip("PL0033", "a profiler"), "torch.autograd.profiler torch.profiler"),
     **of(OUTPUT, "torch._logging torch.monitor"),
     **of(skip("PL0005", "the text of a tensor"), "torch._tensor_str"),
@@ -151,7 +153,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
-    **of(INLINE, "pliant.cli pliant.jit.module"),
+    **of(INLINE, "pliant.cli pliant.jit.module pliant.interpret.in_torch"),
     **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 

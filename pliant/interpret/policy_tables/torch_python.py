@@ -71,7 +71,7 @@ TORCH: list[Row] = [
     ),
     *skips("PL0024", "it reads or sets the state of torch's generators", {"torch": "thread_safe_generator"}),
     *skips("PL0026", "it shares memory with another library", {"torch": "from_dlpack to_dlpack"}),
-    *skips("PL0030", "it captures or transforms by itself", {"torch": "compile vmap sym_fresh_size _disable_dynamo"}),
+    *skips("PL0030", "it captures or transforms by itself", {"torch": "compile sym_fresh_size _disable_dynamo"}),
     *skips("PL0003", "deprecated: it only raises", {"torch": "symeig eig lstsq matrix_rank solve"}),
 ]
 
@@ -165,6 +165,9 @@ MODULES: list[Row] = [
         reads="arguments",
     ),
     Row("torch.nn.parameter", "native_python", "is_lazy", reads="arguments"),
+    Row("torch.autograd.graph.saved_tensors_hooks", "inline", "__init__ __enter__ __exit__"),
+    Row("torch.autograd.graph.save_on_cpu", "inline", "__init__"),
+    Row("torch.autograd.graph", "inline", "saved_tensors_hooks save_on_cpu"),
     Row("torch._functorch.utils", "native_python", "unwrap_dead_wrappers", reads="arguments"),
     Row(
         "torch.utils.checkpoint",
@@ -262,6 +265,9 @@ TORCH_C: list[Row] = [
 
 # Functions of other libraries that their modules' rules do not fit.
 LIBRARIES: list[Row] = [
+    # caches of what a pattern means, which depends on the pattern alone; sizes may be symbols
+    Row("einops.einops", "inline", "_prepare_transformation_recipe _reconstruct_from_shape _compactify_pattern_for_einsum"),
+    Row("einops._backends", "native_python", "get_backend", reads="arguments"),
     Row("transformers.utils.import_utils", "inline", "torch_compilable_check"),  # it calls functions of the model
 ]
 

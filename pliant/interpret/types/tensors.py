@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
@@ -25,6 +26,7 @@ from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERAN
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
 from pliant.interpret.world import TENSOR_TYPES, World
+from pliant.interpret.wrappers import is_stand
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -48,6 +50,9 @@ def new_tensor(world: World, v: Any, source: S.Source) -> Any:
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
+    if world.levels.entered:  # what is from outside is of no level
+        with temporarily_clear_interpreter_stack():
+            return tensor_inputs.make_tensor(world, v, source)
     return tensor_inputs.make_tensor(world, v, source)
 
 
@@ -57,6 +62,8 @@ def seen_type(t: Any) -> type:
 
 
 def truth(t: Any) -> bool:
+    if is_stand(t):
+        raise Break("PL0001", "a branch on the value of a tensor inside a function transform", clean=True)
     one = all([type(n) is int and n == 1 for n in t.sizes])
     side = vm.side_on_data(t) if one and vm.make_exit is not None else None
     if side is not None:
@@ -214,7 +221,7 @@ def outside_key(t: Any) -> Any:
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
     "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
-    "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+    "retain_grad", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
 }  # fmt: skip
 
 
@@ -228,6 +235,8 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "dtype" or name == "device":
         return getattr(t, name)
     world = vm.world
+    if is_stand(t) and (type(raw) in COMPUTED or name in HISTORY):
+        return wrapped_attribute(t, name)
     w = world.tensor_writes.get((id(t), name))
     if w is not None:
         if w[1] is UNSET:
@@ -243,14 +252,14 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "nbytes":
         return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
-        return not t.requires_grad or (real is not None and real.is_leaf)
+        return not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)
     if name == "data" or name == "grad":
         world.unusual()
     if name == "data":
         return datafield.read(t)
     if name == "grad":
         if real is None:
-            return None
+            return world.own_gradients.get(id(t), (t, None))[1]
         if not real.is_leaf and real.requires_grad:
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
@@ -273,6 +282,17 @@ def getattr_(t: Any, name: str) -> Any:
     if type(raw) is FunctionType:
         return MethodType(raw, t)
     return getattr(t, name)
+
+
+COMPUTED = (types.GetSetDescriptorType, property)
+HISTORY = frozenset(("register_hook", "grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
+
+
+def wrapped_attribute(t: Any, name: str) -> Any:
+    """An attribute of a tensor inside a function transform, which C++ works out on the wrapper."""
+    if name in HISTORY:
+        raise Break("PL0030", f"Tensor.{name} inside a function transform", clean=True)
+    return t.requires_grad if name == "requires_grad" else graph_call(getattr, (t, name), {})
 
 
 TORCHS: dict[str, Any] = {name: v for b in reversed(torch.Tensor.__mro__) for name, v in b.__dict__.items()}
@@ -321,6 +341,12 @@ OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
 
 def setattr_(t: Any, name: str, value: Any) -> None:
     world = vm.world
+    if world.real.get(id(t)) is None and name == "requires_grad" and type(value) is bool:
+        METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
+        return
+    if name == "grad" and id(t) in world.own_gradients and value is None:
+        del world.own_gradients[id(t)]
+        return
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
             raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)

@@ -1,0 +1,172 @@
+"""Gradients through a branch on data: another branch on the same condition, which works out each side again and goes back through it.
+
+The sides of a branch are captured once (`higher_order.py`). For its backward part the operations of each side are run again on leaves in
+the place of what the branch captured, and the autograd engine goes back from their results: what is recorded meanwhile is that side of
+the backward branch. So nothing of a side is kept but what it was given. The branch itself is a node of the region's tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.control_flow import FLOW, FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow
+from pliant.graph.dispatch import same
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
+from pliant.graph.schema import op_info
+from pliant.graph.symnode import SYMS, to_sym
+from pliant.graph.trace import engine_gradients
+from pliant.graph.traced import TracedTensor, make
+from pliant.interpret.state import current_site, vm
+from pliant.interpret.subprograms import Open, explore, settled, tree
+from pliant.symbolic import maths
+
+
+def wanted(block: Block) -> list[TracedTensor]:
+    """What a branch with this body captures that has gradients."""
+    return [t for t in captures(Flow([], block), vm.scope.simplify) if type(t) is TracedTensor and t.requires_grad]
+
+
+def made_like(x: TracedTensor) -> TracedTensor:
+    """A new tensor with the layout of `x`, which no operation of the trace gives yet."""
+    return make(vm.trace, x.sizes, x.strides, x.dtype, 0, None, x.device, x.dense)
+
+
+def like_all(column: tuple[TracedTensor, ...]) -> TracedTensor:
+    """One of what the sides of a branch give in one place, if they are laid out alike."""
+    first = column[0]
+    for x in column:
+        if not all(map(same, (*x.sizes, *x.strides), (*first.sizes, *first.strides))) or not same(x.offset, 0):
+            raise Open("gradients are laid out in several ways")
+    return first
+
+
+def laid_out(g: TracedTensor, like: TracedTensor) -> TracedTensor:
+    """`g` with the layout of `like`."""
+    if all(map(same, g.strides, like.strides)) and same(g.offset, like.offset):
+        return g
+    return torch.ops.aten.copy_.default(torch.ops.aten.empty_strided.default(like.sizes, like.strides, dtype=g.dtype, device=g.device), g)
+
+
+def own(g: TracedTensor, like: TracedTensor, begin: int, others: list[TracedTensor]) -> TracedTensor:
+    """A gradient with memory of its own, which is neither from before its side of the branch (`begin`) nor that of another one."""
+    if g.storage_id < begin or any([g.storage_id == o.storage_id for o in others]):
+        g = torch.clone(g)
+    return laid_out(g, like)
+
+
+class Replay:
+    """Runs recorded operations again. `known`: what stands for a tensor, by vid; `numbers`: for a symbol, by name."""
+
+    def __init__(self, known: dict[int, TracedTensor]) -> None:
+        self.known = known
+        self.numbers: dict[str, Any] = {}
+
+    def run(self, block: Block) -> Leave:
+        """The block, and those behind it on the way that the scope's oracle takes."""
+        while True:
+            if block.asserts:
+                raise Open("gradients flow through an assertion")
+            for op in block.ops:
+                self.op(op)
+            if isinstance(block.end, Leave):
+                return Leave(False, [self.value(v) for v in block.end.values])
+            block = block.end.yes if self.truth(block.end) else block.end.no
+
+    def truth(self, end: Branch) -> bool:
+        names = {s.name: self.numbers.get(s.name, s) for s in end.test.symbols()}
+        found = {name: to_sym(vm.scope, e) if e is not None else e for name, e in names.items()}
+        return bool(eval(end.test.python(), {"math": maths, **vars(maths), **found}))  # noqa: S307
+
+    def op(self, op: Any) -> None:
+        if isinstance(op, FlowOp):
+            if op.flow.loops or op.flow.entry is not None or op.target is not FLOW:
+                raise Open("gradients flow through a loop, or through random numbers")
+            for old, new in zip(op.outs, self.run(op.flow.body).values, strict=True):
+                self.bind(old, new)
+            return
+        if torch.Tag.nondeterministic_seeded in op.target.tags:
+            raise Open("gradients flow through random numbers")
+        info = op_info(op.target)
+        if info.custom and op.target not in FLOWS:
+            raise Open(f"gradients flow through {op.target}")
+        with gradients(op.grad):
+            out = op.target(*self.value(op.args), **self.value(op.kwargs))
+        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        if len(outs) != len(op.outs):
+            raise Open(f"{op.target} gives other results when it is run again")
+        for old, new in zip(op.outs, outs, strict=True):
+            self.bind(old, new)
+
+    def bind(self, old: Any, new: Any) -> None:
+        if type(old) is TracedTensor:
+            self.known[old.vid] = new
+        elif isinstance(old, SYMS):
+            e = number_of(old)
+            if e.op == "sym":
+                self.numbers[e.name] = number_of(new)
+
+    def value(self, v: Any) -> Any:
+        if type(v) is TracedTensor:
+            return self.known.get(v.vid, v)
+        if type(v) in (list, tuple):
+            return type(v)([self.value(x) for x in v])
+        if type(v) is dict:
+            return {k: self.value(x) for k, x in v.items()}
+        e = number_of(v)
+        if e is not None and any([s.name in self.numbers for s in e.symbols()]):
+            raise Open("gradients flow through what has a size that only the run knows")
+        return v
+
+
+def differentiable(block: Block, results: list[Any], record: Callable[[], Any]) -> list[Any]:
+    """Record a branch, by `record`, as a node of the tape. Returns its results."""
+    trace = vm.trace
+    sources = wanted(block)
+    heads = [r for r in results if type(r) is TracedTensor and (r.is_floating_point() or r.is_complex())]
+    if not sources or not heads or not is_grad_enabled():
+        record()
+        return results
+    if len(heads) != len(results) or any([not all([n.backed for n in map(number_of, r.sizes) if n is not None]) for r in heads]):
+        raise Open("gradients flow through a branch that gives numbers, integers, or sizes that only the run knows")
+    tangents = [trace.tangent(r) for r in heads]
+
+    def back() -> Leave:
+        begin, leaves = trace.next_vid, []
+        for t in sources:
+            with gradients(False):
+                leaf = torch.ops.aten.detach.default(t)
+            with torch._C._DisableTorchDispatch():
+                ORIGINAL.requires_grad_(leaf)
+            leaves.append(leaf)
+        end = Replay({t.vid: leaf for t, leaf in zip(sources, leaves)}).run(block)
+        pairs = [(o, g) for o, g in zip(end.values, tangents, strict=True) if type(o) is TracedTensor and o.requires_grad]
+        found: Any = [None] * len(leaves)
+        if pairs:
+            found = engine_gradients([o for o, _ in pairs], leaves, [g for _, g in pairs])
+        with gradients(False):
+            made = [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves)]
+            return Leave(False, [own(g, leaf, begin, made[:i]) for i, (g, leaf) in enumerate(zip(made, leaves, strict=True))])
+
+    backward = settled(lambda: tree(explore(back, gradients=True)))
+    backward_results = [like_all(column) for column in zip(*[end.values for end in backward.leaves()], strict=True)]
+    site = current_site()
+
+    class Branched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: TracedTensor) -> Any:
+            record()
+            return tuple(results)
+
+        @staticmethod
+        def backward(ctx: Any, *given: TracedTensor) -> Any:
+            outs = [made_like(t) for t in backward_results]
+            record_flow(trace, Flow(list(tangents), backward), [laid_out(g, t) for g, t in zip(given, tangents)], outs, [], site)
+            return tuple(outs)
+
+    return list(Branched.apply(*sources))
+
+
+__all__ = ["differentiable"]

@@ -1,0 +1,86 @@
+"""Hooks that run in the backward part: `Tensor.register_hook` of tensors made here, and `saved_tensors_hooks`.
+
+The autograd engine calls them when the gradients of the region are worked out, on traced tensors, so that what they compute becomes
+operations. That is after the capture: so each is interpreted once where it is set, on a made-up tensor, for its guards alone
+(`gradients.rehearse` does so for `autograd.Function`). A hook that has an effect beside what it computes breaks the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.traced import HOOKS, TracedTensor
+from pliant.interpret.calls import call
+from pliant.interpret.effects import effects_of
+from pliant.interpret.gradients import own_backend
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break, vm
+from pliant.interpret.wrappers import is_stand
+
+PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def rehearsed(what: str, run: Callable[[], Any]) -> Any:
+    """Interpret a hook for the sake of its guards; what it recorded is forgotten."""
+    trace, world = vm.trace, vm.world
+    n, n_torch, before = len(trace.ops), len(trace.torch_ops), len(effects_of(world))
+    with gradients(False):
+        out = run()
+    del trace.ops[n:], trace.torch_ops[n_torch:]
+    if len(effects_of(world)) != before:
+        raise Break("PL0027", f"{what} changes what is outside of it")
+    return out
+
+
+def allowed(what: str) -> None:
+    if not own_backend() or vm.asking:
+        raise Break("PL0027", f"{what}, for a backend that is not pliant's own", clean=True)
+
+
+@lookaside(torch.Tensor.register_hook)
+def l_register_hook(args: tuple, kw: dict) -> Any:
+    """`t.register_hook(hook)` of a tensor that the program has made."""
+    t, *rest = args
+    if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is not None:
+        raise Break("PL0027", "a hook on a tensor from outside, or inside a function transform", clean=True)
+    allowed("a hook on a tensor")
+    hook = rest[0]
+    if t.requires_grad:
+        rehearsed("a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
+    with torch._C._DisableTorchDispatch():
+        return ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
+
+
+@lookaside(PUSH)
+def l_push(args: tuple, kw: dict) -> None:
+    """`with saved_tensors_hooks(pack, unpack)`: a break inside would leave them set, so the graph breaks before."""
+    allowed("hooks on saved tensors")
+    if HOOKS in vm.refused:
+        raise Break("PL0027", "hooks on saved tensors around a graph break", clean=True)
+    pack, unpack = args
+    inputs = [t for t in vm.trace.inputs if t.is_floating_point()]
+    like = inputs[0] if inputs else None
+    if like is not None:
+        rehearsed("a hook on saved tensors", lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {}))
+    vm.world.hooks_set += 1
+    PUSH(pack, unpack)
+
+
+@lookaside(POP)
+def l_pop(args: tuple, kw: dict) -> None:
+    vm.world.hooks_set -= 1
+    POP()
+
+
+def unset(world: Any) -> None:
+    """Take away the hooks of an attempt that did not come to their end."""
+    while world.hooks_set:
+        world.hooks_set -= 1
+        POP()
+
+
+__all__ = ["l_register_hook", "unset"]

@@ -1,0 +1,126 @@
+"""`torch.autograd.Function` inside a function transform: one level at a time, as PyTorch does it.
+
+At a level of `grad`, `vjp` or `jvp` it becomes a node of that level's tape: its forward part is the function applied a level below. At a
+level of `vmap` its own rule is called a level below, or its code is run on the wrappers. Below all levels it is what it is without
+transforms (`gradients.py`). The program's functions are interpreted where PyTorch's C++ code calls for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._functorch.autograd_function import VmapInfo
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils import _pytree as pytree
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.attributes import getattr_
+from pliant.interpret.calls import call
+from pliant.interpret.state import Break
+from pliant.interpret.wrappers import on_wrappers, shown, wrapper_of
+
+C: Any = torch._C._functorch
+VMAP = C.TransformType.Vmap
+GRADIENTS = (C.TransformType.Grad, C.TransformType.Jvp)
+
+
+def applied(cls: Any, args: tuple, below: Callable[..., Any]) -> Any:
+    """`cls.apply(*args)` at the level that the program is in. `below(cls, args)` applies it below all levels."""
+    if not C.get_dynamic_layer_stack_depth():
+        return below(cls, args)
+    if getattr_(cls, "setup_context") is torch.autograd.Function.setup_context:
+        raise Break("PL0030", "an autograd.Function without setup_context in a function transform, which PyTorch refuses")
+    level = retrieve_current_functorch_interpreter()
+    if level.key() == VMAP:
+        return batched(cls, args, level, below)
+    if not any([level.key() == k for k in GRADIENTS]):
+        raise Break("PL0030", "an autograd.Function in a transform of this kind")
+    return differentiated(cls, args, level, below)
+
+
+def unwrapped(args: tuple, unwrap: Callable[..., Any]) -> list[Any]:
+    return [on_wrappers(lambda a, k: unwrap(*a), (v,), {}) if type(v) is TracedTensor else v for v in args]
+
+
+def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any:
+    number = level.level()
+    pairs = [v if type(v) is tuple else (v, None) for v in unwrapped(args, lambda t: C._unwrap_batched(t, number))]
+    values, dims = tuple([v for v, _ in pairs]), tuple([d for _, d in pairs])
+    if all([d is None for d in dims]):
+        with level.lower():
+            return applied(cls, args, below)
+    if getattr_(cls, "generate_vmap_rule"):
+        if any([type(v) is TracedTensor and wrapper_of(v).requires_grad for v in values]):
+            raise Break("PL0030", "gradients through an autograd.Function whose rule for vmap is to be made")
+        return call(getattr_(cls, "forward"), args, {})
+    if getattr_(cls, "vmap") is torch.autograd.Function.vmap:
+        raise Break("PL0030", "an autograd.Function without a rule for vmap, which PyTorch refuses")
+    with level.lower():
+        made = call(getattr_(cls, "vmap"), (VmapInfo(level.batch_size(), level.randomness()), dims, *values), {})
+    if type(made) is not tuple or len(made) != 2:
+        raise Break("PL0030", "a rule for vmap that does not return a pair, which PyTorch refuses")
+    out, places = made
+    leaves, spec = pytree.tree_flatten(out)
+    dims_of = pytree.tree_leaves(places, is_leaf=lambda x: x is None) if not isinstance(places, int) else [places] * len(leaves)
+    if len(dims_of) != len(leaves):
+        raise Break("PL0030", "a rule for vmap whose dims do not fit what it returns")
+
+    def wrap(v: Any, dim: Any) -> Any:
+        return v if dim is None else on_wrappers(lambda a, k: C._add_batch_dim(a[0], dim % a[0].dim(), number), (v,), {})
+
+    return pytree.tree_unflatten([wrap(v, d) for v, d in zip(leaves, dims_of)], spec)
+
+
+def differentiated(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any:
+    number = level.level()
+
+    class Level(_SingleLevelFunction):
+        @staticmethod
+        def forward(*given: Any) -> Any:
+            inside = unwrapped(shown(given), lambda t: C._unwrap_for_grad(t, number))
+            with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True), level.lower():
+                out = applied(cls, tuple(inside), below)
+            return pytree.tree_map_only(torch.Tensor, lambda t: C._wrap_for_grad(wrapper_of(t), number), out)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            call(getattr_(cls, "setup_context"), (ctx, shown(inputs), shown(output)), {})
+            if getattr(ctx, "dirty_tensors", None):
+                raise Break("PL0030", "an autograd.Function that writes to what it is given, in a function transform")
+            for name in ("non_differentiable", "to_save", "saved_for_forward"):
+                held = getattr(ctx, name, None)
+                if held is not None:
+                    setattr(ctx, name, wrapper_of(held))
+
+        @staticmethod
+        def backward(ctx: Any, *given: Any) -> Any:
+            return wrapper_of(call(getattr_(cls, "backward"), (Context(ctx), *shown(given)), {}))
+
+        @staticmethod
+        def jvp(ctx: Any, *given: Any) -> Any:
+            return wrapper_of(call(getattr_(cls, "jvp"), (Context(ctx), *shown(given)), {}))
+
+    Level.__name__ = Level.__qualname__ = cls.__name__
+    before = C.get_single_level_autograd_function_allowed()
+    C.set_single_level_autograd_function_allowed(True)
+    try:
+        return shown(Level.apply(*[wrapper_of(a) for a in args]))
+    finally:
+        C.set_single_level_autograd_function_allowed(before)
+
+
+class Context:
+    """What the program's `backward` sees of a node: its fields, with stand-ins for the tensors that it keeps."""
+
+    def __init__(self, ctx: Any) -> None:
+        self.__dict__.update(vars(ctx))
+        self.saved_tensors = shown(ctx.saved_tensors)
+        self.needs_input_grad = ctx.needs_input_grad
+        if getattr(ctx, "saved_for_forward", None) is not None:
+            self.saved_for_forward = shown(ctx.saved_for_forward)
+
+
+__all__ = ["applied"]

@@ -1,0 +1,203 @@
+"""Function transforms (`torch.func`): `vmap`, `grad`, `vjp`, `jvp` and what is made of them, captured as the operators that they come to.
+
+PyTorch's transforms are levels of its dispatcher: a tensor is wrapped for a level, operators on wrappers are taken apart by C++ rules, and
+what is left of them reaches the trace, which is below all levels. So no rule is written here. PyTorch's Python code of the transforms is
+interpreted like any other, and the functions of C++ that enter and leave a level are run. The program's own code inside a transform
+meets wrappers; on the interpreter's stack a *stand-in* is in the place of each: a `TracedTensor` with the wrapper's sizes that is no
+tensor of the trace. `record` puts the wrappers back where torch is called, and stand-ins in the place of those that it returns.
+
+A graph cannot end inside: a transform whose code would break it is left to CPython as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch._functorch.eager_transforms as eager
+import torch._functorch.predispatch as predispatch
+import torch._functorch.vmap as batching
+import torch.autograd.forward_ad as forward_ad
+
+from pliant.graph.traced import TRANSFORMS
+from pliant.interpret import in_torch
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break, Restart, vm
+from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
+
+C: Any = torch._C._functorch
+BACKENDS = "a function transform, for a backend that is not pliant's own"
+
+
+# -- levels --------------------------------------------------------------------------------------------------------------
+def on_c(fn: Any, *, of: Callable[..., Any] | None = None) -> None:
+    """A function of C++ (or its thin wrapper in Python) about wrappers and levels, which is run on the wrappers themselves."""
+    run = fn if of is None else of
+
+    def replacement(args: tuple, kw: dict) -> Any:
+        if vm.frame is not None:
+            vm.frame.tail = False
+        return on_wrappers(lambda a, k: run(*a, **k), args, kw)
+
+    LOOKASIDES[fn] = replacement
+
+
+def enters(fn: Any, enter: Callable[..., Any], leave: Callable[..., Any], with_level: bool = False) -> None:
+    def replacement(args: tuple, kw: dict) -> Any:
+        level = enter(*args, **kw)
+        vm.world.levels.entered.append((lambda: leave(level=level), ()) if with_level else (leave, ()))
+        vm.world.in_transform = True
+        return level
+
+    LOOKASIDES[fn] = replacement
+
+
+def leaves(fn: Any) -> None:
+    def replacement(args: tuple, kw: dict) -> Any:
+        leave, given = vm.world.levels.entered.pop()
+        return leave(*given)
+
+    LOOKASIDES[fn] = replacement
+
+
+enters(predispatch._vmap_increment_nesting, C._vmap_increment_nesting, C._vmap_decrement_nesting)
+enters(C._grad_increment_nesting, C._grad_increment_nesting, C._grad_decrement_nesting)
+enters(predispatch._jvp_increment_nesting, C._jvp_increment_nesting, C._jvp_decrement_nesting)
+enters(predispatch._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
+enters(torch._C._enter_dual_level, torch._C._enter_dual_level, torch._C._exit_dual_level, with_level=True)
+LEAVES: tuple[Any, ...] = (
+    predispatch._vmap_decrement_nesting, C._grad_decrement_nesting, predispatch._jvp_decrement_nesting,
+    predispatch._exit_dual_level, torch._C._exit_dual_level,
+)  # fmt: skip
+for _fn in LEAVES:
+    leaves(_fn)
+
+
+def add_batch_dim(x: Any, dim: int, level: int) -> Any:
+    return C._add_batch_dim(x, x.ndim + dim if dim < 0 else dim, level)
+
+
+on_c(predispatch._add_batch_dim, of=add_batch_dim)
+on_c(predispatch._remove_batch_dim, of=C._remove_batch_dim)
+on_c(predispatch._unwrap_for_grad, of=C._unwrap_for_grad)
+on_c(predispatch._make_dual, of=torch._VF._make_dual)
+on_c(predispatch._unpack_dual, of=torch._VF._unpack_dual)
+ON_WRAPPERS: tuple[Any, ...] = (
+    C._wrap_for_grad, C._unwrap_batched, C.get_unwrapped, C.is_functorch_wrapped_tensor, C.is_batchedtensor, C.is_gradtrackingtensor,
+    C.maybe_get_level, C.maybe_get_bdim, C.current_level, C.maybe_current_level, C.unwrap_if_dead, C.is_dead_tensor_wrapper,
+    C.get_inplace_requires_grad_allowed, C.set_inplace_requires_grad_allowed, C.get_dynamic_layer_stack_depth,
+    torch._C._set_fwd_grad_enabled,
+)  # fmt: skip
+for _fn in ON_WRAPPERS:
+    on_c(_fn)
+
+
+@lookaside(predispatch.lazy_load_decompositions)
+def l_load_rules(args: tuple, kw: dict) -> None:
+    """Rules of `vmap` written in Python, which its first call registers."""
+    with vm.trace.paused():
+        predispatch.lazy_load_decompositions()
+
+
+@lookaside(forward_ad._maybe_load_decompositions)
+def l_load_decompositions(args: tuple, kw: dict) -> Any:
+    """Those of forward derivatives, likewise."""
+    with vm.trace.paused():
+        return forward_ad._maybe_load_decompositions()
+
+
+@lookaside(eager._set_tensor_requires_grad)
+def l_set_requires_grad(args: tuple, kw: dict) -> Any:
+    """Of a wrapper, while that is allowed."""
+    if not is_stand(args[0]):
+        raise Break("PL0012", "a transform of a tensor that it does not wrap")
+    on_wrappers(lambda a, k: a[0].requires_grad_(), args, kw)
+    return args[0]
+
+
+@lookaside(eager._autograd_grad)
+def l_autograd_grad(args: tuple, kw: dict) -> tuple:
+    """Gradients inside a level; zeros where there is no path."""
+    given = {"grad_outputs": None, "create_graph": True} | dict(zip(AUTOGRAD, args)) | kw
+    outputs, inputs, tangents = given["outputs"], given["inputs"], given["grad_outputs"]
+    pairs = [(o, g) for o, g in zip(outputs, outputs if tangents is None else tangents) if o.requires_grad]
+    if not pairs:
+        return tuple([graph_call(torch.zeros_like, (x,), {}) for x in inputs])
+    heads, seeds = zip(*pairs)
+    found = graph_call(
+        torch.autograd.grad,
+        (heads, tuple(inputs), None if tangents is None else seeds),  # the tape is kept: the call may be tried in several ways
+        {"retain_graph": True, "create_graph": given["create_graph"], "allow_unused": True},
+    )
+    return tuple([graph_call(torch.zeros_like, (x,), {}) if g is None else g for g, x in zip(found, inputs)])
+
+
+AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
+
+
+# -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if not training or p == 0:
+        return input
+    noise = torch.zeros_like(input) if p == 1 else torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
+    return input.mul_(noise) if inplace else input * noise
+
+
+SPELLED: dict[Any, Callable[..., Any]] = {torch.nn.functional.dropout: dropout}
+
+
+def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What is called in the place of `fn`, which is given wrappers."""
+    own = SPELLED.get(fn)
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    return own if own is not None and type(p) in (int, float) and 0 <= p <= 1 else fn
+
+
+@lookaside(torch.func.linearize)
+def l_linearize(args: tuple, kw: dict) -> Any:
+    try:
+        return inline(in_torch.linearize, args, kw)
+    except in_torch.Refused:
+        raise Break("PL0030", "linearize of tangents that do not fit") from None
+
+
+# -- transforms ------------------------------------------------------------------------------------------------------------
+def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
+    """A function that enters a level, interpreted; where the graph would break in it, it breaks before."""
+    if not getattr(vm.history, "whole_loops", False) or vm.asking:
+        raise Break("PL0030", BACKENDS, clean=True)
+    if TRANSFORMS in vm.refused:
+        raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)
+    levels = vm.world.levels
+    depth, frames = len(levels.entered), vm.frames_made
+    make_exit, vm.make_exit = vm.make_exit, None
+    replays, vm.replays = vm.replays, False
+    try:
+        return inline(fn, args, kw)
+    except Break as b:
+        code, reason = b.code, b.reason
+    except Restart as r:
+        if r.serial <= frames:  # of a frame further out, or about no frame
+            raise
+        code, reason = r.code, r.reason
+    finally:
+        unwind(levels, depth)
+        vm.make_exit, vm.replays = make_exit, replays
+    raise Break(code, reason)
+
+
+def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
+    """What PyTorch decorates with a check that the program has no hooks on saved tensors, which would have broken the graph."""
+    return closed(fn.__wrapped__, args, kw)  # type: ignore[attr-defined]
+
+
+ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)
+for _fn in ENTERING:
+    BY_CODE[id(_fn.__code__)] = closed
+BY_CODE[id(batching.restore_vmap(None, 0, 0, "error").__code__)] = closed  # type: ignore[arg-type]
+BY_CODE[id(batching.doesnt_support_saved_tensors_hooks(lambda: None).__code__)] = without_hooks
+
+__all__ = ["closed"]

@@ -1,0 +1,138 @@
+"""Wrappers of function transforms, and the stand-ins for them on the interpreter's stack (`transforms.py` says what they are for)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.graph.dispatch import apply_metadata, is_dense, plain, plain_one, same
+from pliant.graph.traced import TracedTensor, make
+from pliant.interpret.state import vm
+
+C: Any = torch._C._functorch
+
+
+@dataclass(slots=True)
+class Levels:
+    """The levels that the program is in just now, and the stand-ins for wrappers that a capture has met."""
+
+    entered: list[tuple[Callable[..., Any], tuple]] = field(default_factory=list)  # how each is left, innermost last
+    wrappers: dict[int, tuple[TracedTensor, torch.Tensor]] = field(default_factory=dict)  # by the id of the stand-in
+    stands: dict[int, TracedTensor] = field(default_factory=dict)  # by the id of the wrapper
+
+
+def unwind(levels: Levels, depth: int = 0) -> None:
+    """Leave the levels beyond `depth`: those of an attempt that was given up."""
+    while len(levels.entered) > depth:
+        leave, args = levels.entered.pop()
+        leave(*args)
+
+
+# -- stand-ins ---------------------------------------------------------------------------------------------------------
+def stand_for(w: torch.Tensor) -> TracedTensor:
+    """The stand-in for a wrapper."""
+    levels, trace = vm.world.levels, vm.trace
+    x = levels.stands.get(id(w))
+    if x is None:
+        sizes, strides, offset = metadata(w)
+        with torch._C._DisableTorchDispatch():
+            x = make(trace, sizes, strides, w.dtype, offset, None, w.device, is_dense(sizes, strides), w.requires_grad)
+        x.owner = Elsewhere(trace.ref)
+        levels.stands[id(w)] = x
+        levels.wrappers[id(x)] = (x, w)
+    return x
+
+
+def tell_gradients(x: TracedTensor, on: bool) -> None:
+    """Make `x.requires_grad` say so, which inside a transform is refused to programs."""
+    before = C.get_inplace_requires_grad_allowed()
+    C.set_inplace_requires_grad_allowed(True)
+    try:
+        with torch._C._DisableTorchDispatch():
+            x.requires_grad_(on)
+    finally:
+        C.set_inplace_requires_grad_allowed(before)
+
+
+class Elsewhere:
+    """What a stand-in has in the place of the reference to its trace: it is no tensor of it, and `dispatch.check` refuses it."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: weakref.ref) -> None:
+        self.ref = ref
+
+    def __call__(self) -> Any:
+        return self.ref()
+
+
+def metadata(w: torch.Tensor) -> tuple[tuple, tuple, Any]:
+    if C.is_functorch_wrapped_tensor(w):
+        return plain(w.size()), plain(w.stride()), 0
+    return plain(w.size()), plain(w.stride()), plain_one(w.storage_offset())
+
+
+def is_stand(x: Any) -> bool:
+    """Whether a traced tensor stands for a wrapper."""
+    return type(x.owner) is Elsewhere
+
+
+def wrapper_of(v: Any) -> Any:
+    """What C++ is given for a value: wrappers in the place of their stand-ins."""
+    if type(v) is TracedTensor:
+        return vm.world.levels.wrappers[id(v)][1] if is_stand(v) else v
+    if type(v) in (list, tuple):
+        return type(v)([wrapper_of(x) for x in v])
+    if isinstance(v, tuple):
+        return type(v)(*[wrapper_of(x) for x in v]) if hasattr(v, "_fields") else v
+    if type(v) is dict:
+        return {k: wrapper_of(x) for k, x in v.items()}
+    if type(v) is slice:
+        return slice(wrapper_of(v.start), wrapper_of(v.stop), wrapper_of(v.step))
+    return v
+
+
+def shown(v: Any) -> Any:
+    """What the interpreter is given for a result of C++: stand-ins in the place of wrappers."""
+    if isinstance(v, torch.Tensor):
+        return stand_for(v) if type(v) is torch.Tensor and C.is_functorch_wrapped_tensor(v) else v
+    if type(v) in (list, tuple):
+        return type(v)([shown(x) for x in v])
+    if isinstance(v, tuple) and any([isinstance(x, torch.Tensor) for x in v]):
+        return type(v)(*[shown(x) for x in v]) if hasattr(v, "_fields") else type(v)([shown(x) for x in v])
+    return v
+
+
+def refresh(v: Any) -> None:
+    """An operator may have changed the wrappers among its arguments in place."""
+    if type(v) is TracedTensor:
+        if is_stand(v):
+            w = vm.world.levels.wrappers[id(v)][1]
+            sizes, strides, offset = metadata(w)
+            if len(sizes) != len(v.sizes) or not all(map(same, (*sizes, *strides), (*v.sizes, *v.strides))):
+                apply_metadata(vm.trace, v, sizes, strides, offset)
+            if w.requires_grad is not v.requires_grad:
+                tell_gradients(v, w.requires_grad)
+    elif type(v) in (list, tuple):
+        for x in v:
+            refresh(x)
+    elif type(v) is dict:
+        for x in v.values():
+            refresh(x)
+
+
+def on_wrappers(run: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """`run(args, kwargs)` with wrappers in the place of stand-ins, and what it returns with stand-ins in the place of wrappers."""
+    try:
+        return shown(run(wrapper_of(args), wrapper_of(kwargs)))
+    finally:
+        refresh(args)
+        if kwargs:
+            refresh(kwargs)
+
+
+__all__ = ["Levels", "is_stand", "on_wrappers", "unwind"]

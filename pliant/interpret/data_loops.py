@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from pliant import events
+from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
@@ -40,6 +41,10 @@ TRIES = 8
 RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
+
+
+Wide = dict[Any, tuple | None]
+"""By slot, what changes of what a loop carries: the dims of a tensor (their number: its offset), None for a number."""
 
 
 class Stopped(LoopBackSignal):
@@ -200,7 +205,13 @@ def mark(f: Frame | None) -> None:
         f = f.parent
 
 
-def again(f: Frame, header: int, what: str) -> Restart:
+def decides(site: Any) -> bool:
+    """Whether a branch of the program is at this site."""
+    code = getattr(site, "code", None)
+    return code is not None and 0 <= site.offset < len(code.co_code) and kind_at(code, site.offset).branch
+
+
+def again(f: Frame, header: int, what: str | Wide) -> Restart:
     """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
     vm.loop_codes.append(f.code)
@@ -217,7 +228,7 @@ def at_header(f: Frame) -> None:
         return
     if (id(f.code), f.pc) in vm.exploring:
         raise Open("it goes on to a loop further out")
-    if vm.loops.get((id(f.code), f.pc)) is TRY:
+    if vm.loops.get((id(f.code), f.pc), LEAVE) is not LEAVE:
         whole(f, f.pc)
 
 
@@ -271,9 +282,31 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
-        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
+        known = vm.loops.get((id(f.code), shape.header))
+        self.known: Wide = known if type(known) is dict else {}
+        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
+        for slot, what in self.known.items():
+            first = self.first.get(slot)
+            if type(first) in NUMBERS if what is None else type(first) is TracedTensor and len(first.sizes) >= max(what, default=0):
+                self.params[slot] = self.wide(first, what)
+
+    def wide(self, first: Any, what: tuple | None) -> Any:
+        """What stands for a value that an earlier capture has seen to change."""
+        if what is None:
+            return to_sym(vm.scope, vm.trace.unbacked(NUMBERS[type(first)]))
+        sizes = tuple([new_size() if i in what else n for i, n in enumerate(first.sizes)])
+        return tensor(first, sizes, new_size() if len(first.sizes) in what else first.offset)
+
+    def widths(self) -> Wide:
+        """What changes of what is carried."""
+        found: Wide = {}
+        for slot, p in self.params.items():
+            found[slot] = None
+            if type(p) is TracedTensor:
+                found[slot] = tuple([i for i, n in enumerate((*p.sizes, p.offset)) if is_new(n, self.before)])
+        return found
 
     def live(self, i: int) -> frozenset[int]:
         bits, f = self.shape.live[i], self.f
@@ -288,12 +321,16 @@ class Whole:
         for slot, v in self.first.items():
             if v is UNSET:
                 raise Open(f"{self.name(slot)} may not be there yet")
+        guards = relied = len(vm.scope.all_guards)
         for _ in range(TRIES):
+            relied = len(vm.scope.all_guards)
             found: list[Found] = settled(self.explored)
             if not self.widened([end for end in found[0][1] if end.again]):
                 break
         else:
             raise Open("what it carries is another in every round")
+        if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
+            raise again(self.f, self.shape.header, self.widths())  # branches on what the first round has, which is another later
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")

@@ -159,7 +159,7 @@ def check_memory(way: Way, trace: Any) -> None:
                 raise Open(f"{op.target} writes to memory from before")
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
-        if any([t.requires_grad for t in tensors_of(op.outs)]):
+        if op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS:
             raise Open(f"{op.target} may do anything")
@@ -252,6 +252,8 @@ class Unchanged:
             raise Open("it has an effect on the outside")
         for v, before in self.held:
             now = content(v)
+            if now is None and id(v) in vm.world.outside:
+                continue  # it has been met since, as one from outside: what is written to it is an effect
             if now is None or len(now) != len(before) or not all(map(unmoved, now, before)):
                 raise Open(f"it changes a {type(v).__name__}")
 

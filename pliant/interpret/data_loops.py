@@ -501,9 +501,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
     sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
+    if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
+
+
+def row_major() -> bool:
+    """Whether what loops carry and give will be copied to be row-major (export), so that strides may change."""
+    return getattr(vm.history, "row_major_loops", False)
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -524,8 +529,9 @@ def new_size() -> Any:
 
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
-    strides = contiguous_strides(sizes) if like.dense else like.strides
-    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, like.dense)
+    dense = like.dense or row_major()
+    strides = contiguous_strides(sizes) if dense else like.strides
+    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
     x.pytype = like.pytype
     return x
 
@@ -561,7 +567,7 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     sizes = first.sizes
     for v in values:
         sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not first.dense and not all(map(outer, first.strides)):
+    if not row_major() and not first.dense and not all(map(outer, first.strides)):
         raise Open(f"{name} changes its strides")
     offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
     return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)

@@ -45,6 +45,7 @@ DOORS = [
     Door("torch._dynamo", "reset", replacements.reset),
     Door("torch._dynamo", "set_stance", always(stance.set_stance)),
     Door("torch._dynamo", "allow_in_graph", replacements.allow_in_graph),
+    Door("torch._dynamo", "disallow_in_graph", replacements.disallow_in_graph),
     Door("torch._dynamo", "optimize", replacements.optimize),
     Door("torch._dynamo", "explain", always(replacements.explain)),
 ]

@@ -19,6 +19,7 @@ from pliant import events
 from pliant.codegen import backends
 from pliant.config import DEFAULT_BACKEND
 from pliant.errors import PliantError
+from pliant.interpret.lookasides import lookaside
 from pliant.interpret.policy import set_kind
 from pliant.jit.modes import OPTIONS
 from pliant.jit.persist.archive import load_cache, save_cache
@@ -67,6 +68,7 @@ def compile(
     )  # fmt: skip
 
 
+lookaside(compile)(ours.compiled_within)
 ARGUMENTS = frozenset(inspect.signature(compile).parameters)
 
 
@@ -98,6 +100,16 @@ def allow_in_graph(before: Callable) -> Callable:
         return before(fn) if "torch._dynamo" in sys.modules else fn
 
     return allow_in_graph
+
+
+def disallow_in_graph(before: Callable) -> Callable:
+    def disallow_in_graph(fn: Any) -> Any:
+        """As PyTorch's, for both compilers."""
+        for each in fn if isinstance(fn, (list, tuple)) else [fn]:
+            set_kind(each, "skip")
+        return before(fn)
+
+    return disallow_in_graph
 
 
 def reset(before: Callable) -> Callable:
@@ -169,4 +181,4 @@ def explain(f: Callable, *given: Any, **keywords: Any) -> Any:
     return explained(*given, **keywords) if given or keywords else explained
 
 
-__all__ = ["allow_in_graph", "compile", "explain", "load_cache_artifacts", "optimize", "reset", "save_cache_artifacts"]
+__all__ = ["allow_in_graph", "compile", "disallow_in_graph", "explain", "load_cache_artifacts", "optimize", "reset", "save_cache_artifacts"]

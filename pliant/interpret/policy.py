@@ -180,10 +180,9 @@ def python_policy(fn: Any) -> Policy:
     found = _objects.get(id(fn))
     if found is not None:
         return found[1]
-    if fn.__dict__:
-        for name in TORCH_MARKS:
-            if fn.__dict__.get(name):
-                return TORCH_MARKS[name]
+    said = said_to_torch(fn)
+    if said is not None:
+        return said
     if code.co_flags & ASYNC_FLAGS:
         return ASYNC
     module = fn.__globals__.get("__name__")
@@ -199,6 +198,17 @@ def python_policy(fn: Any) -> Policy:
         if found is not None:
             return found[1]
     return rule
+
+
+def said_to_torch(fn: Any) -> Policy | None:
+    """What the program told PyTorch's compiler of a Python function, by a mark on it or in its list of functions to leave whole."""
+    if fn.__dict__:
+        for name in TORCH_MARKS:
+            if fn.__dict__.get(name):
+                return TORCH_MARKS[name]
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
+    return BY_USER["graph"] if allowed and id(fn) in allowed else None
 
 
 def python_kind(fn: Any) -> str:

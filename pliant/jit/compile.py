@@ -19,10 +19,11 @@ from pliant.codegen.background import background as tasks
 from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.errors import PliantError
 from pliant.guards import source
+from pliant.interpret.lookasides import lookaside
 from pliant.jit import arguments, dims, modes
 from pliant.jit import shapes_spec as shapes
 from pliant.jit.identity import WeakIdDict
-from pliant.jit.module import compile_call_of, compile_module
+from pliant.jit.module import compile_call_of, compile_module, unchanged
 from pliant.jit.region import Region, all_regions
 
 STATISTICS = (
@@ -173,6 +174,13 @@ KINDS: list[tuple[type, Callable[[Any, Config], Any]]] = [
     (functools.partial, lambda p, config: functools.partial(_compile(p.func, config, False), *p.args, **p.keywords)),
     (type, compile_class),
 ]
+
+
+@lookaside(compile)
+def compiled_within(args: tuple, kwargs: dict) -> Any:
+    """`compile` called by a program that is being captured: what it gives is part of that anyway."""
+    model = args[0] if args else kwargs.get("model")
+    return unchanged if model is None else model
 
 
 def reset() -> None:

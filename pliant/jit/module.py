@@ -28,6 +28,11 @@ def call(pliant_module: Any, *args: Any, **kwargs: Any) -> Any:
     return pliant_module._call_impl(*args, **kwargs)
 
 
+def unchanged(model: Any) -> Any:
+    """What compiling is, as a decorator, inside of what is being compiled: nothing."""
+    return model
+
+
 def trampoline(config: Config, name: str, body: types.FunctionType = forward) -> tuple[Any, Region]:
     """A new entry point around a clone of `body`."""
     code = body.__code__.replace(co_qualname=f"{name}.__call__")
@@ -91,4 +96,4 @@ def compile_module(module: torch.nn.Module, config: Config) -> Any:
     return twin
 
 
-__all__ = ["Compiled", "compile_call_of", "compile_module", "trampoline"]
+__all__ = ["Compiled", "compile_call_of", "compile_module", "trampoline", "unchanged"]

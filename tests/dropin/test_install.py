@@ -416,6 +416,48 @@ def test_allow_in_graph_while_installed(installed):
     assert torch.compile(f, fullgraph=True)(torch.ones(2)).tolist() == [3.0, 3.0]
 
 
+def test_functions_left_whole_without_installing():
+    @torch._dynamo.nonstrict_trace
+    def scaled(x, settings):
+        torch._dynamo.graph_break()  # inside of a function that is left whole, it means nothing
+        return x * settings["by"]
+
+    @torch._dynamo.allow_in_graph
+    def opaque(x):
+        return x * 2 if isinstance(x, torch.Tensor) else None
+
+    compiled = pliant.compile(lambda x: scaled(x + 1, {"by": 3}) + opaque(x), fullgraph=True)
+    for n in (2, 5):
+        assert compiled(torch.ones(n)).tolist() == [8.0] * n
+    assert captures() == 1
+
+
+def test_disallow_in_graph_while_installed(installed):
+    compiled = torch.compile(lambda x: torch.sub(x.relu(), 1) * 2)
+    torch._dynamo.disallow_in_graph(torch.sub)
+    try:
+        assert compiled(torch.ones(2)).tolist() == [0.0, 0.0]
+        assert pliant.stats()["graph_breaks"] == 1
+    finally:
+        torch._dynamo.allow_in_graph(torch.sub)
+
+
+def test_compiling_inside_of_what_is_compiled(installed):
+    def f(x):
+        @torch.compile(dynamic=True)
+        def inner(x):
+            return x + 1
+
+        layer = torch.compile(module)
+        return pliant.compile(lambda x: layer(x) * 2)(inner(x))
+
+    module = torch.nn.Linear(3, 3)
+    compiled = torch.compile(f, fullgraph=True)
+    for n in (2, 4):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), f(x))
+
+
 def test_shapes_spec():
     from torch.fx.experimental.dynamic_spec import IntVar, ParamsSpec, SeqSpec, ShapesSpec, ShapeVar, TensorSpec
 

@@ -14,9 +14,14 @@ from typing import Any
 from pliant import events
 from pliant.errors import PliantError
 from pliant.export import openings, settle, trees
-from pliant.export.program import USER, Output, Program, Relation
+from pliant.export.program import USER, Input, Output, Program, Relation
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.symnode import to_sym
+from pliant.graph.traced import make
 from pliant.jit.dims import is_branch
+from pliant.lower import liveness
 from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
 
 MOST = 8
 """Programs of one export."""
@@ -196,6 +201,7 @@ def takes_all(v: Program, q: Program) -> bool:
 def together(found: list[Program]) -> Program:
     """The first program, with the others as its variants: they have the same signature, and share their state."""
     align(found)
+    share_inputs(found)
     found = [settle.settled(q) for q in found]
     p, *rest = found
     for k, q in enumerate(rest, 1):
@@ -216,6 +222,41 @@ def together(found: list[Program]) -> Program:
         q.state = p.state
     p.variants = rest
     return p
+
+
+def share_inputs(found: list[Program]) -> None:
+    """What one side takes, all take: a call is made before it is known which side it is for."""
+    order: list[str] = []
+    known: dict[str, tuple[Program, Input]] = {}
+    for q in found:
+        at = 0
+        for i in q.user_inputs:
+            if i.name not in known:
+                known[i.name] = q, i
+                order.insert(at, i.name)
+            at = order.index(i.name) + 1
+    for q in found:
+        own = {i.name: i for i in q.user_inputs}
+        users = [own[name] if name in own else unread(q, *known[name]) for name in order]
+        q.inputs = [*[i for i in q.inputs if i.kind != USER], *users]
+
+
+def unread(q: Program, p: Program, i: Input) -> Input:
+    """The input `i` of `p` as one of `q`, which does not read it."""
+
+    def symbol(value: Any, kind: type, size: bool) -> Any:
+        e = liveness.number(value)
+        hint = value if e is None else e.evaluate({s.name: s.info.hint for s in e.symbols()})
+        letter = "f" if kind is float else "s"
+        name = next(n for k in range(len(q.scope.symbols) + 1) if (n := f"{letter}{k}") not in q.scope.symbols)
+        more = {"dim": OPEN} if size else {}
+        return q.scope.backed(name, hint=hint, lo=0 if size else None, kind=kind, size_like=size, **more)
+
+    if not i.is_tensor:
+        return Input(i.name, i.kind, symbol(i.value, i.value.kind, False), i.path)
+    sizes = tuple(to_sym(q.scope, symbol(n, int, True)) for n in i.value.sizes)
+    value = make(q.trace, sizes, contiguous_strides(sizes), i.value.dtype, 0, None, i.value.device, True)
+    return Input(i.name, i.kind, value, i.path)
 
 
 def align(found: list[Program]) -> None:
@@ -250,7 +291,10 @@ def needed(p: Program, scope: Any) -> Iterator[tuple[Any, str]]:
         yield from ((openings.translated(r.expr, scope), r.site) for r in p.relations)
         return
     whole = None
+    mine = {(i.name, d): e.name for i, d, e in openings.sizes(p) if e.op == "sym"}
     for q in (p, *p.variants):
-        both = openings.conjunction(scope, [openings.translated(r.expr, scope) for r in q.relations])
+        names = {e.name: mine[i.name, d] for i, d, e in openings.sizes(q) if e.op == "sym" and (i.name, d) in mine}
+        told = [r.expr for r in q.relations if all(s.name in names for s in r.expr.symbols())]
+        both = openings.conjunction(scope, [openings.translated(e, scope, names) for e in told])
         whole = both if whole is None else ops.or_(whole, both)
     yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")

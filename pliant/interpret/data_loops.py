@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant import events
+from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
@@ -46,6 +47,10 @@ TRIES = 8
 """How often a round is captured before what it carries must have settled."""
 RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
+
+
+Wide = dict[Any, tuple | None]
+"""By slot, what changes of what a loop carries: the dims of a tensor (their number: its offset), None for a number."""
 
 
 class Stopped(LoopBackSignal):
@@ -211,7 +216,13 @@ def mark(f: Frame | None) -> None:
         f = f.parent
 
 
-def again(f: Frame, header: int, what: str) -> Restart:
+def decides(site: Any) -> bool:
+    """Whether a branch of the program is at this site."""
+    code = getattr(site, "code", None)
+    return code is not None and 0 <= site.offset < len(code.co_code) and kind_at(code, site.offset).branch
+
+
+def again(f: Frame, header: int, what: str | Wide) -> Restart:
     """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
     if what is LEAVE and f.decoded.kinds[header] is K.FOR_ITER:
@@ -230,7 +241,7 @@ def at_header(f: Frame) -> None:
         return
     if (id(f.code), f.pc) in vm.exploring:
         raise Open("it goes on to a loop further out")
-    if vm.loops.get((id(f.code), f.pc)) is TRY:
+    if vm.loops.get((id(f.code), f.pc), LEAVE) is not LEAVE:
         whole(f, f.pc)
 
 
@@ -301,10 +312,32 @@ class Whole:
         # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
         self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range}
         self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
-        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
+        known = vm.loops.get((id(f.code), shape.header))
+        self.known: Wide = known if type(known) is dict else {}
+        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
+        for slot, what in self.known.items():
+            first = self.first.get(slot)
+            if type(first) in NUMBERS if what is None else type(first) is TracedTensor and len(first.sizes) >= max(what, default=0):
+                self.params[slot] = self.wide(first, what)
+
+    def wide(self, first: Any, what: tuple | None) -> Any:
+        """What stands for a value that an earlier capture has seen to change."""
+        if what is None:
+            return to_sym(vm.scope, vm.trace.unbacked(NUMBERS[type(first)]))
+        sizes = tuple([new_size(vm.trace) if i in what else n for i, n in enumerate(first.sizes)])
+        return tensor(first, sizes, new_size(vm.trace) if len(first.sizes) in what else first.offset)
+
+    def widths(self) -> Wide:
+        """What changes of what is carried."""
+        found: Wide = {}
+        for slot, p in self.params.items():
+            found[slot] = None
+            if type(p) is TracedTensor:
+                found[slot] = tuple([i for i, n in enumerate((*p.sizes, p.offset)) if is_new(n, self.before)])
+        return found
 
     def live(self, i: int) -> frozenset[int]:
         bits, f = self.shape.live[i], self.f
@@ -319,7 +352,9 @@ class Whole:
         for slot, v in self.first.items():
             if v is UNSET and slot not in self.late:
                 raise Open(f"{self.name(slot)} may not be there yet")
+        guards = relied = len(vm.scope.all_guards)
         for _ in range(TRIES + len(self.first)):
+            relied = len(vm.scope.all_guards)
             try:
                 found: list[Found] = settled(self.explored)
             except Open as refusal:
@@ -330,6 +365,8 @@ class Whole:
                 break
         else:
             raise Open("what it carries is another in every round")
+        if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
+            raise again(self.f, self.shape.header, self.widths())  # branches on what the first round has, which is another later
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")
@@ -600,9 +637,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
     sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
+    if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
+
+
+def row_major() -> bool:
+    """Whether what loops carry and give will be copied to be row-major (export), so that strides may change."""
+    return getattr(vm.history, "row_major_loops", False)
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -617,8 +659,9 @@ def is_new(n: Any, before: set[str]) -> bool:
 
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
-    strides = contiguous_strides(sizes) if like.dense else like.strides
-    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, like.dense)
+    dense = like.dense or row_major()
+    strides = contiguous_strides(sizes) if dense else like.strides
+    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
     x.pytype = like.pytype
     return x
 
@@ -684,7 +727,7 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     sizes = first.sizes
     for v in values:
         sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not first.dense and not all(map(outer, first.strides)):
+    if not row_major() and not first.dense and not all(map(outer, first.strides)):
         raise Open(f"{name} changes its strides")
     offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
     return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)

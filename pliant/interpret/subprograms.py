@@ -182,7 +182,7 @@ def check_memory(way: Way, gradients: bool) -> None:
                 raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
-        if not gradients and any([t.requires_grad for t in tensors_of(op.outs)]):
+        if not gradients and op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS and op.target not in READERS:
             raise Open(f"{op.target} may do anything")

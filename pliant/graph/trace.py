@@ -98,6 +98,8 @@ class Trace:
         self.frozen: set[int] = set()  # storage ids that results of control flow may share, with each other and with its operands
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
+        self.of_numbers: dict[int, int] = {}  # vid of a tensor that is made of numbers alone -> where (`handlers.of_numbers`)
+        self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
         self.mode = Recorder(self)

@@ -123,12 +123,23 @@ def of_numbers(trace: Any, x: TracedTensor) -> Any:
     """The value of a tensor that sizes alone decide (`torch.div(n, 8, rounding_mode="trunc")`), if nothing has written to it."""
     if x.dtype is not torch.int64 or x.sizes:
         return None
-    for op in reversed(trace.ops):
+    ops = trace.ops
+    n, latest = trace.looked_at
+    if n and (n > len(ops) or ops[n - 1] is not latest):  # some were taken back
+        n = 0
+    for i in range(n, len(ops)):
+        if ops[i].target in NUMBERS:
+            trace.of_numbers[ops[i].outs[0].vid] = i
+    trace.looked_at = len(ops), ops[-1] if ops else None
+    at = trace.of_numbers.get(x.vid)
+    if at is None or at >= len(ops) or ops[at].outs[0] is not x:
+        return None
+    for op in ops[at + 1 :]:
         if any(map(is_, op.outs, repeat(x))):
-            return NUMBERS[op.target](trace, *op.args, **op.kwargs) if op.target in NUMBERS else None
+            return None
         if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
             return None
-    return None
+    return NUMBERS[ops[at].target](trace, *ops[at].args, **ops[at].kwargs)
 
 
 def quotient(trace: Any, a: Any, b: Any, rounding_mode: Any) -> Any:

@@ -230,7 +230,9 @@ class Plan:
 
 
 def nodes_under(node: Any) -> set[Any]:
-    """The nodes of the autograd graph that can be reached from `node`."""
+    """The nodes of the autograd graph that can be reached from `node`; none from a leaf, which has no node."""
+    if node is None:
+        return set()
     seen, todo = {node}, [node]
     while todo:
         for below, _ in todo.pop().next_functions:

@@ -107,9 +107,9 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
                 raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
             if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
                 raise Untraceable(func, "it writes to a tensor that was made in inference mode")
-            if trace.known or trace.masks:
-                trace.known.pop(written.storage_id, None)
-                trace.masks.pop(written.storage_id, None)
+            if trace.known or trace.masks or trace.items:
+                for memory in (trace.known, trace.masks, trace.items):
+                    memory.pop(written.storage_id, None)
     calls = trace.torch_ops
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
     op.grad = is_grad_enabled()

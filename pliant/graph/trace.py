@@ -85,6 +85,8 @@ class Trace:
         self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
+        self.items: dict[int, dict[int, Any]] = {}  # storage id -> vid of a tensor of one element -> the number that was read from it
+        self.recalled = 0  # how often one of these two was found
         self.journal: list[tuple] = []
         self.before: tuple | None = None  # metadata that the operator which is being recorded has changed in place
         self.strides_memo: dict[tuple, tuple] = {}
@@ -221,6 +223,7 @@ class Trace:
         del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]
         self.known, self.n_forward = known, n_forward
         self.masks.clear()
+        self.items.clear()
         self.scope.rollback(scope)
 
     def __str__(self) -> str:

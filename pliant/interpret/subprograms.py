@@ -88,7 +88,8 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
     n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
-    known, masks, names = dict(trace.known), dict(trace.masks), set(scope.symbols)
+    known, names = dict(trace.known), set(scope.symbols)
+    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
     token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
     settings = globalstate.save()
     first = trace.next_vid
@@ -128,7 +129,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
-        trace.known, trace.masks = known, masks
+        trace.known, trace.masks, trace.items = known, masks, items
         relied = scope._guards[guards:]
         read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
         scope.rollback(token)

@@ -16,6 +16,8 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -32,6 +34,8 @@ from benchmarks.crawl import Mismatch, same_tensor
 from pliant.cli import export as cli
 
 LIMIT_S = 180.0
+STARTS_S = 30.0
+"""What a process may take until its first model."""
 RELATIVE = 1e-4
 SEED = 1
 
@@ -134,6 +138,19 @@ def through_torch_onnx(model: Any, args: tuple, kwargs: dict, work: Path) -> tup
     return run, open_dims([s for i in session.get_inputs() for s in i.shape])
 
 
+def known_caches() -> None:
+    """Tells PyTorch of transformers' caches, in and out of models, as transformers itself advises; it does not know them by itself."""
+    from transformers.cache_utils import EncoderDecoderCache
+    from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+    register_dynamic_cache_export_support()
+    if EncoderDecoderCache not in pytree.SUPPORTED_NODES:
+        pytree.register_pytree_node(
+            EncoderDecoderCache, lambda c: ([c.self_attention_cache, c.cross_attention_cache], None),
+            lambda both, _: EncoderDecoderCache(*both), serialized_type_name="transformers.EncoderDecoderCache",
+        )  # fmt: skip
+
+
 RIVALS = {"torch.export": through_torch_export, "torch.onnx": through_torch_onnx}
 
 
@@ -141,6 +158,7 @@ def beside(name: str, model: Any, calls: list[Any], want: list[Any], work: Path,
     """What became of the model in one of PyTorch's exporters."""
     out: dict[str, Any] = {}
     try:
+        known_caches()
         began = time.perf_counter()
         with torch.no_grad():
             run, out["open"] = RIVALS[name](copy.deepcopy(model), *copy.deepcopy(calls[example]), work)
@@ -212,9 +230,13 @@ def inside(family: str, names: list[str], formats: list[str], rivals: list[str],
         print("RESULT " + json.dumps(examine(rows[name], formats, rivals, work, example)), flush=True)
 
 
-def family(name: str, only: list[str], formats: list[str], rivals: list[str], work: Path, example: int) -> list[dict[str, Any]]:
-    names = [m.name for m in zoo.load(name) if not only or any(o in m.name for o in only)]
-    found: list[dict[str, Any]] = []
+def family(
+    name: str, found: list[dict[str, Any]], only: list[str], formats: list[str], rivals: list[str], work: Path, example: int, limit: float,
+    keep: Callable[[], None],
+) -> None:  # fmt: skip
+    """Examines the models of a family that are not yet among `found`, where each result goes; `keep` is called after each."""
+    known = {row["name"] for row in found}
+    names = [m.name for m in zoo.load(name) if m.name not in known and (not only or any(o in m.name for o in only))]
     while names:
         command = [sys.executable, "-m", "benchmarks.export_zoo", "--inside", name, "--names", json.dumps(names)]
         command += ["--formats", ",".join(formats), "--rivals", ",".join(rivals)]
@@ -222,26 +244,28 @@ def family(name: str, only: list[str], formats: list[str], rivals: list[str], wo
             [*command, "--work", str(work), "--example", str(example)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert worker.stdout is not None
-        import threading
-
-        timer = threading.Timer(LIMIT_S, worker.kill)
+        timer = threading.Timer(limit + STARTS_S, worker.kill)
         timer.start()
         for line in worker.stdout:
             if line.startswith("RESULT "):
                 row = json.loads(line[7:])
                 found.append(row)
+                keep()
                 report(row, [*formats, *rivals])
                 names.remove(row["name"])
                 timer.cancel()
-                timer = threading.Timer(LIMIT_S, worker.kill)
+                timer = threading.Timer(limit, worker.kill)
                 timer.start()
         timer.cancel()
         worker.wait()
         if names:
-            row = {"name": names.pop(0), "export": "error", "note": f"the process ended with {worker.returncode}, or took {LIMIT_S:.0f} s"}
+            row = {"name": names.pop(0), "export": "error", "note": f"the process ended with {worker.returncode}, or took {limit:.0f} s"}
+            if not formats and rivals:
+                failed = {"status": "error", "note": row["note"]}
+                row = {"name": row["name"], "export": "not tried", **dict.fromkeys(rivals, failed)}
             found.append(row)
+            keep()
             report(row, [*formats, *rivals])
-    return found
 
 
 def report(row: dict[str, Any], formats: list[str]) -> None:
@@ -304,6 +328,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, default=None)
     parser.add_argument("--example", type=int, default=0, help="which of the model's calls is exported")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds a model may take")
+    parser.add_argument("--goes-on", action="store_true", help="leave out the models that are in the JSON file")
     parser.add_argument("--inside")
     parser.add_argument("--names")
     parser.add_argument("--table", type=Path, nargs="+", help="print the page of these results, and do nothing else")
@@ -315,17 +341,22 @@ def main() -> None:
     if args.inside:
         inside(args.inside, json.loads(args.names), formats, rivals, args.work, args.example)
         return
-    import tempfile
-
     results: dict[str, list[dict[str, Any]]] = {}
+    if args.goes_on and args.json.exists():
+        results = json.loads(args.json.read_text())
+
+    def keep() -> None:
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1))
+
     with tempfile.TemporaryDirectory() as work:
         for name in args.families or zoo.FAMILIES:
             try:
-                results[name] = family(name, [o for o in args.only.split(",") if o], formats, rivals, Path(work), args.example)
+                found, only = results.setdefault(name, []), [o for o in args.only.split(",") if o]
+                family(name, found, only, formats, rivals, Path(work), args.example, args.limit, keep)
             except ImportError as e:
                 print(f"{name}: {e}")
-            if args.json:
-                args.json.write_text(json.dumps(results, indent=1))
+            keep()
     rows = [r for rs in results.values() for r in rs if r["export"] not in ("no eager", "skipped")]
     print(f"{len(rows)} models; exported {sum(r['export'] == 'right' for r in rows)}", end="")
     for f in (*formats, *rivals):

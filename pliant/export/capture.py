@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from pliant import events
 from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import GraphBreakError, PliantError
-from pliant.export import effects, forms, naming, signature, variants
+from pliant.export import effects, flows, forms, naming, signature, variants
 from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation
+from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
 from pliant.guards.source import Source
@@ -50,8 +51,9 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
-    def __init__(self, path: variants.Path, keeps_ones: bool = False) -> None:
+    def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True) -> None:
         super().__init__(Sites())
+        self.whole_loops = whole_loops
         self.path = path
         self.keeps_ones = keeps_ones
 
@@ -98,7 +100,7 @@ def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, c
     for gradients, keeps_ones in ways:
         try:
             with quiet(gradients):
-                return one(f, parameters, args, kwargs, config, form, Open(path, keeps_ones))
+                return one(f, parameters, args, kwargs, config, form, Open(path, keeps_ones, form != "torch"))
         except (RuntimeError, GraphBreakError) as e:
             first = first or e
     assert first is not None
@@ -208,6 +210,8 @@ class Writer:
         self.inputs: dict[int, Input] = {}  # by vid
         self.notes: list[str] = []
         self.examples: dict[str, int] = {}
+        self.now: Callable[[Any], Any] = lambda v: v  # what a traced value has become
+        self.of_blocks: list[TracedTensor] = []  # constants that loops and branches on data read
 
     def program(self) -> Program:
         found, world = self.found, self.found.world
@@ -216,14 +220,17 @@ class Writer:
         value, given = self.dry_run((found.exit.value, [w.value for w in written]))
         state: dict[str, torch.Tensor] = {}
         tensors = [self.tensor_input(t, state) for t in found.trace.inputs]
-        constants = [self.constant(t, state) for t in self.constants()]
+        ops, stands = self.operations()
+        constants = [self.constant(t, state, stands.get(id(t.constant), t)) for t in self.constants()]
         numbers = self.number_inputs()
         outputs, tree = signature.Results(self, given).read(value[0])
         outputs += effects.outputs(self, written, value[1], given)
+        for o in outputs:
+            o.value = self.now(o.value)
         own = self.order([*tensors, *constants, *numbers])
         dims_ = naming.dims(found.trace.scope, own)
         p = Program(
-            name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=list(found.trace.ops),
+            name=naming.title(self.f), form="aten", trace=found.trace, inputs=own, outputs=outputs, ops=ops,
             relations=[], asserts=[], checks=signature.checks(found.guards, self.path), result=tree,
             state=state, parameters=self.parameters.positional, keywords=self.parameters.keywords, rest=self.parameters.rest,
             defaults=self.parameters.defaults, dims=dims_, examples=self.examples, notes=self.notes,
@@ -312,18 +319,28 @@ class Writer:
         steps.reverse()
         return self.parameters.path(s.arg[1], steps)
 
+    def operations(self) -> tuple[list[Op], dict[int, TracedTensor]]:
+        """The operations, and what stands for constants, by the id of their data. Those of loops and branches on data are recorded anew."""
+        trace = self.found.trace
+        if not flows.has_flows(trace.ops):
+            return list(trace.ops), {}
+        c = flows.Canonical(trace)
+        ops = c.run(trace.ops)
+        self.now = c.now
+        self.of_blocks = [t for t, _ in c.constants.values()]
+        return ops, {key: new for key, (_, new) in c.constants.items()}
+
     def constants(self) -> list[TracedTensor]:
         seen = {}
-        for op in self.found.trace.ops:
-            for t in liveness.op_inputs(op):
-                if t.constant is not None and t.vid not in self.inputs:
-                    seen[t.vid] = t
+        for t in (*self.of_blocks, *(t for op in self.found.trace.ops for t in liveness.op_inputs(op))):
+            if t.constant is not None and t.vid not in self.inputs:
+                seen.setdefault(id(t.constant) if self.of_blocks else t.vid, t)
         return list(seen.values())
 
-    def constant(self, t: TracedTensor, state: dict[str, torch.Tensor]) -> Input:
+    def constant(self, t: TracedTensor, state: dict[str, torch.Tensor], stands: TracedTensor) -> Input:
         name = self.names.unique("constant")
         state[name] = t.constant  # type: ignore[assignment]
-        made = self.inputs[t.vid] = Input(name, CONSTANT, t)
+        made = self.inputs[stands.vid] = Input(name, CONSTANT, stands)
         return made
 
     def number_inputs(self) -> list[Input]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from pliant.export.flows import all_ops
 from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
 from pliant.graph.recurrent import WHOLE
@@ -48,10 +49,10 @@ class Decomposer(Rewriter):
 
     def run(self, steps: list[Op]) -> list[Op]:
         for op in steps:
-            self.step(op, 0)
+            self.step(op)
         return self.ops
 
-    def step(self, op: Op, depth: int) -> None:
+    def step(self, op: Op, depth: int = 0) -> None:
         if op.target is FLASH and not self.used(op.outs[1]):
             self.attention(op)
             return
@@ -90,6 +91,18 @@ class Decomposer(Rewriter):
         self.ops.append(Op(SDPA, self.now(args), self.now(given), [op.outs[0]], None, op.site, -1, grad=op.grad))
 
 
+class Spelled(Rewriter):
+    """Spells operators as this processor computes them."""
+
+    def step(self, op: Op) -> None:
+        if op.target is not SDPA:
+            self.again(op)
+            return
+        attention = torch.nn.functional.scaled_dot_product_attention
+        made = self.put(attention, *self.now(op.args), site=op.site, **self.now(op.kwargs))
+        self.replace(op.outs, [made])
+
+
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 SDPA = aten.scaled_dot_product_attention.default
 
@@ -104,6 +117,6 @@ def agree(a: Any, b: Any) -> bool:
 def decompose(trace: Any, steps: list[Op], outputs: list[Any]) -> Decomposer:
     """The rewriter that has taken `steps` apart."""
     d = Decomposer(trace)
-    d.reads = {t.vid for op in steps for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
+    d.reads = {t.vid for op in all_ops(steps) for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
     d.run(steps)
     return d

@@ -11,8 +11,10 @@ import torch
 from pliant.errors import PliantError
 from pliant.export import torch_form
 from pliant.export.decompose import decompose
+from pliant.export.flows import live_flow
 from pliant.export.functionalize import Functionalizer
 from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
+from pliant.export.rewrite import SETTLED
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -25,10 +27,6 @@ def aten(p: Program, writer: Any) -> Program:
     p.ops = settled(p.ops)
     mark_written(p)
     return p
-
-
-SETTLED = {ATEN.lift_fresh_copy.default: ATEN.clone.default, ATEN.lift_fresh.default: ATEN.alias.default}
-"""Operators that mean something during a capture only, and what they come to."""
 
 
 def settled(ops: list[Op]) -> list[Op]:
@@ -60,7 +58,7 @@ def core(p: Program, writer: Any) -> Program:
         o.value = d.now(value)
     p.outputs += [Output(f"{i.name}.out", MUTATION, d.now(v), of=i.name, path=i.path if i.kind == USER else ()) for i, v in mutations]
     wanted = [o.value for o in p.outputs] + [a.expr for a in writer.asserts()]
-    p.ops = liveness.live_ops(d.ops, wanted, tensors)
+    p.ops = [live_flow(op, p.scope) for op in liveness.live_ops(d.ops, wanted, tensors)]
     p.form = "core"
     return dropped(p)
 

@@ -48,11 +48,14 @@ class Functionalizer(Rewriter):
     def run(self, ops: list[Op]) -> list[Op]:
         """The operations without writes. PliantError for one that has no functional form."""
         for op in ops:
-            if liveness.mutable(op.target) or op.target in STATISTICS:
-                self.write(op)
-            else:
-                self.read(op)
+            self.step(op)
         return self.ops
+
+    def step(self, op: Op) -> None:
+        if liveness.mutable(op.target) or op.target in STATISTICS:
+            self.write(op)
+        else:
+            self.read(op)
 
     def written(self) -> set[int]:
         """The storages that were written."""

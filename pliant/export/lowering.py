@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.nn.functional import scaled_dot_product_attention
-
 from pliant.codegen import target
-from pliant.export.decompose import SDPA
+from pliant.export.decompose import Spelled
 from pliant.export.program import Program
-from pliant.export.rewrite import Rewriter
 from pliant.lower import liveness, pipeline
 from pliant.lower import program as lower
 
 
 def lowered(program: Program) -> tuple[lower.Program, list[Any]]:
     """The program at level "calls", and its outputs there."""
-    spelled = Rewriter(program.trace)
+    spelled = Spelled(program.trace)
     for op in program.ops:
-        if op.target is SDPA:  # as this processor computes it
-            q, k, v, *rest = spelled.now(op.args)
-            made = spelled.put(scaled_dot_product_attention, q, k, v, *rest, site=op.site, **spelled.now(op.kwargs))
-            spelled.replace(op.outs, [made])
-        else:
-            spelled.again(op)
+        spelled.step(op)
     inputs = [i.value for i in program.inputs]
     heads = [spelled.now(o.value) for o in program.outputs]
     asserts = [a.expr for a in program.asserts]

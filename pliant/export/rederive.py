@@ -6,14 +6,18 @@ recording needs of sizes beyond what the file requires is required, too.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
+from pliant.export.flows import is_open, kind_of
 from pliant.export.program import Program, Relation
-from pliant.export.rewrite import Rewriter
+from pliant.export.rewrite import Rewriter, learn, supposed
+from pliant.graph.control_flow import Block, Branch, FlowOp, captures
+from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Op
-from pliant.graph.symnode import expr_of
+from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.symbolic import ops
@@ -30,15 +34,84 @@ def check(p: Program) -> None:
     known = believed(p)
     rewriter = Rewriter(p.trace)
     made = {i.value.vid for i in p.inputs if i.is_tensor}
+    bound: set[str] = set()
     for op in p.ops:
-        for t in liveness.op_inputs(op):
-            if t.vid not in made:
-                raise Wrong(f"{op.target} reads a tensor that is made later")
-        one(rewriter, op)
-        made.update(t.vid for t in liveness.op_outputs(op))
+        step(rewriter, op, made, bound)
     required(p, known)
 
 
+def step(rewriter: Rewriter, op: Op, made: set[int], bound: set[str]) -> None:
+    """One operation. `made`, `bound`: the tensors and the unbacked symbols that are there."""
+    if isinstance(op, FlowOp):
+        flow(rewriter, op, made, bound)
+    for t in liveness.op_inputs(op):
+        if t.vid not in made:
+            raise Wrong(f"{op.target} reads a tensor that is made later")
+    if not isinstance(op, FlowOp):
+        one(rewriter, op)
+    made.update(t.vid for t in liveness.op_outputs(op))
+    bound.update(name_of(b.symbol) for b in op.binds)
+
+
+# -- branches and loops on data -------------------------------------------------------------------------------------------------------
+def flow(rewriter: Rewriter, op: FlowOp, made: set[int], bound: set[str]) -> None:
+    """Every round must give what the next one, and whoever reads the results, is promised."""
+    f, scope = op.flow, rewriter.trace.scope
+    f.captured = captures(f, scope.simplify)
+    op.args = (op.args[0], [c if type(c) is TracedTensor else to_sym(scope, c) for c in f.captured])
+    op.reads = None
+    loose = {s.name for s in f.captured if type(s) is Expr and not s.info.backed and s.name not in bound}
+    if loose:
+        raise Wrong(f"a loop or branch reads {', '.join(sorted(loose))}, which nothing makes known")
+    if any(type(p) is TracedTensor and not plain(scope, p) for p in (*f.params, *op.outs)):
+        raise Wrong("what a loop or branch carries and gives is row-major")
+    fits(scope, op.args[0], f.params, f.sizes)
+    found = {name_of(b.symbol) for b in op.binds}
+    own = {p.vid for p in f.params if type(p) is TracedTensor}
+    names = {p.name for p in f.params if type(p) is Expr} | f.sizes
+    for b in (f.entry, f.body):
+        if b is not None:
+            block(rewriter, op, b, made | own, bound | names, f.params if b is f.body else [], found)
+
+
+def block(rewriter: Rewriter, op: FlowOp, b: Block, made: set[int], bound: set[str], params: list[Any], found: set[str]) -> None:
+    scope = rewriter.trace.scope
+    with supposed(scope) as assumed:
+        for a in b.asserts:
+            learn(scope, a.expr)
+        for inner in b.ops:
+            step(rewriter, inner, made, bound)
+        if isinstance(b.end, Branch):
+            for side, fact in ((b.end.yes, b.end.test), (b.end.no, ops.not_(b.end.test))):
+                with supposed(scope):
+                    learn(scope, fact)
+                    block(rewriter, op, side, set(made), set(bound), params, found)
+        elif b.end.again:
+            fits(scope, b.end.values, params, op.flow.sizes)
+        else:
+            fits(scope, b.end.values, op.outs, found)
+    b.asserts += assumed
+
+
+def plain(scope: Any, t: TracedTensor) -> bool:
+    return all(number(scope, x, y, {}) for x, y in zip(t.strides, contiguous_strides(t.sizes))) and number(scope, t.offset, 0, {})
+
+
+def fits(scope: Any, values: list[Any], places: list[Any], open_: Collection[str]) -> None:
+    """Whether values are what places promise, whose sizes in `open_` may be any."""
+    if len(values) != len(places):
+        raise Wrong(f"a loop or branch leaves with {len(values)} values, where {len(places)} are wanted")
+    for v, p in zip(values, places, strict=True):
+        if type(p) is not TracedTensor or type(v) is not TracedTensor:
+            if type(p) is TracedTensor or type(v) is TracedTensor or kind_of(v) is not kind_of(p):
+                raise Wrong(f"a loop or branch gives {v!r} for {p!r}")
+            continue
+        sizes = all(is_open(n, frozenset(open_)) or number(scope, m, n, {}) for m, n in zip(v.sizes, p.sizes))
+        if v.dtype is not p.dtype or v.device != p.device or len(v.sizes) != len(p.sizes) or not sizes or not plain(scope, v):
+            raise Wrong(f"a loop or branch gives {v} for {p}")
+
+
+# -- operations -----------------------------------------------------------------------------------------------------------------------
 def believed(p: Program) -> tuple[int, int]:
     """Lets the scope know what the program requires and asserts. Returns how much it has been asked so far (`required`)."""
     scope = p.scope

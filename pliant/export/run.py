@@ -8,9 +8,8 @@ import torch
 
 from pliant.codegen import aten, native
 from pliant.errors import PliantError
-from pliant.export.decompose import SDPA
+from pliant.export.decompose import Spelled
 from pliant.export.program import GRADIENT, MUTATION, Program
-from pliant.export.rewrite import Rewriter
 from pliant.export.signature import Caller, SignatureError
 from pliant.export.text import site_of
 from pliant.export.trees import Tree, put_together
@@ -33,15 +32,9 @@ class Runner:
 
     def compile(self) -> Any:
         p = self.p
-        spelled = Rewriter(p.trace)
+        spelled = Spelled(p.trace)
         for op in p.ops:
-            if op.target is SDPA:  # as this processor computes it
-                out = spelled.put(
-                    torch.nn.functional.scaled_dot_product_attention, *spelled.now(op.args), site=op.site, **spelled.now(op.kwargs)
-                )
-                spelled.replace(op.outs, [out])
-            else:
-                spelled.again(op)
+            spelled.step(op)
         slots = [i.value for i in p.inputs]
         outputs = [spelled.now(o.value) for o in p.outputs]
         asserts = [Assert(a.expr, site_of(a.site), a.why) for a in p.asserts]

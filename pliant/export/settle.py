@@ -12,8 +12,10 @@ from typing import Any
 
 from pliant import events
 from pliant.export import rederive, text
+from pliant.export.flows import all_ops
 from pliant.export.program import Program
 from pliant.export.rewrite import VIEWS, Rewriter
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Op
 from pliant.lower import liveness
 
@@ -22,7 +24,7 @@ CARRIED = ("checks", "result", "state", "parameters", "keywords", "rest", "defau
 
 
 def spaces(p: Program) -> frozenset[str]:
-    return frozenset(op.target._schema.name.partition("::")[0] for op in p.ops)
+    return frozenset(op.target._schema.name.partition("::")[0] for op in all_ops(p.ops) if not isinstance(op, FlowOp))
 
 
 def read_again(p: Program) -> Program:
@@ -68,9 +70,9 @@ def anew(p: Program, words: str) -> Program:
     """`p`, all operations recorded with what a reader knows, each on what those before it give."""
     q = text.Reader(spaces(p)).program(words, checked=False)
     known = rederive.believed(q)
-    rewriter = Rewriter(q.trace)
+    rewriter = Renewer(q.trace)
     for op in q.ops:
-        rewriter.ops += renewed(rewriter, op)
+        rewriter.step(op)
     q.ops = rewriter.ops
     for o in q.outputs:
         o.value = rewriter.now(o.value)
@@ -78,21 +80,28 @@ def anew(p: Program, words: str) -> Program:
     return q
 
 
-def renewed(rewriter: Rewriter, op: Op) -> list[Op]:
-    """The operation on what its operands are now; its results are those that it is found to give."""
-    args, kwargs = rewriter.now(op.args), rewriter.now(op.kwargs)
-    moved = dataclasses.replace(op, args=args, kwargs=kwargs)
-    if op.binds or not op.outs or op.target in rederive.SIZES:
-        return [moved]
-    try:
-        out, made = rewriter.record(op.target, *args, site=op.site, **kwargs)
-    except (RuntimeError, ValueError):
-        if op.target not in VIEWS:
-            raise
-        out, made = rewriter.record(VIEWS[op.target], *args, site=op.site, **kwargs)
-        rewriter.replace(op.outs, [out])
-        return made
-    found = next((o for o in made if o.target is op.target), None)
-    moved.outs = found.outs if found is not None else liveness.leaves(out)
-    rewriter.replace(op.outs, moved.outs)
-    return [moved]
+class Renewer(Rewriter):
+    """Records operations on what their operands are now; their results are those that they are found to give."""
+
+    def step(self, op: Op) -> None:
+        if isinstance(op, FlowOp):
+            self.flow(op)
+            return
+        args, kwargs = self.now(op.args), self.now(op.kwargs)
+        moved = dataclasses.replace(op, args=args, kwargs=kwargs)
+        if op.binds or not op.outs or op.target in rederive.SIZES:
+            self.ops.append(moved)
+            return
+        try:
+            out, made = self.record(op.target, *args, site=op.site, **kwargs)
+        except (RuntimeError, ValueError):
+            if op.target not in VIEWS:
+                raise
+            out, made = self.record(VIEWS[op.target], *args, site=op.site, **kwargs)
+            self.replace(op.outs, [out])
+            self.ops += made
+            return
+        found = next((o for o in made if o.target is op.target), None)
+        moved.outs = found.outs if found is not None else liveness.leaves(out)
+        self.replace(op.outs, moved.outs)
+        self.ops.append(moved)

@@ -25,7 +25,10 @@ import torch
 
 from pliant.errors import PliantError
 from pliant.export import naming, rederive
+from pliant.export.flows import all_ops
 from pliant.export.program import Input, Output, Program, Relation
+from pliant.graph.control_flow import FLOW, RANDOM_FLOW, Block, Branch, Flow, FlowOp, Leave, outputs_of
+from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
 from pliant.lower import liveness
@@ -34,9 +37,13 @@ from pliant.symbolic.dims import OPEN
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.minimize import without_declared
 from pliant.symbolic.relation import normal
-from pliant.symbolic.scope import BRANCH, SymGuard
+from pliant.symbolic.scope import BRANCH, Assert, SymGuard
 
 VERSION = 1
+FLOW_WORD = "flow"
+FLOW_LINE = re.compile(r"(?P<outs>.*?) = flow\((?P<args>.*)\)(?P<binds>(?: finds \w+ at \d+(?: size \d+)?)*)")
+DEEPEST = 40
+"""Blocks in each other."""
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
 KINDS = frozenset(("user", "parameter", "buffer", "constant", "mutation", "gradient"))
 INPUT = re.compile(r"input (\w+)( written)? (\S+) (.+)")
@@ -73,7 +80,7 @@ def one_text(p: Program) -> str:
         else:
             lines.append(f"input {i.kind}{written} {quoted(i.name)} {i.value.name}")
     for op in p.ops:
-        lines.append(lowered.op_text(op, owners, known) + marked("" if op.site is None else str(naming.user_site(op.site))))
+        lines += op_lines(op, owners, known)
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
     for r in p.asserts:
         word, words = ("branch", r.site) if r.why == BRANCH else ("assert", r.site or r.why)
@@ -82,6 +89,46 @@ def one_text(p: Program) -> str:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
     return renumbered(lines)
+
+
+def op_lines(op: Op, owners: dict[int, int], known: set[int]) -> list[str]:
+    """An operation; of a flow, its blocks too."""
+    site = marked("" if op.site is None else str(naming.user_site(op.site)))
+    if not isinstance(op, FlowOp):
+        return [lowered.op_text(op, owners, known) + site]
+    flow = op.flow
+    carried = ", ".join(map(lowered.value_text, op.args[0]))
+    inside = []
+    for p in flow.params:
+        if type(p) is TracedTensor:
+            known.add(p.vid)
+            inside.append(f"carried {lowered.tensor_text(p, owners)}")
+        else:
+            inside.append(f"carried {p.name}")
+    if flow.sizes:
+        inside.append(f"changing {', '.join(sorted(flow.sizes, key=natural))}")
+    if flow.entry is not None:
+        inside += ["entry", *indented(block_lines(flow.entry, owners, known))]
+    inside += ["round" if flow.loops else "sides", *indented(block_lines(flow.body, owners, known))]
+    made = lowered.outs_text(op, owners, known)
+    return [f"{made} = {FLOW_WORD}({carried}){lowered.finds_text(op)}{site}", *indented(inside)]
+
+
+def block_lines(b: Block, owners: dict[int, int], known: set[int]) -> list[str]:
+    lines = [line for op in b.ops for line in op_lines(op, owners, known)]
+    lines += [f"assert {a.expr.python()}{marked(a.message)}" for a in b.asserts if a.expr.const is None]
+    if isinstance(b.end, Leave):
+        return [*lines, f"{'again' if b.end.again else 'leave'} {lowered.value_text(b.end.values)}"]
+    yes, no = (indented(block_lines(side, owners, known)) for side in (b.end.yes, b.end.no))
+    return [*lines, f"branch {b.end.test.python()}", *yes, "else", *no]
+
+
+def indented(lines: list[str]) -> list[str]:
+    return ["  " + line for line in lines]
+
+
+def natural(name: str) -> tuple[int, str]:
+    return len(name), name
 
 
 def renumbered(lines: list[str]) -> str:
@@ -129,8 +176,10 @@ def needed_symbols(p: Program) -> list[Expr]:
 
     for i in p.inputs:
         note(i.value)
-    for op in p.ops:
+    for op in all_ops(p.ops):
         note([op.args, op.kwargs, op.outs, [b.symbol for b in op.binds]])
+        if isinstance(op, FlowOp):
+            note([op.flow.params, *[[a.expr for a in b.asserts] for b in op.flow.blocks()], *map(outputs_of, op.flow.blocks())])
     note([o.value for o in p.outputs])
     note([r.expr for r in (*p.relations, *p.asserts)])
     return [s for s in p.scope.symbols.values() if s.name in seen]
@@ -156,6 +205,7 @@ class Reader(lowered.Reader):
         self.ops: list[Any] = []
         self.relations: list[Relation] = []
         self.asserts: list[Relation] = []
+        self.lines: list[tuple[int, str]] = []  # with their numbers, the last first
 
     @classmethod
     def whole(cls, text: str, spaces: frozenset[str] = SPACES) -> Program:
@@ -175,7 +225,9 @@ class Reader(lowered.Reader):
         if int(found[1]) != VERSION:
             raise FormatError(f"this program has format {found[1]}; this pliant reads format {VERSION}")
         with self.trace.paused():
-            for number, line in enumerate(lines, 2):
+            self.lines = [(number, line) for number, line in enumerate(lines, 2)][::-1]
+            while self.lines:
+                number, line = self.lines.pop()
                 try:
                     self.entry(line)
                 except FormatError:
@@ -215,9 +267,72 @@ class Reader(lowered.Reader):
         elif word == "assert":
             self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
         elif word:
-            op = self.operation(body)
-            op.site = site_of(words)
-            self.ops.append(op)
+            self.ops.append(self.step(body, words, 0))
+
+    def step(self, body: str, words: str, depth: int) -> Op:
+        """One operation; of a flow, the lines behind it too."""
+        found = FLOW_LINE.fullmatch(body)
+        op: Op = self.operation(body) if found is None else self.flow(found, depth + 1)
+        op.site = site_of(words)
+        return op
+
+    # -- flows ------------------------------------------------------------------------------------------------------------------
+    def inner(self, depth: int) -> tuple[str, str]:
+        """The next line, if it is this deep; else two empty texts."""
+        pad = "  " * depth
+        if not self.lines or not self.lines[-1][1].startswith(pad) or depth > DEEPEST:
+            return "", ""
+        body, _, words = self.lines[-1][1].partition(MARK)
+        return body[len(pad) :], words
+
+    def taken(self, depth: int) -> tuple[str, str, str]:
+        """The next line, taken: its first word, the rest, what is behind the mark."""
+        body, words = self.inner(depth)
+        if not body or body.startswith(" "):
+            raise ValueError("a line of a loop or branch is missing, or not as deep as it should be")
+        self.lines.pop()
+        return (*body.partition(" ")[::2], words)  # type: ignore[return-value]
+
+    def flow(self, found: re.Match[str], depth: int) -> FlowOp:
+        carried = self.value(f"[{found['args']}]")
+        params: list[Any] = []
+        sizes: frozenset[str] = frozenset()
+        entry = None
+        while True:
+            word, rest, _ = self.taken(depth)
+            if word == "carried":
+                params.append(self.tensor(rest) if rest.startswith("%") else self.names[rest])
+            elif word == "changing":
+                sizes = frozenset(self.names[name].name for name in rest.split(", "))
+            elif word == "entry" and entry is None:
+                entry = self.block(depth + 1)
+            elif word in ("round", "sides"):
+                break
+            else:
+                raise ValueError("not a part of a loop or branch")
+        flow = Flow(params, self.block(depth + 1), entry, sizes)
+        random = any(liveness.draws(op.target) for op in flow.ops())
+        op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, []), {}, self.results(found["outs"]), "flat", None, -1,
+                    self.binds(found["binds"]), flow=flow)  # fmt: skip
+        return op
+
+    def block(self, depth: int) -> Block:
+        ops: list[Op] = []
+        asserts: list[Assert] = []
+        while True:
+            word, rest, words = self.taken(depth)
+            if word == "assert":
+                asserts.append(Assert(self.truth(rest), None, words))
+            elif word == "branch":
+                test = self.truth(rest)
+                yes = self.block(depth + 1)
+                if self.taken(depth)[0] != "else":
+                    raise ValueError("a branch has two sides")
+                return Block(ops, asserts, Branch(test, yes, self.block(depth + 1)))
+            elif word in ("again", "leave"):
+                return Block(ops, asserts, Leave(word == "again", self.value(rest)))
+            else:
+                ops.append(self.step(f"{word} {rest}", words, depth))
 
     def truth(self, text: str) -> Any:
         e = lowered.parse(text, self.names)

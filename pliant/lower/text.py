@@ -100,6 +100,14 @@ def tensor_text(t: TracedTensor, owners: dict[int, int]) -> str:
 
 
 def op_text(op: Op, owners: dict[int, int], known: set[int]) -> str:
+    left = outs_text(op, owners, known)
+    shown = ", ".join([*map(value_text, op.args), *(f"{k}={value_text(v)}" for k, v in (op.kwargs or {}).items())])
+    spec = "" if op.out_spec is None else " many"
+    return f"{left} = {op.target}({shown}){finds_text(op)}{spec}"
+
+
+def outs_text(op: Op, owners: dict[int, int], known: set[int]) -> str:
+    """The results of an operation, tensors where they are made."""
     outs = []
     for o in op.outs:
         if type(o) is not TracedTensor:
@@ -109,13 +117,12 @@ def op_text(op: Op, owners: dict[int, int], known: set[int]) -> str:
         else:
             known.add(o.vid)
             outs.append(tensor_text(o, owners))
-    shown = ", ".join([*map(value_text, op.args), *(f"{k}={value_text(v)}" for k, v in (op.kwargs or {}).items())])
-    left = "; ".join(outs)
-    found = "".join(
-        f" finds {liveness.number(b.symbol).name} at {b.out}" + ("" if b.dim is None else f" size {b.dim}") for b in op.binds
-    )  # fmt: skip
-    spec = "" if op.out_spec is None else " many"
-    return f"{left} = {op.target}({shown}){found}{spec}"
+    return "; ".join(outs)
+
+
+def finds_text(op: Op) -> str:
+    """The symbols that an operation makes known."""
+    return "".join(f" finds {liveness.number(b.symbol).name} at {b.out}" + ("" if b.dim is None else f" size {b.dim}") for b in op.binds)
 
 
 # -- programs ------------------------------------------------------------------------------------------------------------------
@@ -275,9 +282,14 @@ class Reader:
         tree = ast.parse(f"f({self.marked(found['args'])})", mode="eval").body
         args = tuple(self.literal(a) for a in tree.args)  # type: ignore[attr-defined]
         kwargs = {k.arg: self.literal(k.value) for k in tree.keywords}  # type: ignore[attr-defined]
-        outs = [self.result(t) for t in found["outs"].split("; ") if t]
-        binds = [Bind(to_sym(self.scope, self.names[s]), int(i), int(d) if d else None) for s, i, d in BIND.findall(found["binds"])]
-        return Op(target, args, kwargs, outs, "flat" if found["many"] else None, None, -1, binds)
+        spec = "flat" if found["many"] else None
+        return Op(target, args, kwargs, self.results(found["outs"]), spec, None, -1, self.binds(found["binds"]))
+
+    def results(self, text: str) -> list[Any]:
+        return [self.result(t) for t in text.split("; ") if t]
+
+    def binds(self, text: str) -> list[Bind]:
+        return [Bind(self.names[s], int(i), int(d) if d else None) for s, i, d in BIND.findall(text)]
 
     def result(self, text: str) -> Any:
         if not text.startswith("%"):

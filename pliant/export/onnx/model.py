@@ -13,16 +13,20 @@ import torch
 from onnx_ir import tensor_adapters
 
 from pliant.errors import PliantError
+from pliant.export.flows import all_ops
 from pliant.export.onnx import complexes, elementwise, indexing, losses, networks, pooling, recurrent, reductions, shapes
+from pliant.export.onnx.control_flow import Flows, needed
 from pliant.export.onnx.graph import Context, Graph, NotExpressible, Tensor, onnx_dtype, torch_dtype
 from pliant.export.onnx.sizes import DTYPE, Sizes
 from pliant.export.program import MUTATION, USER, Input, Program
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.symbolic.expr import Expr
 
 OPSET = 23
+OPSET_OF_RANDOM = 21
 OPSETS = range(21, 26)
 IR_VERSION = 10
 LARGE = 1 << 20
@@ -45,7 +49,7 @@ DTYPES = frozenset((
 ))  # fmt: skip
 
 
-def to_onnx(program: Program, path: str | os.PathLike, *, opset: int = OPSET) -> None:
+def to_onnx(program: Program, path: str | os.PathLike, *, opset: int | None = None) -> None:
     """Write a program as an ONNX model that runs at every size of it.
 
     Inputs and outputs have the program's names; what an input or a buffer becomes is an output `<name>.out`, and the caller feeds it back
@@ -54,12 +58,16 @@ def to_onnx(program: Program, path: str | os.PathLike, *, opset: int = OPSET) ->
     (`Program.variants`) are those of `If` nodes. With weights of over a megabyte in all, these are in `<path>.data`.
 
     ONNX has no assertions: what must hold of the sizes is in the model's metadata, as text (`pliant.relations`, `pliant.asserts`), and
-    nothing checks it; a call that breaks it may give wrong numbers. Random operators draw other numbers than PyTorch's. Where ONNX
+    nothing checks it; a call that breaks it may give wrong numbers. Random operators draw other numbers than PyTorch's, of the same
+    distributions; a program that draws is written in opset 21, the last whose random operators ONNX Runtime has. Where ONNX
     Runtime's CPU has no float64 kernel, float32 is used, and `pliant.narrowed` names these operators. Its max pooling overlooks nans, and
     its powers of ints are those of float64.
 
     Raises `PliantError` for an operator that ONNX cannot express, with the line of the program that calls it.
     """
+    if opset is None:
+        draws = any(liveness.draws(op.target) for q in (program, *program.variants) for op in all_ops(q.ops))
+        opset = OPSET_OF_RANDOM if draws else OPSET
     if opset not in OPSETS:
         raise PliantError(f"opset={opset}: to_onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}")
     model = Writer(program, opset).model()
@@ -212,7 +220,7 @@ class Part:
         saved = self.context.saved()
 
         def asserted() -> list[ir.Value]:
-            self.operations(needed(self.p, [r.expr for r in self.p.asserts], g.live))
+            self.operations(needed(self.p.scope, self.p.ops, [r.expr for r in self.p.asserts], g.live))
             return [self.all_of([t for t in (self.test(r.expr) for r in self.p.asserts) if t is not None])]
 
         yes = self.writer.branch(asserted)
@@ -243,7 +251,7 @@ class Part:
         g = self.g
         g.context = self.context
         saved = self.context.saved()
-        self.operations(needed(self.p, [o.value for o in self.p.outputs], g.live))
+        self.operations(needed(self.p.scope, self.p.ops, [o.value for o in self.p.outputs], g.live))
         g.site = ""
         values = [self.output(o.value) for o in self.p.outputs]
         if self.writer.p.variants:
@@ -268,6 +276,9 @@ class Part:
         g.site = str(op.site) if op.site is not None else ""
         if name in NOTHING:
             return
+        if isinstance(op, FlowOp):
+            self.known(op, Flows(self).values(op))
+            return
         dtypes = {o.dtype for o in (*liveness.op_inputs(op), *liveness.op_outputs(op))}
         table = complexes.ROWS if dtypes & complexes.REAL.keys() else ROWS
         row = table.get(name)
@@ -285,6 +296,12 @@ class Part:
         except UNFIT as e:
             raise PliantError(f"to_onnx knows no form of this use of {op.target}{where}: {op} ({e})") from e
         values = list(made) if isinstance(made, (tuple, list)) else [made]
+        self.known(op, values)
+
+    def known(self, op: Op, values: list[Any]) -> None:
+        """The results of an operation are these values."""
+        g = self.g
+        where = f" at {g.site}" if g.site else ""
         for k, (out, v) in enumerate(zip(op.outs, values)):
             if v is None and g.wants(op, k):
                 raise PliantError(f"to_onnx knows no form of result {k} of {op.target}{where}")
@@ -295,38 +312,6 @@ class Part:
             v = values[b.out]
             assert symbol is not None and v is not None
             g.sizes.define(symbol, (lambda v=v: v) if b.dim is None else (lambda v=v, d=b.dim: g.sizes.dim(v, d)))  # type: ignore[misc]
-
-
-def needed(p: Program, values: list[Any], live: set[int]) -> list[Op]:
-    """The operations that these values depend on; `live` gets the tensors that are read."""
-    numbers: set[Expr] = set()
-
-    def number(e: Any) -> None:
-        if isinstance(e, Expr):
-            numbers.update(e.symbols(), p.scope.simplify(e).symbols())
-
-    def tensor(t: TracedTensor) -> None:
-        live.add(t.vid)
-        for s in t.sizes:
-            number(liveness.number(s))
-
-    for v in values:
-        tensor(v) if type(v) is TracedTensor else number(liveness.number(v))
-    kept: list[Op] = []
-    for op in reversed(p.ops):
-        outs = [o for o in op.outs if type(o) is TracedTensor]
-        if not (any(o.vid in live for o in outs) or any(liveness.number(b.symbol) in numbers for b in op.binds)):
-            continue
-        kept.append(op)
-        for b in op.binds:
-            if type(op.outs[b.out]) is TracedTensor:
-                live.add(op.outs[b.out].vid)
-        for t in (*liveness.op_inputs(op), *(o for o in outs if o.vid in live)):
-            tensor(t)
-        for e in liveness.op_numbers(op):
-            number(e)
-    kept.reverse()
-    return kept
 
 
 def arguments(op: Op) -> tuple[list, dict[str, Any]]:

@@ -23,9 +23,11 @@ from pliant.export.program import Program, Relation
 from pliant.export.stablehlo import backward, branches, complex, indexing, linear, pointwise, reductions, views, windows
 from pliant.export.stablehlo.builder import ELEMENTS, Builder, Unsupported, Value
 from pliant.export.stablehlo.composite import composite
+from pliant.export.stablehlo.control_flow import NUMBERS, Flows
 from pliant.export.stablehlo.sizes import make
 from pliant.export.stablehlo.table import LOWERINGS, key
 from pliant.export.variants import SIZE_BRANCH
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -34,7 +36,6 @@ from pliant.symbolic.expr import Expr
 FAMILIES = (pointwise, views, reductions, linear, indexing, windows, complex, backward)
 """The modules whose rows make up the table."""
 
-NUMBERS = {int: torch.int64, float: torch.float64, bool: torch.bool}
 ASSERTION = "assert: "
 CHECKS = frozenset(f"aten::{name}" for name in (
     "_assert_async.msg", "_assert_scalar.default", "sym_constrain_range.default", "sym_constrain_range_for_size.default",
@@ -83,6 +84,7 @@ class Lowering(Builder):
         self.counts = counts  # of composites
         self.values: dict[int, Value] = {}
         self.reads: set[int] = set()
+        self.holds: list[tuple[Value, str]] = []  # what must hold of data in loops and branches, with the text
         self.shown: dict[str, str] = {}
         self.numbers = {i.value.name for i in p.inputs if not i.is_tensor}
 
@@ -112,7 +114,7 @@ class Lowering(Builder):
 
     def conditions(self, asserts: list[Relation]) -> list[tuple[Value, str]]:
         """Assertions about data as values; those about sizes are checked where they stand."""
-        found = []
+        found = list(self.holds)
         for r in asserts:
             if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
                 found.append((Value(self.scalar(r.expr), (), torch.bool), r.why or f"{r.expr} at {r.site}"))
@@ -217,6 +219,9 @@ class Lowering(Builder):
         name = key(op.target)
         if name in CHECKS:
             return
+        if isinstance(op, FlowOp):
+            self.flow(op)
+            return
         row = LOWERINGS.get(name)
         if row is None:
             raise refused(op, "pliant has no StableHLO for it")
@@ -249,6 +254,19 @@ class Lowering(Builder):
             if bind.dim is not None:
                 raise refused(op, "the size of its result is known only from data")
             self.bind_number(bind, found if not isinstance(found, list) else found[bind.out])
+
+    def flow(self, op: FlowOp) -> None:
+        """A branch or loop on data. Sizes of its results that it tells are no sizes that XLA can know."""
+        made = Flows(self).values(op)
+        for o, v in zip(op.outs, made, strict=True):
+            if type(o) is TracedTensor:
+                self.values[o.vid] = v
+        for bind in op.binds:
+            v = made[bind.out]
+            if bind.dim is None:
+                self.bind_number(bind, v)
+            else:
+                self.bind(liveness.number(bind.symbol).name, lambda v=v, d=bind.dim: (self.dimension(v.ir, d), 32), of_data=True)
 
     def bind_number(self, bind: Any, v: Value) -> None:
         s = liveness.number(bind.symbol)

@@ -53,7 +53,7 @@ class Open(History):
 
     def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True) -> None:
         super().__init__(Sites())
-        self.whole_loops = whole_loops
+        self.whole_loops = self.counts_rounds = whole_loops
         self.path = path
         self.keeps_ones = keeps_ones
 

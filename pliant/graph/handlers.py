@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import repeat
-from operator import is_
 from typing import Any
 
 import torch
@@ -12,9 +10,9 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, through_meta
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.numbers import known_number, remember
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
-from pliant.graph.numbers import known_number, remember
 from pliant.graph.rules.table import RULES, handler
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import expr_of, to_sym

@@ -1,7 +1,7 @@
 """What is known of the number in a tensor of one element: it was read before, or sizes and such numbers alone decide it.
 
-`t.item()` twice is one symbol, `(t == n).item()` is the relation `u0 == n`, and `torch.div(n, 8, rounding_mode="floor")` is an expression of
-the size. All this holds while nothing has written to the memory in question.
+`t.item()` twice is one symbol, `(t == n).item()` is the relation `u0 == n`, and `torch.div(n, 8, rounding_mode="floor")` is an expression
+of the size. All this holds while nothing has written to the memory in question.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def known_number(trace: Any, x: TracedTensor) -> Any:
 
 def computed(trace: Any, x: TracedTensor, until: int) -> Any:
     """The number in `x` as it is before operation `until`, by the operation that made it."""
-    if x.sizes or x.dtype not in (torch.int64, torch.bool):
+    if x.sizes or x.dtype not in (torch.int64, torch.bool) or x.storage_id in trace.moving:
         return None
     for i in range(until - 1, -1, -1):
         op = trace.ops[i]

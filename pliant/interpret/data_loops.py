@@ -10,6 +10,7 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CellType
 from typing import Any
@@ -29,15 +30,15 @@ from pliant.interpret import globalstate
 from pliant.interpret.capture import UNSET
 from pliant.interpret.checks import raised
 from pliant.interpret.decode import Decoded
+from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, explore, frames, settled, tree
-from pliant.interpret.types.row import row
+from pliant.interpret.subprograms import Open, Way, explore, frames, settled, tree
+from pliant.interpret.walks import RESTART, Counter, Span, Walk, place
 from pliant.symbolic import ops
 
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
-RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
@@ -60,29 +61,10 @@ COUNTER, RETURNED = "its counter", "what it returns"
 RangeIterator = type(iter(range(0)))
 
 
-class Counter:
-    """The iterator of a `for` loop over a range, in a round: it stands at a number that only the run knows."""
-
-    __slots__ = ("now", "over")
-
-    def __init__(self, now: Any, over: range) -> None:
-        self.now = now
-        self.over = over
-
-
-def advance(it: Counter) -> Any:
-    now, over = it.now, it.over
-    if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
-        raise StopIteration
-    it.now = now + over.step
-    return now
-
-
-row(name="counter of a loop", stands=(Counter,), next=advance)
-
-
-def rest_of(it: Any, f: Frame) -> range:
-    """What an iterator has yet to give. `Open` if it is none over a range, or if anybody else has it."""
+def rest_of(it: Any, f: Frame) -> Any:
+    """What an iterator has yet to give: a range or a span. `Open` if it is none over such, or if anybody else has it."""
+    if type(it) is Walk:
+        return it.over
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
     if type(it) is not RangeIterator or sum([v is it for v in held]) > 1:
         raise Open("it walks something else than a range of its own")
@@ -95,6 +77,11 @@ def rest_of(it: Any, f: Frame) -> range:
 @functools.lru_cache(maxsize=256)
 def live_of(d: _Key) -> list[int]:
     return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], d.decoded.table)
+
+
+@functools.lru_cache(maxsize=256)
+def live_where_nothing_raises(d: _Key) -> list[int]:
+    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], ())
 
 
 class _Key:
@@ -246,6 +233,7 @@ class End:
     again: bool
     values: dict[Any, Any]
     parts: dict[Any, Any] = field(default_factory=dict)
+    memory: dict[int, TracedTensor] | None = None  # what `Memory` has made of memory from before, by storage
 
 
 Found = tuple[Block, list[End]]
@@ -262,23 +250,31 @@ class Whole:
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
-        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
+        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header) if f.fast[i] is not UNSET or self.wanted(i)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
-        self.range = range(0)
+        self.range: Any = range(0)
         if f.decoded.kinds[shape.header] is K.FOR_ITER:
             self.range = rest_of(self.stack.pop(), f)
             self.first[COUNTER] = self.range.start
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
-            if kind is K.STORE_LOCAL and self.range and self.first.get(item) is UNSET:
+            if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
+        self.memory = Memory(self.begin)
+        if type(self.range) is Span:
+            self.params[COUNTER] = to_sym(vm.scope, place(self.range))
 
     def live(self, i: int) -> frozenset[int]:
         bits, f = self.shape.live[i], self.f
         n = f.code.co_nlocals
         return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
+
+    def wanted(self, i: int) -> bool:
+        """Whether a local may be read behind the loop, or before a round has stored to it; rounds that raise are not captured."""
+        bits = live_where_nothing_raises(_Key(self.f.decoded))[self.shape.header]
+        return bool(bits >> i & 1) or i in self.exits
 
     def touches(self, i: int) -> bool:
         d = self.f.decoded
@@ -289,7 +285,12 @@ class Whole:
             if v is UNSET:
                 raise Open(f"{self.name(slot)} may not be there yet")
         for _ in range(TRIES):
-            found: list[Found] = settled(self.explored)
+            try:
+                found: list[Found] = settled(self.explored)
+            except Open as e:
+                if not self.memory.takes(e):
+                    raise
+                continue
             if not self.widened([end for end in found[0][1] if end.again]):
                 break
         else:
@@ -302,25 +303,30 @@ class Whole:
             for end in block.leaves():
                 e = end.values[0]
                 end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
+                end.values += [] if e.again and k else self.memory.ended(e.memory)
         params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
+        written = self.memory.results()
+        params += self.memory.params()
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
-        record_flow(vm.trace, flow, [self.first[slot] for slot in self.params], outs, binds, current_site())
+        carried = [*[self.first[slot] for slot in self.params], *self.memory.initial()]
+        record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
+        self.memory.put_back(written)
         self.stand_behind(leave[0], results)
 
     # -- ways ----------------------------------------------------------------------------------------------------------------------
     def explored(self) -> list[Found]:
         """A round, and what comes before the first."""
         f, header = self.f, self.shape.header
-        found = [self.ways(header, {**self.first, **self.params}, self.stack)]
+        found = [self.ways(header, {**self.first, **self.params}, self.stack, self.memory.in_blocks)]
         if self.tested:
-            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack))
+            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack, self.memory.of_entry))
             for end in found[1][1]:
                 if end.again and not all([equal(v, self.first[slot]) for slot, v in end.values.items()]):
                     raise Open("its first test changes a local")
         return found
 
-    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Found:
-        found = explore(lambda: self.run(start, fast, stack))
+    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any], own_memory: Callable[[list[Way]], list[Way]]) -> Found:
+        found = own_memory(explore(lambda: self.run(start, fast, stack), carried=self.memory.cells))
         return tree(found), [w.end.values[0] for w in found if w.end is not None]
 
     def run(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Leave:
@@ -364,6 +370,7 @@ class Whole:
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
                     continue
+                self.memory.check([first, stands, now])
                 p = join(first, stands, now, slot in self.params, self.name(slot), self.before)
                 if p is not stands:
                     self.params[slot], changed = p, True
@@ -386,6 +393,7 @@ class Whole:
                 for end, v in zip(leave, column, strict=True):
                     end.parts[(slot, i)] = v
                 if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                    self.memory.check(list(column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
@@ -449,6 +457,9 @@ def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: se
     if type(first) is not TracedTensor or type(now) is not TracedTensor:
         raise Open(f"{name}, a {type(first).__name__}, is another in the next round")
     sizes = tuple([m if is_new(m, before) else n for m, n in zip(stands.sizes, alike(stands, now, name), strict=True)])
+    if not one_layout(stands, now):
+        stands = stands if stands.dense else row_major(stands, sizes)
+        now = row_major(now, sizes)
     settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
     if carried and settled and all(map(same, sizes, stands.sizes)):
         return stands
@@ -464,9 +475,13 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
     sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
+    if not vm.history.counts_rounds and not one_layout(a, b):  # a program that is exported has what loops carry in row-major order
         raise Open(f"{name} changes its strides")
     return sizes
+
+
+def one_layout(a: TracedTensor, b: TracedTensor) -> bool:
+    return a.dense and b.dense or all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -483,6 +498,12 @@ def new_size() -> Any:
     e = vm.trace.unbacked(int, size_like=True, lo=0)
     vm.trace.flow_sizes.add(e.name)
     return to_sym(vm.scope, e)
+
+
+def row_major(like: TracedTensor, sizes: tuple) -> TracedTensor:
+    x = make(vm.trace, sizes, contiguous_strides(sizes), like.dtype, 0, None, like.device, True)
+    x.pytype = like.pytype
+    return x
 
 
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
@@ -524,8 +545,10 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     sizes = first.sizes
     for v in values:
         sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not first.dense and not all(map(outer, first.strides)):
-        raise Open(f"{name} changes its strides")
+    if not all([one_layout(first, v) for v in values]) or not first.dense and not all(map(outer, first.strides)):
+        if not vm.history.counts_rounds:
+            raise Open(f"{name} changes its strides")
+        return row_major(first, tuple([s if outer(s) else new_size() for s in sizes]))
     offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
     return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)
 

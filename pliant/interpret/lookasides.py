@@ -21,7 +21,7 @@ from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows
+from pliant.interpret import process_state, shadows, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -502,10 +502,16 @@ def key_and_value(n: int, pair: Any) -> list:
 
 
 @lookaside(range)
-def l_range(args: tuple, kw: dict) -> range:
+def l_range(args: tuple, kw: dict) -> Any:
     if not all([type(a) is int or has_index(a) for a in args]):
         return range(*args, **kw)  # raises
-    return range(*[concrete(index(a)) for a in args], **kw)  # type: ignore[arg-type]
+    numbers = [index(a) for a in args]
+    if 0 < len(args) < 4 and not kw and not all([type(n) is int for n in numbers]):
+        start, stop = (0, numbers[0]) if len(numbers) == 1 else numbers[:2]
+        walk = walks.over_range(start, stop, numbers[2] if len(numbers) == 3 else 1)
+        if walk is not None:
+            return walk
+    return range(*[concrete(n) for n in numbers], **kw)  # type: ignore[arg-type]
 
 
 TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,9 @@ ELSEWHERE = 1 << 40
 
 
 class Open(Exception):
-    """What is explored is not closed over tensors and numbers, for this reason."""
+    """What is explored is not closed over tensors and numbers, for this reason. `writes`: the tensor from before that it writes to."""
+
+    writes: TracedTensor | None = None
 
 
 class Unsteady(Open):
@@ -56,15 +58,15 @@ class Way:
     end: Leave | None = None
 
 
-def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
-    """All ways through `run`, which says how each ends. Raises `Open`."""
+def explore(run: Callable[[], Leave], most: int = WAYS, carried: Container[int] = ()) -> list[Way]:
+    """All ways through `run`, which says how each ends. Raises `Open`. `carried`: storages from before that it may write to."""
     trace = vm.trace
     begin = highest = (trace.next_vid, trace.next_unbacked)
     script: list[bool] = []
     ways: list[Way] = []
     while True:
         trace.next_vid, trace.next_unbacked = begin
-        ways.append(one_way(run, script))
+        ways.append(one_way(run, script, carried))
         if len(ways) == 1:
             for watch in vm.unchanged:  # the other ways of a long program are not worth their time
                 watch.check()
@@ -83,7 +85,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS) -> list[Way]:
     return ways
 
 
-def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
+def one_way(run: Callable[[], Leave], script: list[bool], carried: Container[int]) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
@@ -137,7 +139,7 @@ def one_way(run: Callable[[], Leave], script: list[bool]) -> Way:
         globalstate.restore(settings)
         for g in relied:
             scope.keep(g)
-    check_memory(way, trace)
+    check_memory(way, first, carried)
     world.keep.append(way)
     return way
 
@@ -147,8 +149,8 @@ def plain(asserts: list[Any]) -> list[Any]:
     return [a for a in asserts if (a[2] if type(a) is tuple else a.message) != BRANCH]
 
 
-def check_memory(way: Way, trace: Any) -> None:
-    """What is written was made in the same block, and no gradients flow."""
+def check_memory(way: Way, first: int, carried: Container[int]) -> None:
+    """What is written was made in the same block, or is carried by the loop, and no gradients flow. New tensors count from `first`."""
     made: set[int] = set()
     begins = {n for _, _, n, _ in way.decisions}
     for i, op in enumerate(way.ops):
@@ -156,14 +158,22 @@ def check_memory(way: Way, trace: Any) -> None:
             made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
-            if t.storage_id not in made:
-                raise Open(f"{op.target} writes to memory from before")
+            if t.storage_id not in made and t.storage_id not in carried:
+                refusal = Open(f"{op.target} writes to memory from before")
+                refusal.writes = name_before(way, t.storage_id, first) if vm.history.counts_rounds else None
+                raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
-        if any([t.requires_grad for t in tensors_of(op.outs)]):
+        if op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):  # views of parameters say so with gradients off, too
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS:
             raise Open(f"{op.target} may do anything")
+
+
+def name_before(way: Way, storage: int, first: int) -> TracedTensor | None:
+    """The tensor from before the way by which it knows this memory, if there is only one."""
+    found = {t.vid: t for op in way.ops for t in tensors_of([op.args, op.kwargs]) if t.storage_id == storage and t.vid < first}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def tree(ways: list[Way], depth: int = 0, ops: int = 0, asserts: int = 0) -> Block:
@@ -321,9 +331,9 @@ def own_fields(v: Any) -> list:
 
 
 def state_of(value: Any) -> list:
-    """The state of an iterator as its `__reduce__` tells it."""
+    """The state of an iterator as its `__reduce__` tells it: what a dict's has yet to give is a new list each time."""
     if type(value) is tuple:
-        return [x for v in value for x in state_of(v)]
+        return [x for v in value for x in (v if type(v) is list else state_of(v))]
     return [value]
 
 

@@ -15,7 +15,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, indexing, tensor_inputs
+from pliant.interpret import datafield, indexing, tensor_inputs, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
@@ -87,7 +87,7 @@ def iterate(t: Any) -> Any:
     own = replaced("__iter__")
     if own is not None:
         return interp(own, (t,), {})
-    return iter(unbind(t))
+    return walks.over_rows(t) or iter(unbind(t))
 
 
 def contains(t: Any, x: Any) -> bool:

@@ -18,7 +18,7 @@ from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
-from pliant.graph.record import PENDING, Op
+from pliant.graph.record import PENDING, Op, atoms
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
 from pliant.graph.schema import argument, op_info
@@ -97,6 +97,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = list(out), "flat"
     else:
         outs, spec = tree_flatten(out)
+    if trace.stale and any([t.storage_id in trace.stale for t in tensors_in([args, kwargs])]):
+        raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
     info = op_info(func)
     for name in info.writes:
         written = argument(info, args, kwargs, name)
@@ -104,7 +106,10 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
             if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
                 raise Untraceable(func, "it writes to a tensor whose elements share memory")
             if written.storage_id in trace.frozen:
-                raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
+                shared = trace.frozen[written.storage_id]
+                if not trace.by_value or written.storage_id in shared:
+                    raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
+                trace.stale |= shared
             if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
                 raise Untraceable(func, "it writes to a tensor that was made in inference mode")
             if trace.known or trace.masks or trace.items:
@@ -117,6 +122,10 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def tensors_in(value: Any) -> list[TracedTensor]:
+    return [v for v in atoms(value) if type(v) is TracedTensor]
 
 
 def spread(x: TracedTensor) -> bool:

@@ -98,7 +98,9 @@ class Trace:
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
-        self.frozen: set[int] = set()  # storage ids that results of control flow may share, with each other and with its operands
+        self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it
+        self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
+        self.stale: set[int] = set()  # storage ids of such results
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these

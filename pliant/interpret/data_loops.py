@@ -287,8 +287,8 @@ class Whole:
         for _ in range(TRIES):
             try:
                 found: list[Found] = settled(self.explored)
-            except Open as e:
-                if not self.memory.takes(e):
+            except Open as refused:
+                if not self.memory.takes(refused):
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):

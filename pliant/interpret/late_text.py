@@ -13,6 +13,7 @@ Whoever asks for the characters of a text gets them in one of two ways:
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -44,11 +45,12 @@ class Piece(NamedTuple):
 class LateText:
     """Stands for a string that nobody has read yet."""
 
-    __slots__ = ("__weakref__", "firm", "pieces")
+    __slots__ = ("__weakref__", "firm", "key", "pieces")
 
-    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False) -> None:
+    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None) -> None:
         self.pieces = pieces
         self.firm = firm
+        self.key = pieces if key is None else key  # its pieces where it is looked up in a dict (`chosen`)
         if pieces is None and vm.late_texts is not None:
             vm.late_texts.append(weakref.ref(self))
 
@@ -121,6 +123,7 @@ def joined(parts: list[Any]) -> LateText | None:
     """The text of these parts of an f-string, some of them late; None if they are all there."""
     pieces: list[str | Piece] = []
     firm = whole = False
+    known = True
     for part in parts:
         t = type(part)
         if t is str:
@@ -131,11 +134,43 @@ def joined(parts: list[Any]) -> LateText | None:
             part = formatted(part, 0, "", True)
         if part is None:
             raise Break("PL0017", "a part of a text changes on every call", clean=True)
-        if part.pieces is None:
+        known = known and part.pieces is not None
+        if part.key is None:
             return LateText(None)
         firm = firm or part.firm
-        pieces += part.pieces
-    return LateText(tuple(pieces), firm) if whole else None
+        pieces += part.key
+    if not whole:
+        return None
+    return LateText(tuple(pieces), firm) if known else LateText(None, key=tuple(pieces))
+
+
+def of_item(number: Any) -> LateText:
+    """The text of a tensor that is this one integer. Nobody can make it, but it may be the key of a dict."""
+    return LateText(None, key=(Piece(number, 0, ""),))
+
+
+def chosen(d: dict, k: LateText, answers: Callable[[Any], bool], last: Callable[[Any], bool]) -> Any:
+    """The key of `d` that this text is: a branch on its number for each that it may be, but for the last one. `k` where that cannot be told."""
+    numbers = [i for i, p in enumerate(k.key or ()) if type(p) is not str]
+    if k.key is None or len(numbers) != 1:
+        return k
+    piece: Any = k.key[numbers[0]]
+    if type(piece.value) is not torch.SymInt or piece.conversion not in (0, 1) or piece.spec:
+        return k
+    before, behind = ("".join(part) for part in (k.key[: numbers[0]], k.key[numbers[0] + 1 :]))  # type: ignore[arg-type]
+    found: dict[str, int] = {}
+    for name in dict.keys(d):
+        if type(name) is str and name.startswith(before) and name.endswith(behind):
+            n = name[len(before) : len(name) - len(behind)]
+            if n.removeprefix("-").isdecimal() and str(int(n)) == n:
+                found[name] = int(n)
+    if not found:
+        return k
+    *others, final = found.items()
+    for name, n in others:
+        if answers(piece.value == n):
+            return name
+    return final[0] if last(piece.value == final[1]) else k
 
 
 def late(value: Any) -> bool:
@@ -149,4 +184,7 @@ def check_forgotten() -> None:
         raise TextNeeded
 
 
-__all__ = ["LateText", "Piece", "TextNeeded", "check_forgotten", "formatted", "hold_to_type", "joined", "needed", "writable"]
+__all__ = [
+    "LateText", "Piece", "TextNeeded", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "needed", "of_item",
+    "writable",
+]  # fmt: skip

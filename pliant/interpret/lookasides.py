@@ -242,6 +242,13 @@ def l_bool(args: tuple, kw: dict) -> Any:
     return truth(args[0]) if args else False
 
 
+@lookaside(operator.index)
+def l_index(args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw:
+        return operator.index(*args, **kw)  # raises
+    return index(args[0])
+
+
 @lookaside(operator.truth)
 def l_truth(args: tuple, kw: dict) -> Any:
     return truth(args[0])

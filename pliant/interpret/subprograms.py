@@ -62,6 +62,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS, carried: Container[int] 
     """All ways through `run`, which says how each ends. Raises `Open`. `carried`: storages from before that it may write to."""
     trace = vm.trace
     begin = highest = (trace.next_vid, trace.next_unbacked)
+    inputs = len(trace.inputs)
     script: list[bool] = []
     ways: list[Way] = []
     while True:
@@ -73,6 +74,8 @@ def explore(run: Callable[[], Leave], most: int = WAYS, carried: Container[int] 
         if sum([len(w.ops) for w in ways]) > LENGTH:
             raise Open("all ways through it together are too long")
         highest = (max(highest[0], trace.next_vid), max(highest[1], trace.next_unbacked))
+        if len(trace.inputs) > inputs:  # they stay, and keep their numbers; all ways are run again
+            begin, inputs = (highest[0], begin[1]), len(trace.inputs)
         answers = [d[1] for d in ways[-1].decisions]
         while answers and not answers[-1]:
             answers.pop()
@@ -90,7 +93,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], carried: Container[int
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
     n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
-    known, names = dict(trace.known), set(scope.symbols)
+    known, names, stale = dict(trace.known), set(scope.symbols), set(trace.stale)
     masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
     token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
     settings = globalstate.save()
@@ -131,7 +134,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], carried: Container[int
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
-        trace.known, trace.masks, trace.items = known, masks, items
+        trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
         relied = scope._guards[guards:]
         read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
         scope.rollback(token)

@@ -75,6 +75,7 @@ def walk(over: Span, f: Frame | None, at: int) -> Walk | None:
         vm.loops[key] = TRY
         vm.loop_codes.append(f.code)
         raise Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
+    vm.history.counted = True
     return Walk(over)
 
 
@@ -105,8 +106,9 @@ def unrolled(it: Walk) -> Any:
         concrete(over.rows.sizes[0])
         f.stack[-1] = iter(graph_call(ORIGINAL.unbind, (over.rows, 0), {}, "unbind"))
     else:
-        f.stack[-1] = iter(range(*[concrete(n) for n in over[:3]]))
-    return next(f.stack[-1])
+        f.stack[-1] = iter(range(*[int(concrete(n)) for n in over[:3]]))
+    rounds: Any = f.stack[-1]
+    return next(rounds)
 
 
 row(name="walk", stands=(Walk,), iter=lambda it: it, next=unrolled)

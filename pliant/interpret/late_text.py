@@ -150,7 +150,7 @@ def of_item(number: Any) -> LateText:
 
 
 def chosen(d: dict, k: LateText, answers: Callable[[Any], bool], last: Callable[[Any], bool]) -> Any:
-    """The key of `d` that this text is: a branch on its number for each that it may be, but for the last one. `k` where that cannot be told."""
+    """The key of `d` that this text is: a branch on its number for each that it may be, but for the last one. `k` where none can be."""
     numbers = [i for i, p in enumerate(k.key or ()) if type(p) is not str]
     if k.key is None or len(numbers) != 1:
         return k

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 ENTRY_LIMIT = 64
@@ -55,7 +56,9 @@ class Config:
     backend: "native", "aten", another registered name, or a callable `(GraphModule, example_inputs) -> callable`.
     mode, options: for a backend that is not pliant's own, as `torch.compile` hands them over.
     entry_limit: compiled versions of one code object.
+    name: what the user calls this compilation: events, explanations and logs say it before each function's own name.
     verify: the share of calls that run in eager PyTorch too and are compared (`jit/verify`). It changes nothing of what is compiled.
+    isolated: a number of its own, for a compilation that shares no entries with equal ones; 0 for all others.
     below: functions that are called by what a graph break leaves to CPython are compiled, too.
     background: backend "native" answers the first calls with ATen, and its machine code takes their place when a thread in the background
     has made it (default: the environment variable PLIANT_BACKGROUND, else True). It changes nothing of what is kept on disk.
@@ -69,6 +72,12 @@ class Config:
     mode: str | None = None
     options: tuple[tuple[str, Any], ...] = ()
     entry_limit: int = ENTRY_LIMIT
+    name: str = field(default="", repr=False)
+    isolated: int = field(default=0, repr=False)
     below: bool = True
     verify: float = field(default=0.0, repr=False)
     background: bool = field(default=False, repr=False)
+
+    def label(self, code: CodeType) -> str:
+        """What a code object is called in events."""
+        return f"{self.name}: {code.co_qualname}" if self.name else code.co_qualname

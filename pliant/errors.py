@@ -23,6 +23,10 @@ class ConstraintViolation(PliantError):
     """A declared dynamic dimension was specialized by the program."""
 
 
+class RecompileError(PliantError, RuntimeError):
+    """A call needed another compiled version where the program has forbidden that: a stance, `error_on_recompile`, a `recompile_limit`."""
+
+
 class FakeKernelError(PliantError, RuntimeError):
     """A custom operator returned something else than its fake kernel (`torch.library.register_fake`) had said."""
 

@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("lower",),
     ("codegen",),
     ("jit",),
-    ("export", "remote", "report"),
+    ("dropin", "export", "remote", "report"),
     ("__init__",),
     ("cli",),
     ("__main__",),

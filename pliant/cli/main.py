@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": ("pliant.cli.demo", "embed real sentences with a real model, eager and compiled, and search them"),
     "export": ("pliant.cli.export", "a model to a file, torch.export, ONNX or StableHLO, and whether it answers as eager does"),
     "operator": ("pliant.cli.operator", "what pliant knows of an ATen operator: its row, and where each part is written"),
+    "run": ("pliant.cli.run", "a script of yours, unchanged, with pliant in the place of torch.compile"),
 }
 
 
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return module.run(parser.parse_args(words[1:]))
     except PliantError as error:
+        if words[0] == "run":
+            raise  # the script's own
         print(f"pliant: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

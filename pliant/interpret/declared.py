@@ -1,7 +1,7 @@
 """What the user declared of input sizes: where it is looked up, and the symbols that it makes.
 
-Two ways to declare: `pliant.mark_dynamic(tensor, dim)` and its like leave marks on a tensor; `pliant.compile(fn, dynamic={...})` says it
-of parameters. Both are written by `jit/dims.py` and read here, when a capture first meets the tensor or the number.
+Three ways to declare: `pliant.mark_dynamic(tensor, dim)` and its like leave marks on a tensor; so do `torch._dynamo.mark_dynamic` and its
+like; `pliant.compile(fn, dynamic={...})` says it of parameters. All are read here, when a capture first meets the tensor or the number.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ from typing import Any
 from pliant.graph.symnode import to_sym
 from pliant.guards.source import Source
 from pliant.interpret.state import current_site
-from pliant.symbolic.dims import Derived, Dim, Mark, declare
+from pliant.symbolic.dims import FREE, Derived, Dim, Mark, declare
 
 #: The attribute of a marked tensor: `{dim: Dim | Derived | Mark}`.
 MARKS = "_pliant_dims"
 
 #: Sizes and numbers that get no symbol unless something is declared of them or they changed: programs branch on them as a rule.
 SPECIALIZED_INTS = (0, 1)
+
+#: Attributes that PyTorch's own marks leave on a tensor, each a set of dims, and what they say. Of a dim named twice the later row holds.
+#: Its ranges are hints there (a size outside of them is compiled anew), and so they promise nothing here.
+TORCH_MARKS = {
+    "_dynamo_weak_dynamic_indices": Mark.MAYBE,
+    "_dynamo_dynamic_indices": Mark.DYNAMIC,
+    "_dynamo_unbacked_indices": Mark.UNBACKED,
+    "_dynamo_strict_unbacked_indices": Mark.UNBACKED,
+    "_dynamo_static_indices": Mark.STATIC,
+}
 
 Declared = Dim | Derived | Mark
 #: Steps from a parameter to a value: its name, then `("index", 0)`, `("key", "ids")`...
@@ -36,12 +46,18 @@ def path_of(source: Source) -> Path | None:
 
 def marks_of(declared: Any, v: Any, source: Source) -> dict[int, Declared]:
     """What is declared of the dims of tensor `v` (`declared`: by path, from `compile`); what `compile` was told comes first."""
-    marks = dict(getattr(v, MARKS, None) or ())
+    marks = torch_marks(v) if hasattr(v, "_has_dynamo_dim_marking") else {}
+    marks |= getattr(v, MARKS, None) or {}
     if declared:
         for d, mark in declared.get(path_of(source)) or ():
             if d is not None:
                 marks[d + v.dim() if d < 0 else d] = mark
     return marks
+
+
+def torch_marks(v: Any) -> dict[int, Declared]:
+    """What PyTorch's own functions declared of the dims of tensor `v`."""
+    return {d % v.dim(): mark for name, mark in TORCH_MARKS.items() for d in getattr(v, name, ()) if -v.dim() <= d < v.dim()}
 
 
 def number_mark(declared: Any, source: Source) -> Declared | None:
@@ -59,6 +75,8 @@ def symbol(world: Any, mark: Declared, hint: int, source: Source) -> Any:
         name = world.new_symbol(source)
         if mark is Mark.UNBACKED:
             return to_sym(scope, scope.unbacked(name, lo=0, size_like=True, source=source))
+        if mark is Mark.DYNAMIC:
+            return to_sym(scope, scope.backed(name, hint=hint, lo=0, source=source, size_like=True, dim=FREE))
         return to_sym(scope, scope.backed(name, hint=hint, lo=0, source=source, size_like=True))
     base = mark.base if isinstance(mark, Derived) else mark
     before = len(scope.symbols)

@@ -36,6 +36,12 @@ UNKNOWN_METHOD = Policy("skip", "new", "PL0004", "a method that nobody has vouch
 OUTSIDE_METHOD = Policy("skip", "new", "PL0007", "it reads or changes an outside object in a way that cannot be guarded")
 TENSOR_CLASS = Policy("skip", "new", "PL0011", "a tensor is made through a class")
 SCRIPT = Policy("skip", "new", "PL0038", "TorchScript runs by itself")
+#: Attributes that PyTorch's own doors (`torch.compiler.*`, `torch._dynamo.*`) leave on a function, and what they ask for.
+TORCH_MARKS = {
+    "_dynamo_marked_constant": Policy("constant", reads="asserted"),
+    "_torchdynamo_disable": Policy("skip", "new", "PL0021", "you excluded it from compilation"),
+    "_dynamo_forbidden": Policy("skip", "new", "PL0021", "it is not to run inside of compiled code"),
+}
 BY_USER = {
     "inline": INLINE,
     "graph": Policy("graph"),
@@ -174,6 +180,9 @@ def python_policy(fn: Any) -> Policy:
     found = _objects.get(id(fn))
     if found is not None:
         return found[1]
+    said = said_to_torch(fn)
+    if said is not None:
+        return said
     if code.co_flags & ASYNC_FLAGS:
         return ASYNC
     module = fn.__globals__.get("__name__")
@@ -189,6 +198,17 @@ def python_policy(fn: Any) -> Policy:
         if found is not None:
             return found[1]
     return rule
+
+
+def said_to_torch(fn: Any) -> Policy | None:
+    """What the program told PyTorch's compiler of a Python function, by a mark on it or in its list of functions to leave whole."""
+    if fn.__dict__:
+        for name in TORCH_MARKS:
+            if fn.__dict__.get(name):
+                return TORCH_MARKS[name]
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
+    return BY_USER["graph"] if allowed and id(fn) in allowed else None
 
 
 def python_kind(fn: Any) -> str:

@@ -132,6 +132,7 @@ NOTES: dict[str, Note] = {
     "kernels": of_kernels,
     "device": of_device,
     "caches": nothing,
+    "asserted": nothing,
     "writes": nothing,
 }
 

@@ -36,6 +36,9 @@ ARGUMENTS: dict[str, Argument] = {
     ),
     "disable": Argument(flag, "True or False"),
     "strict": Argument(lambda v: v is None or flag(v), "None, True or False"),
+    "name": Argument(lambda v: v is None or isinstance(v, str), "None or a text"),
+    "recompile_limit": Argument(lambda v: v is None or (type(v) is int and v > 0), "None or a whole number above 0"),
+    "isolate_recompiles": Argument(flag, "True or False"),
     "background": Argument(lambda v: v is None or flag(v), "None, True or False"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
@@ -18,9 +19,11 @@ from pliant.codegen.background import background as tasks
 from pliant.config import DEFAULT_BACKEND, Config, as_share, env_flag, env_share
 from pliant.errors import PliantError
 from pliant.guards import source
+from pliant.interpret.lookasides import lookaside
 from pliant.jit import arguments, dims, modes
+from pliant.jit import shapes_spec as shapes
 from pliant.jit.identity import WeakIdDict
-from pliant.jit.module import compile_module
+from pliant.jit.module import compile_call_of, compile_module, unchanged
 from pliant.jit.region import Region, all_regions
 
 STATISTICS = (
@@ -32,6 +35,7 @@ UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 
 #: Code object -> its regions, one for each way of compiling it (with the code object that holds the entries).
 _compiled: WeakIdDict[dict[Config, tuple[CodeType | None, Region]]] = WeakIdDict()
+_isolated = itertools.count(1)
 
 
 def compile(
@@ -39,30 +43,45 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | Mapping[str, Any] | None = None,
-    backend: str | Callable = DEFAULT_BACKEND,
+    backend: str | Callable | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
     strict: bool | None = None,
     verify: float | None = None,
     background: bool | None = None,
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
-    The arguments are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is None, True (ints held
-    by objects are symbolic at once, too), False (all static), or declared dims by parameter, `{"x": {0: Dim("batch")}}`. `strict=True`
-    raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
+    The arguments down to `shapes_spec` are those of `torch.compile`. Sizes are dynamic unless the program makes them static; `dynamic=` is
+    None, True (ints held by objects are symbolic at once, too), False (all static), or dims by parameter, `{"x": {0: Dim("batch")}}`.
+    `strict=True` raises pliant's internal errors instead of running that frame eagerly (default: the environment variable PLIANT_STRICT).
     `verify` is the share of calls that run in eager PyTorch too and are compared, 0 to 1 (default: PLIANT_VERIFY, else 0; docs/verify.md).
+    `name` is said before each function's name in events and logs. `recompile_limit` is how many versions one function may have (further
+    calls run in eager PyTorch; with `fullgraph` they raise RecompileError). `isolate_recompiles` gives this compilation entries of its own:
+    else two equal compilations of one function share them. `shapes_spec`: see `pliant.jit.shapes_spec`.
     `background`: the first calls run ATen, and machine code takes over when a thread has made it, at some later call (`synchronize`
     waits for that). False makes the machine code before the first answer: every call gives the same bits (default: PLIANT_BACKGROUND, else
     True).
     Without `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend or a share
     that is none, PliantError for an unknown mode or option, and TypeError for what cannot be compiled and for an argument of another type.
     """
+    backend = DEFAULT_BACKEND if backend is None else backend
     arguments.check(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict,
-        background=background,
+        background=background, name=name, recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles,
     )  # fmt: skip
+    if callable(backend) and type(backend).__hash__ is None:
+        backend = backend.__call__  # bound methods are told apart by their objects
+    if shapes_spec is not None:
+        if isinstance(dynamic, Mapping):
+            raise PliantError("give either dynamic={...} or shapes_spec=, not both")
+        dynamic = shapes.declarations(shapes_spec)
+    own = {"entry_limit": recompile_limit} if recompile_limit is not None else {}
     config = Config(
         backend=backend,
         dynamic=dims.table(dynamic) if isinstance(dynamic, Mapping) else dynamic,
@@ -70,9 +89,11 @@ def compile(
         strict=env_flag("PLIANT_STRICT") if strict is None else strict,
         verify=env_share("PLIANT_VERIFY") if verify is None else as_share(verify, "verify"),
         background=env_flag("PLIANT_BACKGROUND", "1") if background is None else background,
-        **modes.settings(backend, mode, options),
+        name=name or "",
+        isolated=next(_isolated) if isolate_recompiles else 0,
+        **modes.settings(backend, mode, options) | own,
     )
-    backends.lookup(backend)  # an unknown name is an error now, not at the first call
+    backends.lookup(config.backend)  # an unknown name is an error now, not at the first call
     with contextlib.suppress(PliantError):  # which the first call tells
         if config.background:
             target.current().fingerprint()  # the background loads what makes code
@@ -136,16 +157,30 @@ def compile_class(cls: type, config: Config) -> type:
     return cls
 
 
+def compile_method(method: types.MethodType, config: Config) -> Any:
+    """A bound method. What `nn.Module.compile` asks for, all modules share: each gets entries of its own."""
+    if method.__func__ is torch.nn.Module._call_impl:
+        return compile_call_of(method.__self__, config)
+    return types.MethodType(_compile(method.__func__, config, False), method.__self__)
+
+
 KINDS: list[tuple[type, Callable[[Any, Config], Any]]] = [
     (native.EntryPoint, lambda e, config: compile_function(e._fn, config)),
     (torch.nn.Module, compile_module),
     (FunctionType, compile_function),
-    (types.MethodType, lambda m, config: types.MethodType(_compile(m.__func__, config, False), m.__self__)),
+    (types.MethodType, compile_method),
     (staticmethod, lambda s, config: staticmethod(_compile(s.__func__, config, False))),
     (classmethod, lambda c, config: classmethod(_compile(c.__func__, config, False))),
     (functools.partial, lambda p, config: functools.partial(_compile(p.func, config, False), *p.args, **p.keywords)),
     (type, compile_class),
 ]
+
+
+@lookaside(compile)
+def compiled_within(args: tuple, kwargs: dict) -> Any:
+    """`compile` called by a program that is being captured: what it gives is part of that anyway."""
+    model = args[0] if args else kwargs.get("model")
+    return unchanged if model is None else model
 
 
 def reset() -> None:

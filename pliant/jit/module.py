@@ -23,11 +23,21 @@ def forward(pliant_module: Any, *args: Any, **kwargs: Any) -> Any:
     return pliant_module(*args, **kwargs)
 
 
-def trampoline(config: Config, name: str) -> tuple[Any, Region]:
-    """A new entry point around a clone of `forward`."""
-    code = forward.__code__.replace(co_qualname=f"{name}.__call__")
+def call(pliant_module: Any, *args: Any, **kwargs: Any) -> Any:
+    """The frame that is captured for what `nn.Module.compile` puts into a module: hooks and `forward`, without asking for it again."""
+    return pliant_module._call_impl(*args, **kwargs)
+
+
+def unchanged(model: Any) -> Any:
+    """What compiling is, as a decorator, inside of what is being compiled: nothing."""
+    return model
+
+
+def trampoline(config: Config, name: str, body: types.FunctionType = forward) -> tuple[Any, Region]:
+    """A new entry point around a clone of `body`."""
+    code = body.__code__.replace(co_qualname=f"{name}.__call__")
     region = Region(config)
-    return region.entry_point(types.FunctionType(code, forward.__globals__, "forward")), region
+    return region.entry_point(types.FunctionType(code, body.__globals__, body.__name__)), region
 
 
 class Compiled:
@@ -58,6 +68,12 @@ class Compiled:
         return self._pliant_original.load_state_dict(state_dict, *args, **kwargs)
 
 
+def compile_call_of(module: torch.nn.Module, config: Config) -> Any:
+    """A compiled `module._call_impl`."""
+    entry, _ = trampoline(config, type(module).__qualname__, call)  # type: ignore[arg-type]
+    return types.MethodType(entry, module)
+
+
 def compile_module(module: torch.nn.Module, config: Config) -> Any:
     """The compiled twin of `module`."""
     if isinstance(module, Compiled):
@@ -80,4 +96,4 @@ def compile_module(module: torch.nn.Module, config: Config) -> Any:
     return twin
 
 
-__all__ = ["Compiled", "compile_module", "trampoline"]
+__all__ = ["Compiled", "compile_call_of", "compile_module", "trampoline", "unchanged"]

@@ -19,7 +19,7 @@ from pliant.codegen import backends
 from pliant.codegen.aten import Executable
 from pliant.codegen.background import background
 from pliant.config import Config
-from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError
+from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import NoBackward, Reconsider, Untraceable
@@ -30,7 +30,7 @@ from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume, side_exits, tracers
+from pliant.jit import dims, modes, resume, side_exits, stance, tracers
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -70,13 +70,14 @@ class Info:
 class Record:
     """What is known about one code object with entries."""
 
-    __slots__ = ("captures", "failures", "history", "number", "on_disk", "refused", "skip", "user_errors")
+    __slots__ = ("captures", "failures", "history", "met", "number", "on_disk", "refused", "skip", "user_errors")
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.number = next(_frames)
         self.captures = 0
         self.failures = 0
+        self.met = False
         self.user_errors = 0
         self.refused: set[str] = set()
         self.skip = 0
@@ -153,10 +154,13 @@ class Region:
             if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
                 return EAGER
             record = self.record(code)
+            met, record.met = record.met, True
+            if stance.runs_eager(code, met):
+                return EAGER
             if record.skip > 0:
                 record.skip -= 1
                 return EAGER
-            if len(native.entries(code)) >= self.config.entry_limit:
+            if len(native.entries(code)) >= stance.limit(self.config.entry_limit):
                 return self.limit(code)
             with session(history=record.history, config=self.config, refused=record.refused | self.refused):
                 return self.serve(fn, args, record)
@@ -244,10 +248,11 @@ class Region:
         raise native.Again(hear)
 
     def limit(self, code: CodeType) -> tuple:
-        if self.config.fullgraph:
-            raise GraphBreakError(f"{where(code)} needs more than {self.config.entry_limit} compiled versions")
+        limit = len(native.entries(code))
+        if self.config.fullgraph or stance.said_to_torch("config", "fail_on_recompile_limit_hit", False) is True:
+            raise RecompileError(f"{where(code)} needs more than {limit} compiled versions")
         native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
-        events.emit("limit", name=code.co_qualname, limit=self.config.entry_limit)
+        events.emit("limit", name=self.config.label(code), limit=limit)
         return EAGER
 
     def fall_back(self, code: CodeType, record: Record, error: BaseException | None = None) -> tuple:
@@ -274,7 +279,8 @@ class Region:
         self.learn(fn, args, record, frame_id)
         info = resume.info_of(code)
         start = resume.start_of(info) if info is not None else None
-        events.emit("capture_start", frame_id=frame_id, name=code.co_qualname, filename=code.co_filename, lineno=code.co_firstlineno)
+        name = self.config.label(code)
+        events.emit("capture_start", frame_id=frame_id, name=name, filename=code.co_filename, lineno=code.co_firstlineno)
         began = time.perf_counter()
         if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
@@ -294,7 +300,7 @@ class Region:
         for way in emitted.exits:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
-        report(found, fn, emitted, began)
+        report(found, fn, emitted, began, name)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
             native.remove_entry(code, entry)
@@ -361,7 +367,7 @@ class Region:
             events.count("graph_breaks")
         if self.verifier is not None:
             self.verifier.noticed()
-        events.emit("entry_added", frame_id=frame_id, name=code.co_qualname, seconds=time.perf_counter() - began, from_disk=True)
+        events.emit("entry_added", frame_id=frame_id, name=self.config.label(code), seconds=time.perf_counter() - began, from_disk=True)
         return True
 
     def note_break(self, found: Capture, exit_: BreakExit) -> None:
@@ -408,16 +414,16 @@ class Region:
         return made
 
 
-def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float) -> None:
+def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float, name: str) -> None:
     """Tell the event log what a capture came to."""
     i, n_ops, n_guards, kind = found.frame_id, len(found.trace.ops), len(found.guards), type(found.exit).__name__
     events.emit("capture_end", frame_id=i, seconds=time.perf_counter() - began, ops=n_ops, guards=n_guards, exit=kind)
     if events.watched():  # these three are only told, never kept
-        events.emit("graph", frame_id=i, graph=found.trace, outputs=emitted.outputs, name=fn.__code__.co_qualname)
+        events.emit("graph", frame_id=i, graph=found.trace, outputs=emitted.outputs, name=name)
         events.emit("guards", frame_id=i, guards=(*found.guards, *found.trace.scope.guards))
         events.emit("bytecode", frame_id=i, original=found.code, modified=emitted.fn.__code__)
     emitted.outputs = []  # they hold the whole trace
-    events.emit("entry_added", frame_id=i, name=fn.__code__.co_qualname, seconds=time.perf_counter() - began)
+    events.emit("entry_added", frame_id=i, name=name, seconds=time.perf_counter() - began)
 
 
 def without_exits(record: Record) -> bool:

@@ -81,16 +81,22 @@ def needed(p: Program) -> list[Group]:
 def instructions(p: Program) -> list[Instruction]:
     """What must run, in order."""
     f: Fuser = p.fact("groups")
+    a = f.aliases
     out = []
     done: set[int] = set()  # operations of which several nests were made run once
-    for g in needed(p):
+    groups = needed(p)
+    later = {a.root(t) for g in groups for i in g.ops for t in liveness.op_outputs(f.ops[i])}
+    for g in groups:
         turns.rest()
         ops = [f.ops[i] for i in g.ops]
         op = ops[0]
+        later -= {a.root(t) for o in ops for t in liveness.op_outputs(o)}
         if g.stores:
             assert g.nest is not None
             launch = Finisher(f.facts, f.aliases.tensors, g.nest, g.stores, f"k{next(_serial)}").finish()
-            out.append(native_instruction([launch], ops, None if is_kernel(p, g) else op))
+            # `new_zeros` takes no more than a dtype from its operand: fusion may have moved what makes that behind it
+            only = is_kernel(p, g) or any([a.root(t) in later for t in liveness.op_inputs(op)])
+            out.append(native_instruction([launch], ops, None if only else op))
         elif g.ops[0] not in done:
             done.add(g.ops[0])
             if g.library:

@@ -25,6 +25,7 @@ class Mark(enum.Enum):
 
     STATIC = "static"  # its number is part of what is compiled
     MAYBE = "maybe dynamic"  # symbolic, 0 and 1 too, until the program specializes it
+    DYNAMIC = "dynamic"  # likewise, and it is an error if the program pins it to one number; sizes may turn out to be equal
     UNBACKED = "unbacked"  # no decision of the program may look at it
 
 
@@ -106,6 +107,9 @@ class Derived:
 OPEN = Dim("open")
 """The promise of an export for every size that nobody has named: the program looks for a way that is right for all of them, and where it
 needs one value all the same, so be it."""
+
+FREE = Dim("marked_dynamic")
+"""What `Mark.DYNAMIC` promises of each size that it stands for."""
 
 
 def declare(scope: Scope, dim: Dim | Derived, hint: int, source: Any, site: Any = None, name: str | None = None) -> Expr:
@@ -243,7 +247,7 @@ def only(s: Expr) -> bool:
 
 def _explain(g: SymGuard, symbols: tuple[Expr, ...]) -> str:
     """The line, the relation that it needs, and the fix."""
-    dims = " and ".join(dict.fromkeys(f"{s.info.dim} of {s.info.source}" for s in symbols))
+    dims = " and ".join(dict.fromkeys(f"{'mark_dynamic' if s.info.dim is FREE else s.info.dim} of {s.info.source}" for s in symbols))
     where = f"{g.site}" if g.site is not None else "unknown line"
     needs = g.user_form.python({s.name: shown(s) for s in g.user_form.symbols()})
     return f"  - {where} needs `{needs}`, but {dims} allows more.\n    Fix: {suggest(g.expr, symbols)}"
@@ -254,7 +258,7 @@ def shown(s: Expr) -> str:
     dim = s.info.dim
     if isinstance(dim, Derived):
         return f"({dim})"
-    return dim.name if dim is not None else s.name
+    return dim.name if dim is not None and dim is not FREE else s.name
 
 
 def suggest(c: Expr, symbols: tuple[Expr, ...]) -> str:

@@ -23,12 +23,16 @@ def fn(x: Any) -> Any:
 WRONG: list[tuple[str, Any]] = [
     *(("dynamic", v) for v in ("yes", "true", 1, 0, 2.0, [True], (), {1: True}, {"x": "dynamic"}, {"x": 3}, object(), np.bool_(True), fn)),
     *(("fullgraph", v) for v in ("no", 1, 0, None, 1.0, [])),
-    *(("backend", v) for v in (None, 3, "no_such_backend", ["native"], b"native", True)),
+    *(("backend", v) for v in (3, "no_such_backend", ["native"], b"native", True)),
     *(("mode", v) for v in ("fast", 3, True, ["default"], "")),
     *(("options", v) for v in ("entry_limit", 3, [("entry_limit", 3)], {"unknown": 1}, {3: 4}, {"entry_limit": "many"})),
     *(("options", v) for v in ({"below": "no"}, True)),
     *(("disable", v) for v in ("no", 1, None)),
     *(("strict", v) for v in ("yes", 1, 0, "")),
+    *(("name", v) for v in (3, True, fn)),
+    *(("recompile_limit", v) for v in (0, -1, 2.0, True, "8")),
+    *(("isolate_recompiles", v) for v in (None, 1, "no")),
+    *(("shapes_spec", v) for v in ({"x": None}, 3, "x", fn)),
     *(("verify", v) for v in ("often", -1, 2, math.nan, [])),
 ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import pliant
 from pliant.lower import cse, liveness, pipeline, views
 from pliant.lower.autograd import Plan, needs_node
 from pliant.lower.program import Program
@@ -205,3 +207,20 @@ def test_backward_of_one_head_does_not_touch_the_other():
     plan = plan_of(lambda t, a, b: (t @ a, t @ b), torch.randn(3, 4), a, b)
     only = plan.trace_backward((True, False))
     assert [g is None for g in only.grads] == [False, True]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_calls_that_take_only_a_dtype_wait_for_nothing(gradients):
+    """`y.new_zeros(n)` may stand before `y` is made, once fusion has moved that to the scatter: then it is no call that is given `y`."""
+
+    def pooled(x, w, index):
+        y = torch.relu(x + w)
+        n = index.max().item() + 1
+        count = y.new_zeros(n).scatter_add_(0, index, y.new_ones(index.shape[0]))
+        return y.new_zeros(n, 4).scatter_add_(0, index[:, None].expand(-1, 4), y) / count.clamp(min=1)[:, None]
+
+    compiled = pliant.compile(pooled, background=False)
+    for rows in (10, 3, 17):
+        x, w = torch.randn(rows, 4, requires_grad=gradients), torch.randn(4, requires_grad=gradients)
+        index = torch.arange(rows) * 3 // rows
+        torch.testing.assert_close(compiled(x, w, index), pooled(x, w, index))

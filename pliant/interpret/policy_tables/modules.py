@@ -151,7 +151,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
-    **of(INLINE, "pliant.cli"),
+    **of(INLINE, "pliant.cli pliant.jit.module"),
     **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 

@@ -36,6 +36,7 @@ READS = {
     "kernels": "which kernels of attention, convolution and normalization are allowed: their switches are asked again",
     "device": "the current device, which is asked again",
     "caches": "a cache or registry of its own that only saves time, or in which asking makes what is not there",
+    "asserted": "whatever it likes: the user asserts that its result stays the same (`torch.compiler.assume_constant_result`)",
     "writes": "nothing: it sets state, which is put back at the end of a capture and set again by emitted code",
 }
 """What functions read beyond their arguments. `interpret/process_state.py` says how each is guarded."""

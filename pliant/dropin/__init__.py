@@ -1,0 +1,1 @@
+"""pliant in the place of PyTorch's own compiler: programs and libraries that call `torch.compile` get pliant regions."""

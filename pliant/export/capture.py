@@ -51,6 +51,8 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
+    row_major_loops = True  # see `flows.Canonical`
+
     def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True, counts_rounds: bool = True) -> None:
         super().__init__(Sites())
         self.whole_loops = whole_loops

@@ -30,6 +30,7 @@ from pliant.codegen.layouts import is_certain
 from pliant.errors import PliantError
 from pliant.export.lowering import lowered
 from pliant.export.program import USER, Input, Program
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.schema import op_info
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -153,6 +154,12 @@ class Planner:
     # the whole ----------------------------------------------------------------------------------------------------------
     def plan(self) -> dict[str, Any]:
         """The steps, and what is checked before."""
+        flow = next((op for op in self.program.ops if isinstance(op, FlowOp)), None)
+        if flow is not None:
+            raise PliantError(
+                f"{self.program.name} has a branch or loop on data ({line_of(flow.site)}), which only runs with Python: save it with"
+                " `program.save`, or export it to ONNX"
+            )
         with torch.no_grad():
             p, heads = lowered(self.program)
         inputs = [self.input(i) for i in self.program.inputs]

@@ -193,7 +193,7 @@ class Part(Nodes):
     def __init__(self, q: Program, g: Graph, raw: bool = False, asks: bool = False) -> None:
         super().__init__(q)
         self.g = g
-        self.graph = g.graph
+        self.graph, self.root = g.graph, g.root
         self.raw = self.exact = raw
         self.told = Values(q, g.around, asks)
         self.ties: list[tuple[torch.fx.Node, int, Any]] = []  # (input, dim, what else its size is)

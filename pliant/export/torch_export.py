@@ -52,7 +52,7 @@ class Writer:
         self.around = Environment()
         self.values = Values(self.p, self.around)
         self.hints = chosen(self.p)
-        self.root = torch.nn.Module()
+        self.root = self.nodes.root
         self.placeholders: dict[str, torch.fx.Node] = {}  # by the input's name
         self.specs: list[gs.InputSpec] = []
         self.constants: dict[str, Any] = {}

@@ -11,8 +11,10 @@ from torch.utils import _pytree as pytree
 
 from pliant.errors import PliantError
 from pliant.export.program import Program
+from pliant.export.torch_flows import Flows
 from pliant.export.torch_values import CALLED, COMPUTED, SIZE, TRUTH, rebuilt
 from pliant.graph.builder import Builder
+from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Bind, Op
 from pliant.lower import liveness
 from pliant.symbolic.expr import Expr
@@ -49,6 +51,8 @@ class Nodes(Builder):
         self.p = p
         self.read: dict[Expr, tuple[torch.fx.Node, int, int, int]] = {}  # symbol -> (input, dim, c, k): size is c * symbol + k
         self.exact = False  # conditions that the scope takes for true are written out
+        self.flags: dict[Expr, torch.fx.Node] = {}  # tensors that hold a bool
+        self.root = torch.nn.Module()  # of the graphs that this one calls
 
     def placeholder(self, value: Any) -> None:
         raise NotImplementedError
@@ -150,17 +154,37 @@ class Nodes(Builder):
 
     def truth(self, op: Op) -> torch.fx.Node:
         """`item` of a bool: as that of an int, since PyTorch's passes do not follow bools from data."""
-        number = self.graph.call_function(aten._to_copy.default, (self.argument(op.args[0]),), {"dtype": torch.int64})
+        e = liveness.number(op.binds[0].symbol)
+        assert e is not None
+        if op.args[0].sizes:
+            return self.truth_of(e, self.made(aten.reshape.default, self.argument(op.args[0]), []))
+        return self.truth_of(e, self.argument(op.args[0]))
+
+    def truth_of(self, e: Expr, flag: torch.fx.Node) -> torch.fx.Node:
+        """A bool, and the tensor that holds it."""
+        number = self.graph.call_function(aten._to_copy.default, (flag,), {"dtype": torch.int64})
         number.meta["val"] = COMPUTED
         found = self.put(aten.item.default, (number,), TRUTH)
         node = self.call(operator.eq, found, 1)
-        e = liveness.number(op.binds[0].symbol)
-        assert e is not None
         node.meta["is"] = e
         self.symbols[e] = node
+        self.flags[e] = flag
         return node
 
-    def operation(self, op: Op) -> torch.fx.Node:
+    def inside(self) -> Nodes:
+        """A graph that this one is to call."""
+        return Nodes(self.p)
+
+    def submodule(self, word: str, inner: Nodes) -> torch.fx.Node:
+        """The node of a graph that this one calls."""
+        name = f"{word}_graph_{len(list(self.root.children()))}"
+        self.root.add_module(name, torch.fx.GraphModule(inner.root, inner.graph))
+        return self.graph.get_attr(name)
+
+    def operation(self, op: Op) -> Any:
+        if isinstance(op, FlowOp):
+            Flows(self, op).write()
+            return None
         if op.target in ITEMS and op.binds and op.args[0].dtype is torch.bool:
             return self.truth(op)
         node = super().operation(op)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant import events
+from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
@@ -41,6 +42,10 @@ TRIES = 8
 """How often a round is captured before what it carries must have settled."""
 NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
+
+
+Wide = dict[Any, tuple | None]
+"""By slot, what changes of what a loop carries: the dims of a tensor (their number: its offset), None for a number."""
 
 
 class Stopped(LoopBackSignal):
@@ -187,7 +192,13 @@ def mark(f: Frame | None) -> None:
         f = f.parent
 
 
-def again(f: Frame, header: int, what: str) -> Restart:
+def decides(site: Any) -> bool:
+    """Whether a branch of the program is at this site."""
+    code = getattr(site, "code", None)
+    return code is not None and 0 <= site.offset < len(code.co_code) and kind_at(code, site.offset).branch
+
+
+def again(f: Frame, header: int, what: str | Wide) -> Restart:
     """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
     vm.loop_codes.append(f.code)
@@ -204,7 +215,7 @@ def at_header(f: Frame) -> None:
         return
     if (id(f.code), f.pc) in vm.exploring:
         raise Open("it goes on to a loop further out")
-    if vm.loops.get((id(f.code), f.pc)) is TRY:
+    if vm.loops.get((id(f.code), f.pc), LEAVE) is not LEAVE:
         whole(f, f.pc)
 
 
@@ -259,12 +270,34 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
-        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
+        known = vm.loops.get((id(f.code), shape.header))
+        self.known: Wide = known if type(known) is dict else {}
+        self.params: dict[Any, Any] = {}  # slot -> what stands for it in a round
+        for slot, what in self.known.items():
+            first = self.first.get(slot)
+            if type(first) in NUMBERS if what is None else type(first) is TracedTensor and len(first.sizes) >= max(what, default=0):
+                self.params[slot] = self.wide(first, what)
         self.memory = Memory(self.begin)
         if type(self.range) is Span:
             self.params[COUNTER] = to_sym(vm.scope, place(self.range))
+
+    def wide(self, first: Any, what: tuple | None) -> Any:
+        """What stands for a value that an earlier capture has seen to change."""
+        if what is None:
+            return to_sym(vm.scope, vm.trace.unbacked(NUMBERS[type(first)]))
+        sizes = tuple([new_size() if i in what else n for i, n in enumerate(first.sizes)])
+        return tensor(first, sizes, new_size() if len(first.sizes) in what else first.offset)
+
+    def widths(self) -> Wide:
+        """What changes of what is carried."""
+        found: Wide = {}
+        for slot, p in self.params.items():
+            found[slot] = None
+            if type(p) is TracedTensor:
+                found[slot] = tuple([i for i, n in enumerate((*p.sizes, p.offset)) if is_new(n, self.before)])
+        return found
 
     def live(self, i: int) -> frozenset[int]:
         bits, f = self.shape.live[i], self.f
@@ -284,7 +317,9 @@ class Whole:
         for slot, v in self.first.items():
             if v is UNSET:
                 raise Open(f"{self.name(slot)} may not be there yet")
+        guards = relied = len(vm.scope.all_guards)
         for _ in range(TRIES):
+            relied = len(vm.scope.all_guards)
             try:
                 found: list[Found] = settled(self.explored)
             except Open as refused:
@@ -295,6 +330,8 @@ class Whole:
                 break
         else:
             raise Open("what it carries is another in every round")
+        if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
+            raise again(self.f, self.shape.header, self.widths())  # branches on what the first round has, which is another later
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")
@@ -457,9 +494,6 @@ def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: se
     if type(first) is not TracedTensor or type(now) is not TracedTensor:
         raise Open(f"{name}, a {type(first).__name__}, is another in the next round")
     sizes = tuple([m if is_new(m, before) else n for m, n in zip(stands.sizes, alike(stands, now, name), strict=True)])
-    if not one_layout(stands, now):
-        stands = stands if stands.dense else row_major(stands, sizes)
-        now = row_major(now, sizes)
     settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
     if carried and settled and all(map(same, sizes, stands.sizes)):
         return stands
@@ -475,13 +509,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
     sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not vm.history.counts_rounds and not one_layout(a, b):  # a program that is exported has what loops carry in row-major order
+    if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
 
 
-def one_layout(a: TracedTensor, b: TracedTensor) -> bool:
-    return a.dense and b.dense or all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))
+def row_major() -> bool:
+    """Whether what loops carry and give will be copied to be row-major (export), so that strides may change."""
+    return getattr(vm.history, "row_major_loops", False)
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -500,16 +535,11 @@ def new_size() -> Any:
     return to_sym(vm.scope, e)
 
 
-def row_major(like: TracedTensor, sizes: tuple) -> TracedTensor:
-    x = make(vm.trace, sizes, contiguous_strides(sizes), like.dtype, 0, None, like.device, True)
-    x.pytype = like.pytype
-    return x
-
-
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
-    strides = contiguous_strides(sizes) if like.dense else like.strides
-    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, like.dense)
+    dense = like.dense or row_major()
+    strides = contiguous_strides(sizes) if dense else like.strides
+    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
     x.pytype = like.pytype
     return x
 
@@ -545,10 +575,8 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     sizes = first.sizes
     for v in values:
         sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not all([one_layout(first, v) for v in values]) or not first.dense and not all(map(outer, first.strides)):
-        if not vm.history.counts_rounds:
-            raise Open(f"{name} changes its strides")
-        return row_major(first, tuple([s if outer(s) else new_size() for s in sizes]))
+    if not row_major() and not first.dense and not all(map(outer, first.strides)):
+        raise Open(f"{name} changes its strides")
     offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
     return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)
 

@@ -118,7 +118,7 @@ class Session:
     break_code: str = ""
     break_reason: str = ""
     break_at_data: bool = False  # a write through `x.data` was met: break where it is read
-    loops: dict = dataclasses.field(default_factory=dict)  # (id of a code object, header) -> whether its loop on data is tried whole
+    loops: dict = dataclasses.field(default_factory=dict)  # (id of a code, header) -> whether its loop on data is done whole
     loop_codes: list = dataclasses.field(default_factory=list)  # these code objects, so that nobody else gets their numbers
     exploring: list = dataclasses.field(default_factory=list)  # those that are being tried just now
     replays: bool = True  # repeated blocks are replayed (`blocks.py`)
@@ -193,7 +193,7 @@ TRY, LEAVE = "try", "leave"  # of a loop on data (`Session.loops`)
 
 def tries_loop(code: Any) -> bool:
     """Whether a loop of `code` is to be done whole when a frame comes to its header."""
-    return any([what is TRY and key[0] == id(code) for key, what in vm.loops.items()])
+    return any([what is not LEAVE and key[0] == id(code) for key, what in vm.loops.items()])
 
 
 def taken() -> BaseException:

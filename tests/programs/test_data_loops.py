@@ -360,3 +360,40 @@ def test_sizes_that_are_found_to_be_equal_behind_the_loop() -> None:
 
     with torch.no_grad():
         check(fn, *[(torch.ones(k, 3), torch.ones(k, 3)) for k in (4, 5, 7)], captures=1, breaks=0)
+
+
+class Settling(torch.nn.Module):
+    """A module that calls another in a loop on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        n = 0
+        while x.abs().sum() > 0.1:
+            x = torch.tanh(self.inner(x)) * 0.5
+            n += 1
+        return x, n
+
+
+def test_modules_in_loops() -> None:
+    model = Settling()
+    with torch.no_grad():
+        compiled = pliant.compile(model, fullgraph=True)
+        for rows in (3, 5, 1):
+            x = torch.randn(rows, 4)
+            got, want = compiled(x), model(x)
+            torch.testing.assert_close(got[0], want[0])
+            assert got[1] == want[1]
+
+
+def test_sizes_that_a_loop_changes_pin_nothing() -> None:
+    """A branch in the first round asks a size that later rounds have otherwise."""
+    compiled = pliant.compile(greedy, fullgraph=True)
+    weights, table = torch.eye(5), torch.randn(7, 5)
+    with torch.no_grad():
+        for n in (2, 3, 10, 11):
+            ids = torch.zeros(n, dtype=torch.int64)
+            assert torch.equal(compiled(weights, table, ids, 99), greedy(weights, table, ids, 99))
+    assert pliant.stats()["captures"] == 1

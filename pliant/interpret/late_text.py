@@ -167,8 +167,8 @@ def chosen(d: dict, k: LateText, answers: Callable[[Any], bool], last: Callable[
     if not found:
         return k
     *others, final = found.items()
-    for name, n in others:
-        if answers(piece.value == n):
+    for name, number in others:
+        if answers(piece.value == number):
             return name
     return final[0] if last(piece.value == final[1]) else k
 

@@ -6,7 +6,10 @@ instruction before such a loop makes is a `Walk`; where the loop is left to Pyth
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
+
+import torch
 
 from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL
@@ -14,7 +17,7 @@ from pliant.graph.symnode import concrete, expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
-from pliant.interpret.state import LEAVE, TRY, Frame, Restart, vm
+from pliant.interpret.state import LEAVE, TRY, Frame, Restart, current_site, vm
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
 
@@ -87,7 +90,24 @@ def over_range(start: Any, stop: Any, step: Any) -> Any:
     i = f.pc
     if f.decoded.kinds[i - 1] is not K.CALL or f.decoded.kinds[i] is not K.GET_ITER or f.stack[-1:] == []:
         return None
-    return walk(Span(start, stop, step), f, i + 1)
+    found = walk(Span(start, stop, step), f, i + 1)
+    if found is None and f.decoded.kinds[i + 1] is K.FOR_ITER and getattr(vm.history, "counts_rounds", False):
+        return [start + k * step for k in range(rounds_of(ceil_of(start, stop, step), f, i + 1))]
+    return found
+
+
+def rounds_of(n: Any, f: Frame, at: int) -> int:
+    """How many rounds there are is pinned, rather than where the range ends. For steps of more than one it is a branch on a size."""
+    e = expr_of(n, vm.scope)
+    if type(n) is torch.SymInt and e.op != "sym" and e.hint is not None:
+        vm.scope.decide(ops.eq(e, e.hint), dataclasses.replace(current_site(), offset=f.decoded.offsets[at]))
+    return int(concrete(n))
+
+
+def ceil_of(start: Any, stop: Any, step: int) -> Any:
+    """The length of a range."""
+    n = stop - start if step > 0 else start - stop
+    return torch.sym_max((n + abs(step) - 1) // abs(step), 0)
 
 
 def over_rows(t: TracedTensor) -> Any:

@@ -26,6 +26,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
 from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
 
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
@@ -240,11 +241,30 @@ def plain_one(s: Any) -> Any:
     return s
 
 
+def row_major_but_for_empty(sizes: tuple, strides: tuple) -> bool:
+    """Whether these are row-major strides as PyTorch's own code has them, which counts each symbolic size as one at least."""
+    step: Any = 1
+    found = False
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        e = stride if type(stride) is int else stride.node.expr
+        if e is not step and not (type(e) is int and type(step) is int and e == step):
+            return False
+        if type(size) is not int:
+            step, found = ops.mul(ops.max_(size.node.expr, 1), step), True
+        elif size > 1:
+            step = ops.mul(step, size) if type(step) is not int else step * size
+        if type(step) is Expr and step.const is not None:
+            step = step.const
+    return found
+
+
 def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> TracedTensor:
     """A traced tensor with the metadata of the meta tensor `m`."""
     if m.layout is not torch.strided or m.is_quantized:
         raise Untraceable("result", f"layout {m.layout} is not supported")
     sizes, strides, offset = plain(m.size()), plain(m.stride()), plain_one(m.storage_offset())
+    if row_major_but_for_empty(sizes, strides):
+        strides = contiguous_strides(sizes)
     x = make(trace, sizes, strides, m.dtype, offset, storage_id, device, is_dense(sizes, strides))
     copy_bits(trace, m, x)
     return x

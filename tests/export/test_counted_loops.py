@@ -186,3 +186,142 @@ def test_unrolled(f: Any) -> None:
     compared(f, p, 5)
     with pytest.raises(SignatureError):
         p(torch.randn(3, 4))
+
+
+# -- modules that data chooses -----------------------------------------------------------------------------------------------------
+class ByName(nn.ModuleDict):
+    def __init__(self) -> None:
+        super().__init__({f"expert_{i}": nn.Linear(4, 4) for i in range(3)})
+
+    def forward(self, x: Any, which: Any) -> Any:
+        out = torch.zeros_like(x)
+        mask = nn.functional.one_hot(which, 3).permute(1, 0)
+        for e in torch.greater(mask.sum(-1), 0).nonzero():
+            (rows,) = torch.where(mask[e].squeeze(0))
+            out.index_add_(0, rows, self[f"expert_{e[0]}"](x[rows]))
+        return out
+
+
+class ByIndex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def forward(self, x: Any, which: Any) -> Any:
+        out = torch.zeros_like(x)
+        mask = nn.functional.one_hot(which, 3).permute(1, 0)
+        for e in torch.greater(mask.sum(-1), 0).nonzero():
+            e = e[0]
+            (rows,) = torch.where(mask[e])
+            out.index_add_(0, rows, self.experts[e](x[rows]))
+        return out
+
+
+@pytest.mark.parametrize("kind", [ByName, ByIndex])
+def test_experts(kind: Any, tmp_path: Any) -> None:
+    m = kind()
+    with torch.no_grad():
+        p = pliant.export(m, (torch.randn(6, 4), torch.randint(0, 3, (6,))))
+        p.save(tmp_path / "p.pliant")
+        for q in (p, pliant.load(tmp_path / "p.pliant")):
+            for n in (6, 1, 2, 9):
+                x, which = torch.randn(n, 4), torch.randint(0, 3, (n,))
+                torch.testing.assert_close(q(x, which), m(x, which))
+
+
+class NoSuchKey(nn.ModuleDict):
+    def forward(self, x: Any) -> Any:
+        out = torch.zeros(4)
+        for n in x.nonzero():
+            out += self[f"m{n[0]}"](torch.ones(4))
+        return out
+
+
+def test_a_key_that_is_not_there_raises() -> None:
+    m = NoSuchKey({"m0": nn.Linear(4, 4), "m2": nn.ReLU()})
+    with torch.no_grad():
+        p = pliant.export(m, (torch.tensor([1, 0, 1]),))
+        assert p(torch.tensor([0, 0, 1, 0])).equal(m(torch.tensor([0, 0, 1, 0])))
+        with pytest.raises((KeyError, RuntimeError)):
+            p(torch.tensor([1, 1, 0]))
+
+
+class OtherParameters(nn.Module):
+    """Each way through the loop reads something of its own, which it is the first to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.ones(3))
+        self.register_buffer("b", torch.ones(3) * 10)
+
+    def forward(self, x: Any) -> Any:
+        n = x.sum()
+        while n < 20:
+            n = n + self.a.sum() if n > 5 else n + self.b[0]
+        return n
+
+
+def test_ways_that_read_other_tensors() -> None:
+    m = OtherParameters()
+    g, p = pliant.compile(m), pliant.export(m, (torch.tensor([1.0, 0, 0]),))
+    for v in (1.0, 6.0, 30.0, -3.0):
+        x = torch.tensor([v, 0, 0])
+        assert g(x).equal(m(x)) and p(x).equal(m(x))
+
+
+# -- loops in chunks ---------------------------------------------------------------------------------------------------------------
+def in_chunks(x: Any) -> Any:
+    out = []
+    for i in range(0, x.shape[1], 8):
+        j = min(i + 8, x.shape[1])
+        out.append(x[:, i:j] - x[:, i:j].mean(1, keepdim=True))
+    return torch.cat(out, 1)
+
+
+def test_a_program_for_each_number_of_chunks() -> None:
+    p = pliant.export(in_chunks, (torch.randn(2, 5),))
+    for n in (1, 5, 8, 9, 16, 17):
+        compared(in_chunks, p, 3, n)
+
+
+def test_pooling_of_one_dim() -> None:
+    def f(x: Any) -> Any:
+        return nn.functional.max_pool1d(x[None], 4, 2, padding=1), torch.max_pool1d(x, 3)
+
+    p = pliant.export(f, (torch.randn(2, 7),))
+    for n in (4, 7, 12, 33):
+        compared(f, p, 3, n)
+
+
+# -- state that is not one ------------------------------------------------------------------------------------------------------------
+class PutsBack(nn.Module):
+    """Attributes of a module that end as they began, and a module that is put where it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.dtype = torch.float32
+        self.capacity = 3
+
+    def forward(self, x: Any) -> Any:
+        self.inner = self.inner.to(self.dtype)
+        self.capacity = x.shape[0]
+        y = self.inner(x) + self.capacity
+        self.dtype = y.dtype
+        return y
+
+
+def test_puts_back() -> None:
+    m = PutsBack()
+    with torch.no_grad():
+        m(torch.randn(2, 4))
+        p = pliant.export(m, (torch.randn(3, 4),))
+        for n in (3, 5, 1):
+            x = torch.randn(n, 4)
+            torch.testing.assert_close(p(x), m(x))
+        g = pliant.compile(m)
+        for n in (3, 5):
+            x = torch.randn(n, 4)
+            torch.testing.assert_close(g(x), m(x))
+        m.inner = nn.Linear(4, 4)
+        torch.testing.assert_close(g(x), m(x))

@@ -345,7 +345,7 @@ class Writer:
         return ops, {key: new for key, (_, new) in c.constants.items()}
 
     def constants(self) -> list[TracedTensor]:
-        seen = {}
+        seen: dict[int, TracedTensor] = {}
         for t in (*self.of_blocks, *(t for op in self.found.trace.ops for t in liveness.op_inputs(op))):
             if t.constant is not None and t.vid not in self.inputs:
                 seen.setdefault(id(t.constant) if self.of_blocks else t.vid, t)

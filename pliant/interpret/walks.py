@@ -100,7 +100,8 @@ def rounds_of(n: Any, f: Frame, at: int) -> int:
     """How many rounds there are is pinned, rather than where the range ends. For steps of more than one it is a branch on a size."""
     e = expr_of(n, vm.scope)
     if type(n) is torch.SymInt and e.op != "sym" and e.hint is not None:
-        vm.scope.decide(ops.eq(e, e.hint), dataclasses.replace(current_site(), offset=f.decoded.offsets[at]))
+        site: Any = current_site()
+        vm.scope.decide(ops.eq(e, e.hint), dataclasses.replace(site, offset=f.decoded.offsets[at]))
     return int(concrete(n))
 
 

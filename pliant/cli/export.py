@@ -209,6 +209,8 @@ def to_pliant(p: Any, output: Path) -> tuple[Path, Answer]:
 def to_torch(p: Any, output: Path) -> tuple[Path, Answer]:
     path = output.with_name(output.name + ".pt2")
     exported = p.to_torch_export()
+    if any(not i.is_tensor and i.value.kind is float for i in p.user_inputs):
+        raise PliantError("torch.export.save writes no program that takes floats: pass them as tensors; to_torch_export() itself has them")
     torch.export.save(exported, path)
     module = exported.module()
     torch_export = door("torch_export")

@@ -293,11 +293,11 @@ def conjunction(scope: Any, parts: list[Any]) -> Any:
     return out
 
 
-def translated(e: Any, scope: Any) -> Any:
-    """An expression over symbols of the same names in another scope. ValueError for a name that it lacks."""
+def translated(e: Any, scope: Any, names: dict[str, str] | None = None) -> Any:
+    """An expression over symbols of the same names, or of these, in another scope. ValueError for a name that it lacks."""
     if not isinstance(e, Expr):
         return e
-    found = parse(e.python(), scope.symbols)
+    found = parse(e.python(names), scope.symbols)
     return found if isinstance(found, Expr) else scope.ctx.lift(found)
 
 

@@ -116,16 +116,25 @@ class Graph:
         self.around = around
         self.graph = graph
         self.given = given
+        self.handed = dict(given)  # what graphs that are called from this one get: floats and bools go as tensors
         self.root = root
 
     def inner(self) -> Graph:
         """A graph to be called from this one, with the same inputs."""
-        graph = torch.fx.Graph()
-        given = {}
+        inner = Graph(self.around, torch.fx.Graph(), {}, torch.nn.Module())
         for name, node in self.given.items():
-            given[name] = graph.placeholder(node.name)
-            given[name].meta["val"] = node.meta["val"]
-        return Graph(self.around, graph, given, torch.nn.Module())
+            value = node.meta["val"]
+            inner.handed[name] = inner.given[name] = taken = inner.graph.placeholder(node.name)
+            if not isinstance(value, (torch.SymFloat, torch.SymBool)):
+                taken.meta["val"] = value
+                continue
+            kind = float if isinstance(value, torch.SymFloat) else bool
+            with self.around.mode:
+                taken.meta["val"] = torch.empty((), dtype=DTYPES[kind])
+            new = self.around.unbacked(kind)
+            inner.given[name] = inner.call(aten.item.default, (taken,), new)
+            inner.given[name].meta["unbacked_bindings"] = {new.node.expr: ()}
+        return inner
 
     def call(self, fn: Any, args: tuple, value: Any, **kwargs: Any) -> torch.fx.Node:
         node = self.graph.call_function(fn, args, kwargs)
@@ -138,11 +147,14 @@ class Graph:
         for node in reversed(self.graph.nodes):
             if not node.users and node.op == "call_function" and node.target in NUMBERS:
                 self.graph.erase_node(node)
-        return [name for name, node in self.given.items() if node.users]
+        for name, node in self.given.items():
+            if not node.users and node is not self.handed[name]:
+                self.graph.erase_node(node)
+        return [name for name, node in self.handed.items() if node.users]
 
     def module(self, names: list[str]) -> torch.fx.GraphModule:
         """As a module that takes these inputs."""
-        for name, node in self.given.items():
+        for name, node in self.handed.items():
             if name not in names:
                 self.graph.erase_node(node)
         return torch.fx.GraphModule(self.root, self.graph)
@@ -152,15 +164,20 @@ class Graph:
         taken = [{*graph.taken(results)} for graph, results in (yes, no)]
         names = [n for n in self.given if any(n in t for t in taken)]
         for n in names:
-            if isinstance(self.given[n].meta["val"], (torch.SymFloat, torch.SymBool)):
-                raise PliantError(f"to_torch_export: a branch needs the number {n}, and torch.cond takes tensors and ints only")
+            value = self.handed[n].meta["val"]
+            if isinstance(value, torch.SymFloat):
+                with self.around.mode:
+                    self.handed[n] = self.call(aten.scalar_tensor.default, (self.handed[n],), torch.empty((), dtype=torch.float64),
+                                               dtype=torch.float64)  # fmt: skip
+            elif isinstance(value, torch.SymBool):
+                raise PliantError(f"to_torch_export: a branch needs the bool {n}, and torch.cond takes tensors and ints only")
         values, found = self.around.either([n.meta["val"] for n in yes[1]], [n.meta["val"] for n in no[1]])
         sides = []
         for word, (graph, _) in (("true", yes), ("false", no)):
             name = f"{word}_graph_{sum(1 for _ in self.root.named_children()) // 2}"
             self.root.add_module(name, graph.module(names))
             sides.append(self.graph.get_attr(name))
-        call = self.call(torch.ops.higher_order.cond, (test, *sides, tuple(self.given[n] for n in names)), tuple(values))
+        call = self.call(torch.ops.higher_order.cond, (test, *sides, tuple(self.handed[n] for n in names)), tuple(values))
         if found:
             call.meta["unbacked_bindings"] = found
         return [self.call(operator.getitem, (call, k), v) for k, v in enumerate(values)]

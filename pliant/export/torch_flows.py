@@ -141,6 +141,8 @@ class Flows:
         first = [*op.args[0], *map(self.nothing, places[len(flow.params) :])]
         entry = flow.entry or Block([], [], Leave(True, []))
         began = self.tree(nodes, stateful(entry, lambda end: self.state(end, first, s, first)), state)
+        if began[0].target is operator.getitem:
+            began[0].args[0].meta["opens"] = [e for p in places for e, _ in self.told_sizes(nodes, p)]
         round_ = stateful(flow.body, lambda end: self.state(end, places, s, [*end.values, *places[len(flow.params) :]]))
         operands = self.operands(nodes, [round_])
         test, body = nodes.inside(), nodes.inside()
@@ -162,14 +164,17 @@ class Flows:
         call.meta["inside"] = [test.graph, body.graph]
         return [nodes.put(operator.getitem, (call, 1 + i), state[1 + i]) for i in s.of_result]
 
-    def read_sizes(self, inner: Any, p: TracedTensor, node: torch.fx.Node) -> None:
-        """Symbols that only the tensors tell that are carried."""
+    def told_sizes(self, inner: Any, p: Any) -> list[tuple[Expr, int]]:
+        """Symbols that only the tensors tell that are carried, and the dims that are these."""
         nodes = self.nodes
-        for d, n in enumerate(p.sizes):
-            e = number_of(n)
-            if e is not None and e.op == "sym" and not any(e in known for known in (inner.symbols, nodes.symbols, nodes.read)):
-                inner.read.setdefault(e, (node, d, 1, 0))
-                node.meta.setdefault("opens", []).append(e)
+        sizes = [(number_of(n), d) for d, n in enumerate(p.sizes)] if type(p) is TracedTensor else []
+        known = (inner.symbols, nodes.symbols, nodes.read)
+        return [(e, d) for e, d in sizes if e is not None and e.op == "sym" and not any(e in k for k in known)]
+
+    def read_sizes(self, inner: Any, p: TracedTensor, node: torch.fx.Node) -> None:
+        for e, d in self.told_sizes(inner, p):
+            inner.read.setdefault(e, (node, d, 1, 0))
+            node.meta.setdefault("opens", []).append(e)
 
     def state(self, end: Leave, now: list[Any], s: Slots, next_: list[Any]) -> list[Any]:
         """Whether there is another round, and the state with which it begins, or the loop ends."""

@@ -134,10 +134,10 @@ class Values:
                 if node in self.done:
                     continue
                 self.done.add(node)
-                for inner in node.meta.pop("inside", ()):
-                    self.fill(inner)
                 for e in node.meta.pop("opens", ()):
                     self.find(e)
+                for inner in node.meta.pop("inside", ()):
+                    self.fill(inner)
                 for e, _ in node.meta.get("finds", ()):
                     self.find(e)
                 if node.meta.get("val") is TRUTH:

@@ -14,9 +14,14 @@ from typing import Any
 from pliant import events
 from pliant.errors import PliantError
 from pliant.export import openings, settle, trees
-from pliant.export.program import USER, Output, Program, Relation
+from pliant.export.program import USER, Input, Output, Program, Relation
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.symnode import to_sym
+from pliant.graph.traced import make
 from pliant.jit.dims import is_branch
+from pliant.lower import liveness
 from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
 
 MOST = 8
 """Programs of one export."""
@@ -128,10 +133,10 @@ def ways(args: tuple, kwargs: dict, again: Capture, sizes: bool, most: int) -> t
 TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65, 96, 100, 128, 129, 160, 200, 256, 257, 512, 513, 1024)
 
 
-def others(p: Program, args: tuple, kwargs: dict, known: list[Program]) -> list[list[tuple[tuple, dict]]]:
+def others(p: Program, args: tuple, kwargs: dict, found: list[Program]) -> list[list[tuple[tuple, dict]]]:
     """Examples for the other sides of `p`'s branches on sizes: for each side several, the first that can be captured will do."""
-    sides = [other_sizes(p, r, known) for r in p.relations if r.why == SIZE_BRANCH]
-    return [found for changes in sides if (found := examples_of(p, changes, args, kwargs))]
+    sides = [other_sizes(p, r, found) for r in p.relations if r.why == SIZE_BRANCH]
+    return [made for changes in sides if (made := examples_of(p, changes, args, kwargs))]
 
 
 def examples_of(p: Program, changes: list[dict[str, int]], args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
@@ -146,13 +151,47 @@ def examples_of(p: Program, changes: list[dict[str, int]], args: tuple, kwargs: 
             given = (args, kwargs)
             for n, (_, _, e) in enumerate(dims):
                 given = openings.resized([places[n]], *given, to=change[e.name], whole=True)
-        except ValueError:
+            for i in p.user_inputs:
+                if not i.is_tensor and i.value.name in change:
+                    given = with_number(p, i, *given, change[i.value.name])
+        except (ValueError, LookupError, TypeError):
             continue
         out.append(given)
     return out
 
 
-def other_sizes(p: Program, r: Relation, known: list[Program]) -> list[dict[str, int]]:
+def with_number(p: Program, i: Input, args: tuple, kwargs: dict, value: Any) -> tuple[tuple, dict]:
+    """The arguments with another number. LookupError or TypeError where it is held by an object."""
+    name, *steps = i.path
+
+    def put(holder: Any, steps: list) -> Any:
+        if not steps:
+            return type(holder)(value)
+        (kind, key), *rest = steps
+        if kind not in ("index", "key") or type(holder) not in (tuple, list, dict):
+            raise LookupError(key)
+        copy: Any = dict(holder) if type(holder) is dict else list(holder)
+        copy[key] = put(holder[key], rest)
+        return copy if type(holder) is not tuple else tuple(copy)
+
+    if name in kwargs:
+        return args, {**kwargs, name: put(kwargs[name], steps)}
+    at = p.parameters.index(name)
+    return (*args[:at], put(args[at], steps), *args[at + 1 :]), kwargs
+
+
+def tried(s: Any) -> list[Any]:
+    """Other values of a symbol: sizes, or numbers of the arguments."""
+    n = s.hint
+    if s.kind is bool:
+        return [not n]
+    if s.kind is float:
+        return [0.0, -n, n + 1, n - 1, n * 2, 1.0, -1.0, 10.0, -10.0, 1e-4, 1e4]
+    numbers = [*TRIED, n * 2, n + 1, max(n // 2, 1)]
+    return numbers if s.info.size_like else [*numbers, 0, -1, -2, n - 1]
+
+
+def other_sizes(p: Program, r: Relation, found: list[Program]) -> list[dict[str, int]]:
     """Sizes for which `r` does not hold, all else that `p` needs does, and no known program takes: by symbol, the best first.
 
     What the program needs behind the branch is not asked of the other side. Sizes like the example's are likelier to be what others of the
@@ -165,26 +204,37 @@ def other_sizes(p: Program, r: Relation, known: list[Program]) -> list[dict[str,
     groups += [[s] for s in symbols if not any(s is x for g in groups for x in g)]
     best: list[tuple[int, float, dict[str, int]]] = []
     for g in groups:
-        for n in dict.fromkeys((*TRIED, g[0].hint * 2, g[0].hint + 1, max(g[0].hint // 2, 1))):
+        for n in dict.fromkeys(tried(g[0])):
             change = dict.fromkeys([s.name for s in g], n)
             broken = openings.broken(p, change)
             early = [b for b in broken if any(b is x for x in before)]
             if n == g[0].hint or not any(b is r for b in broken) or any(b.why != SIZE_BRANCH for b in early):
                 continue
-            if not any(takes(q, p, change) for q in known):
-                best.append((len([b for b in broken if b.why == SIZE_BRANCH]), abs(math.log(n / max(g[0].hint, 1))), change))
+            if not any(takes(q, p, change) for q in found):
+                best.append((len([b for b in broken if b.why == SIZE_BRANCH]), away(n, g[0].hint), change))
     best.sort(key=lambda b: b[:2])
     return [change for *_, change in best[:TRIES]]
 
 
+def away(n: Any, hint: Any) -> float:
+    """How far a value is from the example's."""
+    return abs(math.log(n / hint)) if n > 0 and hint > 0 else 8.0 + abs(n - hint) / 1e6
+
+
+def known(p: Program) -> Iterator[tuple[tuple[str, int], Any]]:
+    """The symbols that a call of `p` tells, and where: a dim of an input, or (-1) a number."""
+    yield from (((i.name, d), e) for i, d, e in openings.sizes(p) if e.op == "sym")
+    yield from (((i.name, -1), i.value) for i in p.user_inputs if not i.is_tensor)
+
+
 def example_of(p: Program, change: dict[str, int]) -> dict[tuple[str, int], int]:
-    return {(i.name, d): change.get(e.name, e.hint) for i, d, e in openings.sizes(p) if e.op == "sym" and e.hint is not None}
+    return {place: change.get(e.name, e.hint) for place, e in known(p) if e.hint is not None}
 
 
 def takes(q: Program, p: Program, change: dict[str, int]) -> bool:
     """Whether `q` takes the example of `p` with these sizes changed."""
     given = example_of(p, change)
-    return not openings.broken(q, {e.name: given[i.name, d] for i, d, e in openings.sizes(q) if e.op == "sym" and (i.name, d) in given})
+    return not openings.broken(q, {e.name: given[place] for place, e in known(q) if place in given})
 
 
 def takes_all(v: Program, q: Program) -> bool:
@@ -196,6 +246,7 @@ def takes_all(v: Program, q: Program) -> bool:
 def together(found: list[Program]) -> Program:
     """The first program, with the others as its variants: they have the same signature, and share their state."""
     align(found)
+    share_inputs(found)
     found = [settle.settled(q) for q in found]
     p, *rest = found
     for k, q in enumerate(rest, 1):
@@ -216,6 +267,41 @@ def together(found: list[Program]) -> Program:
         q.state = p.state
     p.variants = rest
     return p
+
+
+def share_inputs(found: list[Program]) -> None:
+    """What one side takes, all take: a call is made before it is known which side it is for."""
+    order: list[str] = []
+    first: dict[str, tuple[Program, Input]] = {}
+    for q in found:
+        at = 0
+        for i in q.user_inputs:
+            if i.name not in first:
+                first[i.name] = q, i
+                order.insert(at, i.name)
+            at = order.index(i.name) + 1
+    for q in found:
+        own = {i.name: i for i in q.user_inputs}
+        users = [own[name] if name in own else unread(q, *first[name]) for name in order]
+        q.inputs = [*[i for i in q.inputs if i.kind != USER], *users]
+
+
+def unread(q: Program, p: Program, i: Input) -> Input:
+    """The input `i` of `p` as one of `q`, which does not read it."""
+
+    def symbol(value: Any, kind: type, size: bool) -> Any:
+        e = liveness.number(value)
+        hint = value if e is None else e.evaluate({s.name: s.info.hint for s in e.symbols()})
+        letter = "f" if kind is float else "s"
+        name = next(n for k in range(len(q.scope.symbols) + 1) if (n := f"{letter}{k}") not in q.scope.symbols)
+        more = {"dim": OPEN} if size else {}
+        return q.scope.backed(name, hint=hint, lo=0 if size else None, kind=kind, size_like=size, **more)
+
+    if not i.is_tensor:
+        return Input(i.name, i.kind, symbol(i.value, i.value.kind, False), i.path)
+    sizes = tuple(to_sym(q.scope, symbol(n, int, True)) for n in i.value.sizes)
+    value = make(q.trace, sizes, contiguous_strides(sizes), i.value.dtype, 0, None, i.value.device, True)
+    return Input(i.name, i.kind, value, i.path)
 
 
 def align(found: list[Program]) -> None:
@@ -250,7 +336,10 @@ def needed(p: Program, scope: Any) -> Iterator[tuple[Any, str]]:
         yield from ((openings.translated(r.expr, scope), r.site) for r in p.relations)
         return
     whole = None
+    mine = {place: e.name for place, e in known(p)}
     for q in (p, *p.variants):
-        both = openings.conjunction(scope, [openings.translated(r.expr, scope) for r in q.relations])
+        names = {e.name: mine[place] for place, e in known(q) if place in mine}
+        told = [r.expr for r in q.relations if all(s.name in names for s in r.expr.symbols())]
+        both = openings.conjunction(scope, [openings.translated(e, scope, names) for e in told])
         whole = both if whole is None else ops.or_(whole, both)
     yield whole, next((r.site for r in p.relations if r.why == SIZE_BRANCH), "")

@@ -47,6 +47,8 @@ def table() -> dict[Any, Any]:
 class Decomposer(Rewriter):
     """One use: `run(ops)`, then `value(t)` says what stands for a tensor of the old program."""
 
+    reads: set[int]  # vids of what operations read
+
     def run(self, steps: list[Op]) -> list[Op]:
         for op in steps:
             self.step(op)

@@ -258,8 +258,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0030": BreakInfo(
         "Another tracer or transform",
-        "`torch.fx`, `torch.export` and their like capture a function by themselves. Transforms of `torch.func`, `torch.cond`, `while_loop`,"
-        " `map`, `scan` and `flex_attention` are captured, but for what PyTorch refuses and what docs/transforms.md lists.",
+        "`torch.fx`, `torch.export` and their like capture a function by themselves. Transforms of `torch.func`, `torch.cond`,"
+        " `while_loop`, `map`, `scan` and `flex_attention` are captured, but for what PyTorch refuses and what docs/transforms.md lists.",
         (
             "Apply the transform to the function first, and run it outside the compiled region.",
             "Inside compiled code, write plain Python: control flow on sizes needs no `torch.cond`.",

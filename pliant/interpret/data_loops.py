@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CellType
 from typing import Any
@@ -35,17 +36,17 @@ from pliant.interpret.checks import raised
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
+from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, alone, explore, frames, settled, tree
-from pliant.interpret.types.row import row
+from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
+from pliant.interpret.walks import RESTART, Counter, place
 from pliant.symbolic import ops
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
-RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -72,29 +73,6 @@ RangeIterator = type(iter(range(0)))
 ITERATORS = (RangeIterator, DataIterator)
 
 
-class Counter:
-    """The iterator of a `for` loop over a range, in a round: it stands at a number that only the run knows."""
-
-    __slots__ = ("now", "over")
-
-    def __init__(self, now: Any, over: Any) -> None:
-        self.now = now
-        self.over = over
-
-
-def advance(it: Counter) -> Any:
-    """The next number, or item of the tensor whose rows the loop walks."""
-    now, over = it.now, it.over
-    if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
-        raise StopIteration
-    it.now = now + over.step
-    of = over.of if type(over) is DataRange else None
-    return now if of is None else graph_call(torch.select, (of, 0, now), {})
-
-
-row(name="counter of a loop", stands=(Counter,), next=advance)
-
-
 def rest_of(it: Any, f: Frame) -> Any:
     """What an iterator has yet to give. `Open` if it is none over a range, or if anybody else has it."""
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
@@ -111,6 +89,11 @@ def rest_of(it: Any, f: Frame) -> Any:
 @functools.lru_cache(maxsize=256)
 def live_of(d: _Key) -> list[int]:
     return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], d.decoded.table)
+
+
+@functools.lru_cache(maxsize=256)
+def live_where_nothing_raises(d: _Key) -> list[int]:
+    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], ())
 
 
 class _Key:
@@ -283,6 +266,7 @@ class End:
     again: bool
     values: dict[Any, Any]
     parts: dict[Any, Any] = field(default_factory=dict)
+    memory: dict[int, TracedTensor] | None = None  # what `Memory` has made of memory from before, by storage
 
 
 Found = tuple[Block, list[End]]
@@ -300,7 +284,7 @@ class Whole:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
         self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
-        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
+        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header) if f.fast[i] is not UNSET or self.wanted(i)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
         self.range: Any = range(0)
         if f.decoded.kinds[shape.header] is K.FOR_ITER:
@@ -322,6 +306,9 @@ class Whole:
             first = self.first.get(slot)
             if type(first) in NUMBERS if what is None else type(first) is TracedTensor and len(first.sizes) >= max(what, default=0):
                 self.params[slot] = self.wide(first, what)
+        self.memory = Memory(self.begin)
+        if type(self.range) is DataRange:
+            self.params[COUNTER] = to_sym(vm.scope, place(self.range))
 
     def wide(self, first: Any, what: tuple | None) -> Any:
         """What stands for a value that an earlier capture has seen to change."""
@@ -344,6 +331,11 @@ class Whole:
         n = f.code.co_nlocals
         return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
 
+    def wanted(self, i: int) -> bool:
+        """Whether a local may be read behind the loop, or before a round has stored to it; rounds that raise are not captured."""
+        bits = live_where_nothing_raises(_Key(self.f.decoded))[self.shape.header]
+        return bool(bits >> i & 1) or i in self.exits
+
     def touches(self, i: int) -> bool:
         d = self.f.decoded
         return any([d.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL) and d.ins[k][1] == i for k in self.shape.inside])
@@ -358,7 +350,8 @@ class Whole:
             try:
                 found: list[Found] = settled(self.explored)
             except Open as refusal:
-                if not self.grows(refusal.changed) and not self.copies(refusal.written):
+                taken = self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(refusal.written)
+                if not taken:
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):
@@ -377,10 +370,15 @@ class Whole:
             for last in block.leaves():
                 was: End = last.values[0]
                 last.values = [was.parts[s] for s in results] if not was.again else [] if k else [parts(was.values[s]) for s in self.params]
+                last.values += [] if was.again and k else self.memory.ended(was.memory)
         params: list[Any] = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
+        params += self.memory.params()
+        written = self.memory.results()
         late = frozenset(self.params[slot].vid for slot in self.late if type(self.params.get(slot)) is TracedTensor)
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
-        record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
+        carried = [*[parts(self.first[slot]) for slot in self.params], *self.memory.initial()]
+        record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
+        self.memory.put_back(written)
         self.stand_behind(leave[0], results)
 
     def copies(self, memory: int | None) -> bool:
@@ -410,7 +408,7 @@ class Whole:
     def grows(self, changed: tuple[Any, ...]) -> bool:
         """A round has changed these lists. Those that nobody but the frame has are carried from now on: whether that is all."""
         slots = [slot for slot in self.own - self.params.keys() if any([v is self.first[slot] for v in changed])]
-        if not slots or len(slots) != len(changed):
+        if not slots or len(slots) != len(changed) or by_value():
             return False
         for slot in sorted(slots):
             v = self.first[slot]
@@ -424,16 +422,16 @@ class Whole:
     def explored(self) -> list[Found]:
         """A round, and what comes before the first."""
         f, header = self.f, self.shape.header
-        found = [self.ways(header, {**self.first, **self.params}, self.stack)]
+        found = [self.ways(header, {**self.first, **self.params}, self.stack, self.memory.in_blocks)]
         if self.tested:
-            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack))
+            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack, self.memory.of_entry))
             for end in found[1][1]:
                 if end.again and not all([equal(v, self.first[slot]) for slot, v in end.values.items()]):
                     raise Open("its first test changes a local")
         return found
 
-    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Found:
-        found = explore(lambda: self.run(start, fast, stack))
+    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any], own_memory: Callable[[list[Way]], list[Way]]) -> Found:
+        found = own_memory(explore(lambda: self.run(start, fast, stack), carried=self.memory.cells))
         return tree(found), [w.end.values[0] for w in found if w.end is not None]
 
     def run(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Leave:
@@ -492,6 +490,7 @@ class Whole:
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
                     continue
+                self.memory.check([first, stands, now])
                 if slot in self.late and slot not in self.params:
                     self.params[slot], changed = self.fresh(now, slot), True
                     continue
@@ -547,6 +546,7 @@ class Whole:
                         found[(slot, i)] = self.list_behind(column, (slot, i))
                     continue
                 if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                    self.memory.check(list(column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
@@ -637,14 +637,14 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
     sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
+    if not by_value() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
 
 
-def row_major() -> bool:
-    """Whether what loops carry and give will be copied to be row-major (export), so that strides may change."""
-    return getattr(vm.history, "row_major_loops", False)
+def by_value() -> bool:
+    """Whether loops carry and give values (export): row-major copies of tensors, whose strides may change, and no lists of Python's."""
+    return getattr(vm.history, "loops_by_value", False)
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -659,7 +659,7 @@ def is_new(n: Any, before: set[str]) -> bool:
 
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
-    dense = like.dense or row_major()
+    dense = like.dense or by_value()
     strides = contiguous_strides(sizes) if dense else like.strides
     x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
     x.pytype = like.pytype
@@ -727,7 +727,7 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     sizes = first.sizes
     for v in values:
         sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not row_major() and not first.dense and not all(map(outer, first.strides)):
+    if not by_value() and not first.dense and not all(map(outer, first.strides)):
         raise Open(f"{name} changes its strides")
     offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
     return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)

@@ -22,11 +22,10 @@ from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows
+from pliant.interpret import process_state, shadows, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.data_ranges import of_data
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
@@ -247,6 +246,13 @@ def l_bool(args: tuple, kw: dict) -> Any:
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
     return truth(args[0]) if args else False
+
+
+@lookaside(operator.index)
+def l_index(args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw:
+        return operator.index(*args, **kw)  # raises
+    return index(args[0])
 
 
 @lookaside(operator.truth)
@@ -513,8 +519,8 @@ def l_range(args: tuple, kw: dict) -> Any:
     if not all([type(a) is int or has_index(a) for a in args]):
         return range(*args, **kw)  # raises
     bounds = [index(a) for a in args]
-    made = of_data(bounds)
-    return made if made is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
+    walked = walks.over_range(bounds) if not kw else None
+    return walked if walked is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
 
 
 #: Functions of one number that are operators of symbolic numbers, and where they are defined.

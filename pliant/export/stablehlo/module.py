@@ -382,10 +382,12 @@ def main_function(body: Any, programs: list[Program], bounded: bool, composites:
 
 
 def sides(p: Program) -> list[list[Program]]:
-    """The program and its variants, together where they take the same sizes: data choose between those, sizes between the groups."""
+    """The program and its variants, together where they take the same sizes and ask data: data choose between those, sizes between the
+    groups."""
     groups: dict[frozenset[str], list[Program]] = {}
     for q in (p, *p.variants):
-        groups.setdefault(frozenset(str(r.expr) for r in q.relations if r.why == SIZE_BRANCH), []).append(q)
+        asks = bool(branches.questions(q))
+        groups.setdefault(frozenset(str(r.expr) for r in q.relations if r.why == SIZE_BRANCH or not asks), []).append(q)
     return list(groups.values())
 
 

@@ -41,6 +41,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     library,
     lifetimes,
     lookasides,
+    math_functions,
     modules,
     opcodes,
     opcodes_build,

@@ -20,7 +20,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
-from pliant.graph.symnode import concrete, to_sym
+from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import process_state, shadows, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
@@ -49,7 +49,6 @@ from pliant.interpret.state import Break, vm
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
-from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -521,31 +520,6 @@ def l_range(args: tuple, kw: dict) -> Any:
     bounds = [index(a) for a in args]
     walked = walks.over_range(bounds) if not kw else None
     return walked if walked is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
-
-
-#: Functions of one number that are operators of symbolic numbers, and where they are defined.
-MATH: dict[str, Callable[[Any], bool]] = {
-    "sqrt": lambda x: bool(x >= 0),
-    "log": lambda x: bool(x > 0),
-    "log2": lambda x: bool(x > 0),
-    **dict.fromkeys(("sin", "cos", "tan", "atan", "tanh"), lambda x: True),
-}
-
-
-def math_function(name: str) -> Callable:
-    fn = getattr(math, name)
-
-    def look(args: tuple, kw: dict) -> Any:
-        x = args[0] if len(args) == 1 and not kw else None
-        if (type(x) is torch.SymInt or type(x) is torch.SymFloat) and MATH[name](x):
-            return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
-        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
-
-    return look
-
-
-for _name in MATH:
-    LOOKASIDES[getattr(math, _name)] = math_function(_name)
 
 
 TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}

@@ -9,11 +9,12 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, CodeType
 from typing import Any
 
 import torch
@@ -68,6 +69,7 @@ class Shape:
     live: list[int]
 
 
+READS_CELLS = {K.LOAD_DEREF, K.LOAD_CELL, K.LOAD_CLASS_DEREF, K.LOAD_FROM_DICT_OR_DEREF, K.LOAD_LOCAL, K.DELETE_DEREF}
 COUNTER, RETURNED = "its counter", "what it returns"
 RangeIterator = type(iter(range(0)))
 ITERATORS = (RangeIterator, DataIterator)
@@ -279,12 +281,17 @@ class Whole:
         self.f = f
         self.shape = shape
         self.tested = v is not UNSET
-        self.exits = self.live(shape.behind) if shape.behind is not None else frozenset()
+        self.exits: frozenset[Any] = self.live(shape.behind) if shape.behind is not None else frozenset()
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
         self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
-        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header) if f.fast[i] is not UNSET or self.wanted(i)}
+        live = self.live(shape.header)
+        self.first: dict[Any, Any] = {i: f.fast[i] for i in live if f.fast[i] is not UNSET or self.wanted(i)}
+        self.left_out = live - self.first.keys()
+        self.cells = self.own_cells()
+        self.first |= {slot: inside_of(f.fast[i]) for slot, i in self.cells.items()}
+        self.exits |= {slot for slot, i in self.cells.items() if self.read_behind(i)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
         self.range: Any = range(0)
         if f.decoded.kinds[shape.header] is K.FOR_ITER:
@@ -293,8 +300,10 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
-        # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
-        self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range}
+        # Locals that the first round is to set. No round reads what the one before has left (it would raise, and `run` sees that nothing is
+        # caught), and behind the last they are there.
+        counted = type(self.range) is range and bool(self.range)
+        self.late = {slot for slot, v in self.first.items() if v is UNSET and slot not in self.cells and counted}
         self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
@@ -332,9 +341,28 @@ class Whole:
         return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
 
     def wanted(self, i: int) -> bool:
-        """Whether a local may be read behind the loop, or before a round has stored to it; rounds that raise are not captured."""
+        """Whether a local may be read behind the loop, or before a round has stored to it, but by a handler of exceptions."""
         bits = live_where_nothing_raises(_Key(self.f.decoded))[self.shape.header]
         return bool(bits >> i & 1) or i in self.exits
+
+    def own_cells(self) -> dict[str, int]:
+        """Variables that inner functions read, of which none is left: slot -> place in the frame."""
+        f, found = self.f, {}
+        caught = catches(f.decoded, self.shape.inside) or any([c.co_exceptiontable for c in inner(f.code)])
+        for i in range(len(f.fast)):
+            if is_cell(f.fast[i]) and id(f.fast[i]) not in vm.world.cells and sys.getrefcount(f.fast[i]) <= ALONE:
+                v = inside_of(f.fast[i])
+                if type(v) is not Lazy and not (v is UNSET and caught):  # each round begins without it: see `late`
+                    found[f"cell {i}"] = i
+        return found
+
+    def read_behind(self, i: int) -> bool:
+        """Whether a variable of inner functions may be read behind the loop."""
+        d, header = self.f.decoded, self.shape.header
+        if any([h != header and header in loop_of(_Key(d), h) for h in d.loop_headers]):
+            return True  # this loop itself may be entered again
+        outside = set(range(len(d.kinds))) - self.shape.inside
+        return any([d.kinds[k] in READS_CELLS and d.ins[k][1] == i for k in outside])
 
     def touches(self, i: int) -> bool:
         d = self.f.decoded
@@ -342,7 +370,7 @@ class Whole:
 
     def capture(self) -> None:
         for slot, v in self.first.items():
-            if v is UNSET and slot not in self.late:
+            if v is UNSET and slot not in self.late and slot not in self.cells:
                 raise Open(f"{self.name(slot)} may not be there yet")
         guards = relied = len(vm.scope.all_guards)
         for _ in range(TRIES + len(self.first)):
@@ -361,6 +389,10 @@ class Whole:
         if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
             raise again(self.f, self.shape.header, self.widths())  # branches on what the first round has, which is another later
         leave = [end for _, own in found for end in own if not end.again]
+        for slot in self.cells.keys() & self.exits:  # those that are empty before are so at the beginning of each round
+            if self.first[slot] is UNSET and any([end.values.get(slot) is UNSET for end in leave]):
+                if any([end.values[slot] is not UNSET for end in found[0][1] if end.again]):
+                    raise Open(f"{self.name(slot)} may not be there yet")
         if not leave:
             raise Open("no way out of it was found")
         for end in leave:  # those from before the first round have the lists as they were
@@ -385,7 +417,7 @@ class Whole:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
         for slot, first in self.first.items():
             v = self.params.get(slot, first)
-            if memory is None or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
+            if memory is None or slot in self.cells or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
                 continue
             if type(first) is not TracedTensor or not alone(first):
                 return False
@@ -441,6 +473,8 @@ class Whole:
         g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
         counter: Any = None
         for slot, v in fast.items():
+            if slot in self.cells:
+                continue
             if slot == COUNTER:
                 counter = Counter(v, self.range)
                 g.stack.append(counter)
@@ -448,6 +482,9 @@ class Whole:
                 g.fast[slot] = UNSET
             else:
                 g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
+        for name, i in self.cells.items():
+            v = fast.get(name, self.first[name])
+            g.fast[i] = CellType(v) if v is not UNSET else CellType()
         if start == shape.header:
             for slot in sorted(self.copied):
                 g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
@@ -455,11 +492,12 @@ class Whole:
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
             g.loop_header = -1
-        try:
+        returned: Any = UNSET
+        with contextlib.suppress(Stopped):
             returned = vm.run(g)
-        except Stopped:
-            pass
-        else:
+        if g.caught and (self.late or self.left_out):
+            raise Open("it catches an exception, and may read a variable that has no value yet")
+        if returned is not UNSET:
             if shape.behind is not None or g.yielded:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {RETURNED: returned})])
@@ -471,13 +509,24 @@ class Whole:
                 if again or counter.now is not fast[COUNTER]:
                     raise Open(f"{self.name(slot)} may not be there yet")
                 g.fast[slot] = self.params.get(slot, UNSET)
-        values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
+        values = {slot: self.held(g, slot, counter) for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
                 raise Open("it walks an iterator that is not its own")
         else:
             values |= {("stack", i): v for i, v in enumerate(g.stack)}
         return Leave(again, [End(again, values)])
+
+    def held(self, g: Frame, slot: Any, counter: Any) -> Any:
+        """What a frame has at the end of a way."""
+        if slot == COUNTER:
+            return counter.now
+        if slot not in self.cells:
+            return g.fast[slot]
+        v = inside_of(g.fast[self.cells[slot]])
+        if v is UNSET and self.first[slot] is not UNSET:
+            raise Open(f"{self.name(slot)} may not be there yet")
+        return v
 
     # -- what is carried -----------------------------------------------------------------------------------------------------------
     def widened(self, rounds: list[End]) -> bool:
@@ -488,7 +537,7 @@ class Whole:
             self.unshared(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
-                if equal(now, stands):
+                if equal(now, stands) or first is UNSET and slot in self.cells:
                     continue
                 self.memory.check([first, stands, now])
                 if slot in self.late and slot not in self.params:
@@ -524,6 +573,10 @@ class Whole:
         return like
 
     def name(self, slot: Any) -> str:
+        if slot in self.cells:
+            code, i = self.f.code, self.cells[slot]
+            names = [*code.co_varnames, *[v for v in code.co_cellvars if v not in code.co_varnames], *code.co_freevars]
+            return names[i]
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
 
     # -- behind it -------------------------------------------------------------------------------------------------------------------
@@ -586,12 +639,35 @@ class Whole:
         for i, v in enumerate(f.fast):
             if i < f.code.co_nlocals and not is_cell(v):
                 f.fast[i] = values.get(i, UNSET)
+        for slot, i in self.cells.items():
+            if values.get(slot, UNSET) is not UNSET:
+                f.fast[i].cell_contents = values[slot]
         if self.shape.behind is None:
             f.stack = [values[RETURNED]]
             f.pc = f.decoded.kinds.index(K.RETURN)
         else:
             f.stack = [values[("stack", i)] for i in range(sum(type(slot) is tuple for slot in values))]
             f.pc = self.shape.behind
+
+
+def catches(d: Decoded, inside: frozenset[int]) -> bool:
+    """Whether some of these instructions have a handler in this frame."""
+    return any([start <= i < stop for start, stop, *_ in d.table for i in inside])
+
+
+def inner(code: CodeType) -> Iterator[CodeType]:
+    """The code of the functions inside of a function."""
+    for c in code.co_consts:
+        if type(c) is CodeType:
+            yield c
+            yield from inner(c)
+
+
+def inside_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
 
 
 def is_cell(v: Any) -> bool:
@@ -663,6 +739,7 @@ def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     strides = contiguous_strides(sizes) if dense else like.strides
     x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
     x.pytype = like.pytype
+    vm.trace.flow_results.add(x.vid)  # two that are carried may be one object
     return x
 
 

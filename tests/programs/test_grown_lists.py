@@ -463,3 +463,19 @@ def test_identity_closures_and_names_that_are_not_there(fn: Any) -> None:
 
 def test_variables_of_inner_functions_are_carried() -> None:
     check(cluster, *X, captures=1, breaks=0)
+
+
+def a_view_of_what_it_was_given(x: Any) -> Any:
+    y = x * 2
+    k = 0
+    while k < 7 and x.sum() < 100:
+        k += 1
+        y = x.detach() if k % 2 else x[1:]
+        if k > 2:
+            break
+    y[0] = 3.0
+    return y + 1, x._version
+
+
+def test_a_view_that_a_loop_gives_back_is_known_to_autograd() -> None:
+    check(a_view_of_what_it_was_given, *[(x.clone(),) for (x,) in X])

@@ -90,6 +90,15 @@ CASES: dict[str, tuple[Callable[..., Any], dict | None, list[tuple]]] = {
 }
 
 
+def thumbnail(x: Any) -> Any:
+    size = (x.shape[2] // 2 + 1, 9)
+    small = nn.functional.interpolate(x, size=size, mode="bicubic", antialias=True)
+    return small, nn.functional.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True)
+
+
+CASES["antialiased resizing"] = (thumbnail, None, [(r(2, 3, 8, 10),), (r(1, 3, 20, 5),), (r(3, 1, 4, 16),)])
+
+
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("name", CASES)
 def test_formats_agree_with_eager(name: str, format_: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from jaxlib.mlir import ir, passmanager
 from pliant.errors import PliantError
 from pliant.export.program import Program
 from pliant.export.signature import Caller
+from pliant.export.stablehlo.branches import NO_SIDE
 from pliant.export.stablehlo.module import Made, in_context
 from pliant.symbolic.scope import BRANCH
 
@@ -45,6 +46,10 @@ BOUNDS = re.compile(r", #stablehlo\.bounds<[^>]*>")
 
 class Refused(PliantError):
     """XLA cannot run the module for these inputs, or an assertion of the program failed."""
+
+
+class OtherSide(RuntimeError):
+    """Data are not as the sides of this module need them: another module of the program may take the call."""
 
 
 def refined(text: str, types: Sequence[str], numbers: dict[int, Any] | None = None) -> str:
@@ -119,7 +124,7 @@ class Runner:
         found = [tensor(o[0]) for o in out]
         for text, ok in zip(self.made.assertions, found[len(p.outputs) :]):
             if not bool(ok):
-                raise RuntimeError(text)
+                raise (OtherSide if BRANCH in text or text.startswith(NO_SIDE) else RuntimeError)(text)
         return {o.name: v if isinstance(o.value, torch.Tensor) else v.item() for o, v in zip(p.outputs, found)}
 
     def executable(self, given: Sequence[Any]) -> Any:
@@ -164,7 +169,7 @@ def check_asserts(p: Program, env: dict[str, Any], sides: int) -> None:
     branch asked chooses among the sides."""
     for r in p.asserts:
         if (sides == 1 or BRANCH not in r.why) and all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
-            raise RuntimeError(r.why or f"{p.name} needs {r.expr} at {r.site}")
+            raise (OtherSide if BRANCH in r.why else RuntimeError)(r.why or f"{p.name} needs {r.expr} at {r.site}")
 
 
 def type_of(value: Any) -> str:

@@ -302,7 +302,7 @@ class Whole:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
         # Locals that the first round is to set. No round reads what the one before has left (it would raise, and `run` sees that nothing is
         # caught), and behind the last they are there.
-        counted = type(self.range) is range and bool(self.range)
+        counted = type(self.range) is range and bool(self.range) and not by_value()
         self.late = {slot for slot, v in self.first.items() if v is UNSET and slot not in self.cells and counted}
         self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop

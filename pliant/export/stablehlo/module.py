@@ -223,6 +223,8 @@ class Lowering(Builder):
             self.flow(op)
             return
         row = LOWERINGS.get(name)
+        if row is None and liveness.draws(op.target):
+            raise refused(op, "a module is a function of its inputs: each call would draw the same numbers. Pass them in")
         if row is None:
             raise refused(op, "pliant has no StableHLO for it")
         self.name = name

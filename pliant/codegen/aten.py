@@ -37,7 +37,7 @@ from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.codegen.flow import FlowWriter
 from pliant.errors import InternalError
-from pliant.graph import custom_ops
+from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
@@ -495,7 +495,8 @@ class Writer:
             lines, makes = self.assign(op, outs, expression)
             return Step([*self.take_pending(), *lines, *self.due_checks()], reads, makes)
         own = self.memory(target, args, kwargs) or self.read(target, args, reads)
-        expression = own or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
+        expression = own or self.of_list(target, args, reads)
+        expression = expression or self.call(fastops.lookup(target, args, kwargs), target, args, kwargs, reads)
         expression = expression or self.call(fastops.plain(target), target, args, kwargs, reads)
         before = self.take_pending()
         lines, makes = self.assign(op, outs, expression)
@@ -537,6 +538,14 @@ class Writer:
             return ""
         self.globals["_number"] = native.number
         return f"_number({self.text(args[0], reads)})"
+
+    def of_list(self, target: Any, args: tuple, reads: set[str]) -> str:
+        """What reads a list that a loop has grown; "" for every other operation."""
+        if target not in growing.CALLS:
+            return ""
+        text, names = growing.CALLS[target]
+        self.globals.update(names)
+        return text.format(*[self.text(v, reads) for v in args])
 
     def memory(self, target: Any, args: tuple, kwargs: dict) -> str:
         """New memory on the CPU, asked for without `torch.empty`; "" where that does more (fill it) or is asked for more."""
@@ -581,7 +590,8 @@ class Writer:
                 numbers[b.out] = symbol
             else:
                 sized.add(b.out)
-                lines.append(f"{symbol} = v{outs[b.out].vid}.size({b.dim})")
+                out = outs[b.out]
+                lines.append(f"{symbol} = v{out.vid}.{growing.read_length(out) if growing.is_list(out) else f'size({b.dim})'}")
         targets = [numbers.get(i) or self.target(out, i in sized) for i, out in enumerate(outs)]
         wanted = [t for t in targets if t]
         if not wanted:
@@ -676,6 +686,9 @@ def tuple_text(items: list[str]) -> str:
 
 def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     """(how to read it at run time, its traced value) for each size, stride and the offset."""
+    if growing.is_list(t):
+        yield growing.read_length(t), t.sizes[0]
+        return
     for i, s in enumerate(t.sizes):
         yield f"size({i})", s
     for i, s in enumerate(t.strides):
@@ -700,7 +713,7 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
     """
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
-    if op.target in FLOWS or op.target is LEAVE:
+    if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS:
         return False
     if not op.target._schema.name.startswith(("aten::", "prims::")):
         return True

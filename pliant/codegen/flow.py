@@ -21,6 +21,8 @@ from typing import Any
 
 from pliant.errors import InternalError
 from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params, tensors_of
+from pliant.graph.growing import is_list, read_length
+from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
 from pliant.lower import views
 from pliant.lower.restriding import as_views
@@ -52,12 +54,11 @@ class FlowWriter:
         """The source of the function; what it needs is in `globals`."""
         flow = self.flow
         given = [*flow.params, *flow.captured, *self.late]
-        lines = self.block(flow.entry) if flow.entry is not None else []
+        lists = [name_of(p) for p in flow.params if type(p) is TracedTensor and is_list(p)]
+        lines = [f"{name} = [*({name}[0] or ()), *{name}[1:]]" for name in lists]
+        lines += self.block(flow.entry) if flow.entry is not None else []
         read = {name for b in flow.blocks() for name in needs(b, self.scope.simplify)[1]}
-        sizes = [
-            f"{size} = {name_of(t)}.{'storage_offset()' if d is None else f'size({d})'}"
-            for size, (t, d) in sizes_of_params(flow).items() if size in read
-        ]  # fmt: skip
+        sizes = [f"{size} = {read_size(t, d, t.vid in flow.late)}" for size, (t, d) in sizes_of_params(flow).items() if size in read]
         body = [*sizes, *self.block(flow.body)]
         lines += ["while True:", *indented(body)] if flow.loops else body
         if self.guard is not None:
@@ -77,7 +78,11 @@ class FlowWriter:
         return lines + self.end(b.end)
 
     def end(self, end: Leave) -> list[str]:
-        texts = [self.value(v) for v in end.values]
+        appended = [f"{name_of(v[0])} += {self.value(v[1:])}" for v in end.values if type(v) is tuple and len(v) > 1]
+        texts = [self.value(v[0] if type(v) is tuple else v) for v in end.values]
+        return appended + self.leave(end, texts)
+
+    def leave(self, end: Leave, texts: list[str]) -> list[str]:
         if not end.again:
             return [f"return ({', '.join(texts)}{',' if len(texts) == 1 else ''})"]
         changed = [(name_of(p), text) for p, text in zip(self.flow.params, texts) if name_of(p) != text]
@@ -120,7 +125,7 @@ class FlowWriter:
                 tensors.update(t)
                 symbols.update(s)
                 continue
-            for v in outputs_of(block):
+            for v in atoms(outputs_of(block)):
                 if type(v) is TracedTensor:
                     tensors.add(v.vid)
                 elif (e := number_of(v)) is not None:
@@ -138,9 +143,16 @@ class FlowWriter:
             return f"({e.python()})" if e.op != "sym" else e.name
         if type(v) is float and not math.isfinite(v):
             return f"float('{v}')"
-        if type(v) in (int, float, bool) or v is None:
+        if type(v) in (int, float, bool, str) or v is None:
             return repr(v)
+        if type(v) is tuple:
+            return f"({''.join([f'{self.value(x)}, ' for x in v])})"
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
+
+
+def read_size(t: TracedTensor, d: int | None, late: bool) -> str:
+    text = f"{name_of(t)}.{'storage_offset()' if d is None else read_length(t) if is_list(t) else f'size({d})'}"
+    return f"0 if {name_of(t)} is None else {text}" if late else text
 
 
 def name_of(v: Any) -> str:

@@ -77,6 +77,7 @@ class Block:
 class Flow:
     """See the module's docstring. `params` and `captured` are what the blocks know the operands as: traced tensors and symbols.
 
+    `late`: vids of carried tensors that are None at first.
     `sizes`: names of symbols that are sizes of carried tensors, or their offsets, in the round at hand.
     """
 
@@ -85,6 +86,7 @@ class Flow:
     entry: Block | None = None
     sizes: frozenset[str] = frozenset()
     captured: list[Any] = field(default_factory=list)
+    late: frozenset[int] = frozenset()
 
     @property
     def loops(self) -> bool:

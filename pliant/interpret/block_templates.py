@@ -12,6 +12,7 @@ import torch
 
 from pliant import native as engine
 from pliant.graph.control_flow import FLOWS, tensors_of
+from pliant.graph.growing import READERS
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
@@ -28,6 +29,9 @@ from pliant.interpret.world import World
 
 MOST = 4  # templates of one class, and calls that could not be one, before no more are made
 PLAIN = {str, bytes, bool, int, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format}
+
+
+OWN = FLOWS | READERS
 
 
 @dataclass(slots=True)
@@ -279,7 +283,7 @@ def repeatable(world: World, t: Template) -> bool:
         return False
     if any([o.out is PENDING or o.out is FAILED or hasattr(o.fn, "differentiates") for o in t.torch_ops]):
         return False
-    if any([op.binds or op.again or op.before is not None or op.out_spec not in (None, "flat") or op.target in FLOWS for op in t.ops]):
+    if any([op.binds or op.again or op.before is not None or op.out_spec not in (None, "flat") or op.target in OWN for op in t.ops]):
         return False
     made = {o.vid for op in t.ops for o in op.outs if type(o) is TracedTensor}
     old = {id(x): x for x in tensors_of((t.args, tuple(t.kwargs.values())))}

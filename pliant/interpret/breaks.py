@@ -332,6 +332,11 @@ BREAKS: dict[str, BreakInfo] = {
             "Use a context manager in place of `__del__`.",
         ),
     ),
+    "PL0043": BreakInfo(
+        "List that a loop on data has grown",
+        "How long it is only the run knows. The graph makes the list; behind the break it is an ordinary one.",
+        ("Make a tensor of it first (`torch.stack`, `torch.cat`, `torch.tensor`), or ask for its length or for an item alone.",),
+    ),
 }
 
 

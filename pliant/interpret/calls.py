@@ -195,12 +195,17 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
     return depth > 0 and any([symbolic_within(v, depth - 1) for v in values])
 
 
+OF_LISTS: dict[type, Callable[[Any, tuple, dict], Any]] = {}
+"""By the type of a stand-in for a list: (torch function, arguments, of which it is the first, keywords) -> the result."""
+
 PASSED = {TracedTensor, *SETTINGS} - {torch.SymBool}
 """Types whose values torch functions are given as they are."""
 
 
 def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) -> Any:
     """Run a torch function on traced tensors and record it in the Torch-level graph."""
+    if args and type(args[0]) in OF_LISTS:
+        return OF_LISTS[type(args[0])](fn, args, kwargs)
     args = tuple([a if type(a) in PASSED else to_graph(fn, a) for a in args])
     if kwargs:
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}

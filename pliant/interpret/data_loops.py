@@ -10,6 +10,7 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CellType
@@ -21,26 +22,31 @@ from pliant import events
 from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
-from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
+from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.dispatch import same
+from pliant.graph.growing import new_list, new_size
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret import globalstate
+from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.checks import raised
+from pliant.interpret.data_ranges import RANGES, DataIterator
 from pliant.interpret.decode import Decoded
+from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, Way, explore, frames, settled, tree
+from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, Span, Walk, place
 from pliant.symbolic import ops
 
+ALONE = 2
+"""References to what a local variable alone holds, when `sys.getrefcount` is asked."""
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
-NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -64,6 +70,7 @@ class Shape:
 
 COUNTER, RETURNED = "its counter", "what it returns"
 RangeIterator = type(iter(range(0)))
+ITERATORS = (RangeIterator, DataIterator)
 
 
 def rest_of(it: Any, f: Frame) -> Any:
@@ -71,8 +78,10 @@ def rest_of(it: Any, f: Frame) -> Any:
     if type(it) is Walk:
         return it.over
     held = [v for g in frames() for v in (*g.fast, *g.stack)]
-    if type(it) is not RangeIterator or sum([v is it for v in held]) > 1:
+    if type(it) not in ITERATORS or sum([v is it for v in held]) > 1:
         raise Open("it walks something else than a range of its own")
+    if type(it) is DataIterator:
+        return it.over
     state: Any = it.__reduce__()  # (iter, (range,)[, how many are done])
     over = state[1][0]
     done = state[2] or 0 if len(state) > 2 else 0
@@ -182,7 +191,7 @@ def mark(f: Frame | None) -> None:
         header = innermost(f.decoded, f.pc - 1)
         if header is not None:
             key = (id(f.code), header)
-            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) is RangeIterator for v in f.stack]):
+            if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) in ITERATORS for v in f.stack]):
                 return
             if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
                 raise again(f, header, TRY)
@@ -201,6 +210,8 @@ def decides(site: Any) -> bool:
 def again(f: Frame, header: int, what: str | Wide) -> Restart:
     """The signal to capture again, with this said of a loop."""
     vm.loops[(id(f.code), header)] = what
+    if what is LEAVE and f.decoded.kinds[header] is K.FOR_ITER:
+        vm.loops[RANGES] = LEAVE
     vm.loop_codes.append(f.code)
     return Restart(RESTART, len(vm.loop_codes), "PL0002", "a loop on data")
 
@@ -219,6 +230,17 @@ def at_header(f: Frame) -> None:
         whole(f, f.pc)
 
 
+def next_of_data(it: DataIterator) -> Any:
+    """The next item of a range over data is asked for: the capture starts again, to do the loop whole, or without such ranges."""
+    f = vm.frame
+    header = f.pc - 1
+    tried = f.decoded.kinds[header] is K.FOR_ITER and (id(f.code), header) not in vm.loops and shape_of(_Key(f.decoded), header) is not None
+    if tried and enabled() and not f.held:
+        raise again(f, header, TRY)
+    vm.loops[RANGES] = LEAVE
+    raise again(f, header, LEAVE)
+
+
 def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     """Do the loop with this header, and stand behind it. `v`: what is about to be tested before it. False: it is no such loop."""
     shape = shape_of(_Key(f.decoded), header)
@@ -229,6 +251,8 @@ def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     try:
         Whole(f, shape, v).capture()
     except Open as e:
+        if e.changed and len(vm.exploring) > 1:
+            raise  # what a loop further out has, which may carry it
         events.emit("loop_open", where=str(current_site()), why=str(e))
         raise again(f, header, LEAVE) from None
     finally:
@@ -261,6 +285,8 @@ class Whole:
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
+        held = self.live(shape.header) if not row_major() else ()  # no format of a program has lists
+        self.own = {i for i in held if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
         self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header) if f.fast[i] is not UNSET or self.wanted(i)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
         self.range: Any = range(0)
@@ -270,6 +296,10 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
+        # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
+        self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range and not row_major()}
+        self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
+        self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
         self.begin = vm.trace.next_vid
         known = vm.loops.get((id(f.code), shape.header))
@@ -287,8 +317,8 @@ class Whole:
         """What stands for a value that an earlier capture has seen to change."""
         if what is None:
             return to_sym(vm.scope, vm.trace.unbacked(NUMBERS[type(first)]))
-        sizes = tuple([new_size() if i in what else n for i, n in enumerate(first.sizes)])
-        return tensor(first, sizes, new_size() if len(first.sizes) in what else first.offset)
+        sizes = tuple([new_size(vm.trace) if i in what else n for i, n in enumerate(first.sizes)])
+        return tensor(first, sizes, new_size(vm.trace) if len(first.sizes) in what else first.offset)
 
     def widths(self) -> Wide:
         """What changes of what is carried."""
@@ -315,15 +345,15 @@ class Whole:
 
     def capture(self) -> None:
         for slot, v in self.first.items():
-            if v is UNSET:
+            if v is UNSET and slot not in self.late:
                 raise Open(f"{self.name(slot)} may not be there yet")
         guards = relied = len(vm.scope.all_guards)
-        for _ in range(TRIES):
+        for _ in range(TRIES + len(self.first)):
             relied = len(vm.scope.all_guards)
             try:
                 found: list[Found] = settled(self.explored)
-            except Open as refused:
-                if not self.memory.takes(refused):
+            except Open as refusal:
+                if not self.memory.takes(refusal) and not self.grows(refusal.changed) and not self.copies(refusal.written):
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):
@@ -335,20 +365,60 @@ class Whole:
         leave = [end for _, own in found for end in own if not end.again]
         if not leave:
             raise Open("no way out of it was found")
+        for end in leave:  # those from before the first round have the lists as they were
+            end.values.update((slot, p) for slot, p in self.lists().items() if end.values.get(slot, UNSET) is self.first[slot])
         results, outs, binds = self.results(leave)
         for k, (block, _) in enumerate(found):
-            for end in block.leaves():
-                e = end.values[0]
-                end.values = [e.parts[s] for s in results] if not e.again else [] if k else [e.values[s] for s in self.params]
-                end.values += [] if e.again and k else self.memory.ended(e.memory)
-        params = [number_of(p) if type(p) in SYMS else p for p in self.params.values()]
+            for last in block.leaves():
+                was: End = last.values[0]
+                last.values = [was.parts[s] for s in results] if not was.again else [] if k else [parts(was.values[s]) for s in self.params]
+                last.values += [] if was.again and k else self.memory.ended(was.memory)
+        params: list[Any] = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
+        late = frozenset(self.params[slot].vid for slot in self.late if type(self.params.get(slot)) is TracedTensor)
         written = self.memory.results()
         params += self.memory.params()
-        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before))
-        carried = [*[self.first[slot] for slot in self.params], *self.memory.initial()]
+        flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
+        carried = [*[parts(self.first[slot]) for slot in self.params], *self.memory.initial()]
         record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
         self.memory.put_back(written)
         self.stand_behind(leave[0], results)
+
+    def copies(self, memory: int | None) -> bool:
+        """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
+        for slot, first in self.first.items():
+            v = self.params.get(slot, first)
+            if memory is None or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
+                continue
+            if type(first) is not TracedTensor or not alone(first):
+                return False
+            self.copied.add(slot)
+            return True
+        return False
+
+    def unshared(self, end: End) -> None:
+        """Raises `Open` if what a round would write to is memory that others have."""
+        held = [t for v in end.values.values() for x in flat(v)[0] for t in tensors_of(x.more if type(x) is Grown else x)]
+        for slot in self.copied:
+            v = end.values[slot]
+            if type(v) is not TracedTensor or v.storage_id < self.begin or sum([t.storage_id == v.storage_id for t in held]) > 1:
+                raise Open(f"{self.name(slot)} is written to, and shares its memory")
+
+    def lists(self) -> dict[Any, Grown]:
+        """The carried lists."""
+        return {slot: p for slot, p in self.params.items() if type(p) is Grown}
+
+    def grows(self, changed: tuple[Any, ...]) -> bool:
+        """A round has changed these lists. Those that nobody but the frame has are carried from now on: whether that is all."""
+        slots = [slot for slot in self.own - self.params.keys() if any([v is self.first[slot] for v in changed])]
+        if not slots or len(slots) != len(changed):
+            return False
+        for slot in sorted(slots):
+            v = self.first[slot]
+            like, items = (v.like, v.more) if type(v) is Grown else (Like(), v)
+            for x in items:
+                like = like.joined(x, self.outer)
+            self.params[slot] = Grown(new_list(vm.trace), like)
+        return True
 
     # -- ways ----------------------------------------------------------------------------------------------------------------------
     def explored(self) -> list[Found]:
@@ -371,11 +441,18 @@ class Whole:
         f, shape = self.f, self.shape
         g = Frame(f.decoded, f.func, [v if is_cell(v) else UNSET for v in f.fast], f.globals)
         g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
+        counter: Any = None
         for slot, v in fast.items():
             if slot == COUNTER:
-                g.stack.append(Counter(v, self.range))
+                counter = Counter(v, self.range)
+                g.stack.append(counter)
+            elif slot in self.late:
+                g.fast[slot] = UNSET
             else:
-                g.fast[slot] = v
+                g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
+        if start == shape.header:
+            for slot in sorted(self.copied):
+                g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -389,7 +466,13 @@ class Whole:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {RETURNED: returned})])
         again = g.pc == shape.header
-        counter: Any = g.stack.pop() if again and COUNTER in self.first else None
+        if again and counter is not None:
+            g.stack.pop()
+        for slot in self.late if again else self.late & self.exits:
+            if g.fast[slot] is UNSET:
+                if again or counter.now is not fast[COUNTER]:
+                    raise Open(f"{self.name(slot)} may not be there yet")
+                g.fast[slot] = self.params.get(slot, UNSET)
         values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
@@ -403,15 +486,44 @@ class Whole:
         """Whether a round has left other values than it began with, which are carried from now on."""
         changed = False
         for end in rounds:
+            apart(end)
+            self.unshared(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
                 if equal(now, stands):
                     continue
                 self.memory.check([first, stands, now])
-                p = join(first, stands, now, slot in self.params, self.name(slot), self.before)
+                if slot in self.late and slot not in self.params:
+                    self.params[slot], changed = self.fresh(now, slot), True
+                    continue
+                if type(stands) is Grown and slot in self.params:
+                    like = self.appended(stands, now, slot)
+                    if not like.same_as(stands.like):
+                        self.params[slot], changed = Grown(stands.token, like), True
+                    continue
+                p = join(stands if slot in self.late else first, stands, now, slot in self.params, self.name(slot), self.before)
                 if p is not stands:
                     self.params[slot], changed = p, True
         return changed
+
+    def fresh(self, v: Any, slot: Any) -> Any:
+        """What stands for a value that the round before has left, where there was none before the loop."""
+        if type(v) is not TracedTensor:
+            return join(v, v, v, False, self.name(slot), self.before)
+        if not v.dense and not all(map(self.outer, (*v.sizes, *v.strides))):
+            raise Open(f"{self.name(slot)} changes its strides")
+        alike(v, v, self.name(slot))
+        sizes = tuple([n if self.outer(n) else new_size(vm.trace) for n in v.sizes])
+        return tensor(v, sizes, v.offset if self.outer(v.offset) else new_size(vm.trace))
+
+    def appended(self, stands: Grown, now: Any, slot: Any) -> Like:
+        """What is said of the items of a list after a round. Raises `Open` if more than that they became more has happened to it."""
+        if type(now) is not Grown or now.token is not stands.token and now.token.vid < self.begin:
+            raise Open(f"{self.name(slot)} is another list in the next round")
+        like = stands.like.merged(now.like.outside(self.outer))
+        for v in now.more:
+            like = like.joined(v, self.outer)
+        return like
 
     def name(self, slot: Any) -> str:
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
@@ -420,6 +532,8 @@ class Whole:
     def results(self, leave: list[End]) -> tuple[dict[Any, Any], list[Any], list[Bind]]:
         """What is known behind the loop only: by slot and place in it, as a list, and the symbols that these results define."""
         found: dict[Any, Any] = {}
+        for end in leave:
+            apart(end)
         for slot in leave[0].values:
             if any([slot not in end.values for end in leave]):
                 raise Open("its ways out leave different stacks")
@@ -428,7 +542,11 @@ class Whole:
                 raise Open(f"{self.name(slot)} is of different kinds behind it")
             for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
                 for end, v in zip(leave, column, strict=True):
-                    end.parts[(slot, i)] = v
+                    end.parts[(slot, i)] = parts(v)
+                if type(column[0]) is Grown:
+                    if not all([v is column[0] for v in column]) or not self.outer(column[0].token):
+                        found[(slot, i)] = self.list_behind(column, (slot, i))
+                    continue
                 if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
                     self.memory.check(list(column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
@@ -442,6 +560,18 @@ class Whole:
                     binds.append(Bind(number_of(s), at, d))
         return found, list(found.values()), binds
 
+    def list_behind(self, column: tuple, place: Any) -> TracedTensor:
+        """What is known behind the loop of a list that it has appended to."""
+        if any([v.token.vid < self.begin for v in column]):
+            raise Open("it gives back one list or another")
+        like = Like()
+        for v in column:
+            like = like.merged(v.like.outside(self.outer))
+            for x in v.more:
+                like = like.joined(x, self.outer)
+        self.grown[place] = Grown(new_list(vm.trace), like)
+        return self.grown[place].token
+
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the loop."""
         if type(v) is TracedTensor:
@@ -451,10 +581,10 @@ class Whole:
 
     def stand_behind(self, end: End, results: dict[Any, Any]) -> None:
         f = self.f
-        values = {}
+        values, known = {}, results | self.grown
         for slot, v in end.values.items():
-            parts = [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]
-            values[slot] = rebuilt(v, parts)
+            leaves = [known.get((slot, i), x) for i, x in enumerate(flat(v)[0])]
+            values[slot] = rebuilt(v, leaves)
         for i, v in enumerate(f.fast):
             if i < f.code.co_nlocals and not is_cell(v):
                 f.fast[i] = values.get(i, UNSET)
@@ -497,7 +627,7 @@ def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: se
     settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
     if carried and settled and all(map(same, sizes, stands.sizes)):
         return stands
-    return tensor(stands, sizes, stands.offset if settled else new_size())
+    return tensor(stands, sizes, stands.offset if settled else new_size(vm.trace))
 
 
 def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
@@ -508,7 +638,7 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:
         raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size() for m, n in zip(a.sizes, b.sizes, strict=True)])
+    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
     if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
@@ -529,12 +659,6 @@ def is_new(n: Any, before: set[str]) -> bool:
     return e is not None and e.op == "sym" and e.name in vm.trace.flow_sizes and e.name not in before
 
 
-def new_size() -> Any:
-    e = vm.trace.unbacked(int, size_like=True, lo=0)
-    vm.trace.flow_sizes.add(e.name)
-    return to_sym(vm.scope, e)
-
-
 def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     """A new tensor with this layout."""
     dense = like.dense or row_major()
@@ -544,12 +668,42 @@ def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
     return x
 
 
+def apart(end: End) -> None:
+    """Raises `Open` where two of the values at the end of a way are one list."""
+    tokens = [v.token.vid for value in end.values.values() for v in flat(value)[0] if type(v) is Grown]
+    if len({*tokens}) < len(tokens):
+        raise Open("two of its variables are one list")
+
+
+def parts(value: Any) -> Any:
+    """A carried value as a flow knows it. Raises `Open` for a list with items that its program cannot make."""
+    if type(value) is Grown:
+        value = value.parts()
+    elif type(value) is list:
+        value = (None, *value)
+    else:
+        return None if value is UNSET else value
+    if not all(map(printable, value)):
+        raise Open("it appends something else than tensors and numbers to a list")
+    return value
+
+
+def printable(v: Any) -> bool:
+    if type(v) is tuple:
+        return all(map(printable, v))
+    if type(v) is TracedTensor:
+        if v.requires_grad:
+            raise Open("gradients flow through it")
+        return True
+    return type(v) in PLAIN or type(v) in SYMS
+
+
 def flat(value: Any) -> tuple[list[Any], Any]:
     """The leaves of nested tuples, and how they are nested."""
     if type(value) is tuple:
         parts = [flat(v) for v in value]
         return [x for leaves, _ in parts for x in leaves], (tuple, *[kind for _, kind in parts])
-    return [value], TracedTensor if type(value) is TracedTensor else NUMBERS.get(type(value)) or id(value)
+    return [value], type(value) if type(value) in (TracedTensor, Grown) else NUMBERS.get(type(value)) or id(value)
 
 
 def rebuilt(value: Any, leaves: list[Any]) -> Any:
@@ -574,12 +728,13 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
         raise Open(f"{name}, a {type(first).__name__}, is another behind it")
     sizes = first.sizes
     for v in values:
-        sizes = tuple([m if same(m, n) else new_size() for m, n in zip(sizes, alike(first, v, name), strict=True)])
+        sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
     if not row_major() and not first.dense and not all(map(outer, first.strides)):
         raise Open(f"{name} changes its strides")
-    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size()
-    return tensor(first, tuple([s if outer(s) else new_size() for s in sizes]), offset)
+    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
+    return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
 vm.at_branch = at_branch
+vm.next_of_data = next_of_data
 __all__ = ["RESTART", "Stopped", "at_header"]

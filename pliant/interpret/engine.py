@@ -60,6 +60,7 @@ from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, tries_loop, vm
+from pliant.interpret.subprograms import Open
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -103,7 +104,7 @@ vm.capture_failed = CaptureFailed
 
 def internal_error(e: BaseException) -> bool:
     """Errors of pliant itself never reach the user's `except` clauses."""
-    return isinstance(e, (CaptureFailed, UserError, ConstraintViolation))
+    return isinstance(e, (CaptureFailed, UserError, ConstraintViolation, Open))
 
 
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:

@@ -19,6 +19,7 @@ from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, s
 from pliant.interpret.calls import call, graph_call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
+from pliant.interpret.grown_lists import Grown
 from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import taken, vm
@@ -396,6 +397,10 @@ def map_add(f: Any, n: int) -> None:
 @op(K.LIST_EXTEND)
 def list_extend(f: Any, n: int) -> None:
     s = f.stack
+    if type(s[-1]) is Grown and type(s[-n - 1]) is list and not s[-n - 1]:
+        s[-n - 1] = s[-1].copy()
+        s.pop()
+        return
     items = all_of(s[-1], lambda: f"Value after * must be an iterable, not {class_name(s[-1])}")
     s.pop()
     s[-n].extend(items)

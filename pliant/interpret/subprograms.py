@@ -18,12 +18,15 @@ import torch
 
 from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, tensors_of
 from pliant.graph.dispatch import apply_metadata
+from pliant.graph.growing import READERS
+from pliant.graph.record import atoms
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
+from pliant.interpret.grown_lists import Grown
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, vm
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import BRANCH
@@ -39,8 +42,14 @@ ELSEWHERE = 1 << 40
 
 
 class Open(Exception):
-    """What is explored is not closed over tensors and numbers, for this reason. `writes`: the tensor from before that it writes to."""
+    """What is explored is not closed over tensors and numbers, for this reason.
 
+    `changed`: the lists that it has changed, if that is all: they are as they were before, again. `written`: the memory from before that
+    it has written to; `writes`: the tensor from before by which it knows that, if there is one.
+    """
+
+    changed: tuple[Any, ...] = ()
+    written: int | None = None
     writes: TracedTensor | None = None
 
 
@@ -67,7 +76,13 @@ def explore(run: Callable[[], Leave], most: int = WAYS, carried: Container[int] 
     ways: list[Way] = []
     while True:
         trace.next_vid, trace.next_unbacked = begin
-        ways.append(one_way(run, script, carried))
+        try:
+            ways.append(one_way(run, script, most, carried))
+        except Open as e:
+            if e.written is not None:
+                for watch in vm.unchanged:
+                    watch.check()
+            raise
         if len(ways) == 1:
             for watch in vm.unchanged:  # the other ways of a long program are not worth their time
                 watch.check()
@@ -88,7 +103,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS, carried: Container[int] 
     return ways
 
 
-def one_way(run: Callable[[], Leave], script: list[bool], carried: Container[int]) -> Way:
+def one_way(run: Callable[[], Leave], script: list[bool], most: int, carried: Container[int]) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
@@ -103,6 +118,8 @@ def one_way(run: Callable[[], Leave], script: list[bool], carried: Container[int
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
+        if i >= most:  # each has another side, so there are more ways than that; or a loop goes round here without end
+            raise Open(f"there are more than {most} ways through it")
         said = script[i] if i < len(script) else True
         way.decisions.append((c, said, len(trace.ops) - n, len(plain(scope._asserts[asserts:]))))
         return said
@@ -164,12 +181,13 @@ def check_memory(way: Way, first: int, carried: Container[int]) -> None:
             if t.storage_id not in made and t.storage_id not in carried:
                 refusal = Open(f"{op.target} writes to memory from before")
                 refusal.writes = name_before(way, t.storage_id, first) if vm.history.counts_rounds else None
+                refusal.written = t.storage_id
                 raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
         if op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):  # views of parameters say so with gradients off, too
             raise Open("gradients flow through it")
-        if info.custom and op.target not in FLOWS:
+        if info.custom and op.target not in FLOWS and op.target not in READERS:
             raise Open(f"{op.target} may do anything")
 
 
@@ -245,31 +263,63 @@ class Unchanged:
 
     def __init__(self) -> None:
         self.effects = told(effects_of(vm.world))
-        self.held: list[tuple[Any, list]] = []
-        seen: set[int] = set()
-        stack = [v for f in frames() for v in (*f.fast, *f.stack)]
-        stack += [h.copy for h in vm.world.shadows.values()]
-        while stack:
-            v = stack.pop()
-            if id(v) in seen:
-                continue
-            seen.add(id(v))
-            inside = content(v)
-            if inside is None:
-                continue
-            if id(v) not in vm.world.by_copy:
-                self.held.append((v, inside))
-            stack += inside
+        self.held = [(v, inside) for v, inside in reachable() if id(v) not in vm.world.by_copy]
 
     def check(self) -> None:
         if told(effects_of(vm.world)) != self.effects:
             raise Open("it has an effect on the outside")
-        for v, before in self.held:
-            now = content(v)
-            if now is None and id(v) in vm.world.outside:
-                continue  # it has been met since, as one from outside: what is written to it is an effect
-            if now is None or len(now) != len(before) or not all(map(unmoved, now, before)):
-                raise Open(f"it changes a {type(v).__name__}")
+        moved = [(v, before) for v, before in self.held if not as_before(v, before)]
+        if not moved:
+            return
+        other = [v for v, _ in moved if type(v) is not list and type(v) is not Grown]
+        refusal = Open(f"it changes a {type(other[0]).__name__ if other else 'list'}")
+        if not other:
+            for v, before in moved:
+                if type(v) is Grown:
+                    v.more[:] = before[1:]
+                else:
+                    v[:] = before
+            refusal.changed = tuple([v for v, _ in moved])
+        raise refusal
+
+
+def roots() -> list[Any]:
+    """What the program has at hand."""
+    return [v for f in frames() for v in (*f.fast, *f.stack)] + [h.copy for h in vm.world.shadows.values()]
+
+
+def reachable() -> Iterator[tuple[Any, list]]:
+    """The objects that the program has made or looked into, each with what is in it."""
+    seen: set[int] = set()
+    stack = roots()
+    while stack:
+        v = stack.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        inside = content(v)
+        if inside is not None:
+            yield v, inside
+            stack += inside
+
+
+def alone(t: TracedTensor) -> bool:
+    """Whether this tensor is made here, and the program has it in one place, and no other that shares its memory."""
+    trace, memory = vm.trace, t.storage_id
+    if t.source is not None or t.constant is not None or not t.dense or t.pytype is not torch.Tensor or memory in trace.frozen:
+        return False
+    if any([i.storage_id == memory for i in trace.inputs]) or vm.trace.lazy_bits:
+        return False
+    told = [e.args for e in effects_of(vm.world)]
+    places = roots() + [x for _, inside in reachable() for x in inside] + list(atoms(told))
+    return sum([type(v) is TracedTensor and v.storage_id == memory for v in places]) == 1
+
+
+def as_before(v: Any, before: list) -> bool:
+    now = content(v)
+    if now is None:
+        return id(v) in vm.world.outside  # it was met for the first time since
+    return len(now) == len(before) and all(map(unmoved, now, before))
 
 
 def unmoved(now: Any, before: Any) -> bool:
@@ -303,6 +353,8 @@ def content(v: Any) -> list | None:
     t = type(v)
     if t is TracedTensor or t in PLAIN or isinstance(v, (type, types.ModuleType, torch.Tensor)):
         return None
+    if t is Grown:
+        return [v.token, *v.more]
     if t is types.CellType:
         try:
             return [v.cell_contents]

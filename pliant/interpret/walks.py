@@ -17,6 +17,7 @@ from pliant.graph.symnode import concrete, expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
+from pliant.interpret.data_ranges import DataRange
 from pliant.interpret.state import LEAVE, TRY, Frame, Restart, current_site, vm
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
@@ -57,7 +58,7 @@ def advance(it: Counter) -> Any:
     if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
         raise StopIteration
     it.now = now + over.step
-    rows = over.rows if type(over) is Span else None
+    rows = over.rows if type(over) is Span else over.of if type(over) is DataRange else None
     return now if rows is None else graph_call(ORIGINAL.select, (rows, 0, now), {}, "select")
 
 

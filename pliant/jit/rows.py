@@ -23,8 +23,10 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.data_ranges import DataIterator, DataRange
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
+from pliant.interpret.grown_lists import Grown
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
@@ -62,6 +64,16 @@ def forbidden(b: Builder, value: Any) -> str:
     raise CannotReconstruct(f"{value!r} as a value")
 
 
+def grown(b: Builder, v: Grown) -> str:
+    if not v.more and not v.copied:
+        return b.output(v.token)
+    found = b.memo.get(id(v))
+    return b.make(v, GROWN) if found is None else b.revisit(found)
+
+
+GROWN = Row(lambda b, v: f"[*{b.output(v.token)}, {b.refs(v.more)}]")
+
+
 special: dict[type, Callable[[Builder, Any], str]] = {
     **dict.fromkeys(SIMPLE, Builder.simple),
     TracedTensor: traced,
@@ -70,6 +82,7 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     Callback: lambda b, v: b.ref(v.fn),
     Lazy: lambda b, v: b.outside(v.source),
     Opaque: lambda b, v: b.outside(v.source),
+    Grown: grown,
     OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     type(UNSET): forbidden,
     type(NULL): forbidden,
@@ -169,7 +182,7 @@ GENERATOR_METHOD = Row(generator_method)
 
 def method_literal(b: Builder, m: types.MethodType) -> str:
     """A bound method; one of a generator's stand-in is the generator's own."""
-    if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS:
+    if type(m.__self__) is Generator and m.__func__ in GENERATOR_METHODS or type(m.__self__) is Grown:
         return f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__func__.__name__!r})"
     if not callable(m.__func__):  # C code can bind anything
         raise CannotReconstruct("a bound method of what cannot be called")
@@ -448,6 +461,8 @@ ROWS: dict[type, Row] = {
     types.MethodType: Row(method_literal),
     functools.partial: Row(partial_literal, after=partial_after),
     Generator: Row(lambda b, g: b.make_generator(b, g)),
+    DataRange: call_row("range", lambda v: (v.start, v.stop, v.step)),
+    DataIterator: Row(lambda b, v: f"{b.constant(iter)}({b.ref(v.over if v.over.of is None else v.over.of)})"),
     super: Row(super_literal),
     weakref.ref: Row(weakref_literal),
     types.SimpleNamespace: Row(None, lambda b, v: f"{b.constant(types.SimpleNamespace)}()", Builder.attributes),

@@ -18,3 +18,21 @@ def test_random_loop(seed: int) -> None:
         return fn, state
 
     check_world(fresh, *arguments(seed), must_compile=False)
+
+
+@pytest.mark.parametrize("seed", range(max(FUZZ, 30)))
+def test_random_loop_that_writes(seed: int) -> None:
+    def fresh() -> tuple[Any, Any]:
+        fn, state, _ = program(seed, 0.05, 0.35)
+        return fn, state
+
+    check_world(fresh, *arguments(seed), must_compile=False)
+
+
+@pytest.mark.parametrize("seed", range(max(FUZZ, 30)))
+def test_random_loop_with_lists(seed: int) -> None:
+    def fresh() -> tuple[Any, Any]:
+        fn, state, _ = program(seed, 0.35)
+        return fn, state
+
+    check_world(fresh, *arguments(seed), must_compile=False)

@@ -19,6 +19,7 @@ from pliant.interpret import datafield, indexing, tensor_inputs, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
+from pliant.interpret.data_ranges import rows_of
 from pliant.interpret.gate import KEYED
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
@@ -87,7 +88,8 @@ def iterate(t: Any) -> Any:
     own = replaced("__iter__")
     if own is not None:
         return interp(own, (t,), {})
-    return walks.over_rows(t) or iter(unbind(t))
+    rows = walks.over_rows(t) or rows_of(t)
+    return rows if rows is not None else iter(unbind(t))
 
 
 def contains(t: Any, x: Any) -> bool:

@@ -26,6 +26,7 @@ from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
@@ -125,7 +126,7 @@ def refuse_unless_plain(found: Capture) -> None:
     if world.own_classes:
         raise NotPortable("it makes classes")
     for op in found.trace.ops:
-        if op.target is not LEAVE and op.target not in FLOWS and not op.target._schema.name.startswith(PORTABLE):
+        if op.target is not LEAVE and op.target not in FLOWS | READERS and not op.target._schema.name.startswith(PORTABLE):
             raise NotPortable(f"the operator {op.target._schema.name}")
     for call in found.trace.torch_ops:
         if type(call.fn) is types.FunctionType and not dependencies.versioned(call.fn.__code__.co_filename):

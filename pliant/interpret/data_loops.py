@@ -24,25 +24,23 @@ from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
-from pliant.graph.dispatch import same
 from pliant.graph.growing import new_list, new_size
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
-from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.symnode import SYMS, to_sym, truth
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
+from pliant.interpret.carried_values import alike, apart, by_value, equal, flat, is_new, join, merged, parts, rebuilt, tensor
 from pliant.interpret.checks import raised
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
-from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
+from pliant.interpret.grown_lists import NUMBERS, Grown, Like
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
-from pliant.symbolic import ops
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
@@ -533,7 +531,7 @@ class Whole:
         """Whether a round has left other values than it began with, which are carried from now on."""
         changed = False
         for end in rounds:
-            apart(end)
+            apart(end.values.values())
             self.unshared(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
@@ -584,7 +582,7 @@ class Whole:
         """What is known behind the loop only: by slot and place in it, as a list, and the symbols that these results define."""
         found: dict[Any, Any] = {}
         for end in leave:
-            apart(end)
+            apart(end.values.values())
         for slot in leave[0].values:
             if any([slot not in end.values for end in leave]):
                 raise Open("its ways out leave different stacks")
@@ -672,142 +670,6 @@ def inside_of(cell: Any) -> Any:
 
 def is_cell(v: Any) -> bool:
     return type(v) is CellType
-
-
-# -- values ---------------------------------------------------------------------------------------------------------------------------
-def equal(a: Any, b: Any) -> bool:
-    """Whether two values are the same one."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if type(a) in SYMS:
-        return a.node.expr is b.node.expr
-    if type(a) is tuple:
-        return len(a) == len(b) and all(map(equal, a, b))
-    return type(a) in (int, float, bool, str) and repr(a) == repr(b)
-
-
-def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: set[str]) -> Any:
-    """What stands for a carried value that is `stands` at the beginning of a round and `now` at its end."""
-    kind = NUMBERS.get(type(first))
-    if kind is not None:
-        if NUMBERS.get(type(now)) is not kind:
-            raise Open(f"{name} changes its type")
-        return stands if carried else to_sym(vm.scope, vm.trace.unbacked(kind))
-    if type(first) is not TracedTensor or type(now) is not TracedTensor:
-        raise Open(f"{name}, a {type(first).__name__}, is another in the next round")
-    sizes = tuple([m if is_new(m, before) else n for m, n in zip(stands.sizes, alike(stands, now, name), strict=True)])
-    settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
-    if carried and settled and all(map(same, sizes, stands.sizes)):
-        return stands
-    return tensor(stands, sizes, stands.offset if settled else new_size(vm.trace))
-
-
-def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
-    """The sizes of what may be either tensor: a new symbol where they differ."""
-    if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes) or a.pytype is not b.pytype:
-        raise Open(f"{name} changes its dtype or number of dims")
-    if (a.requires_grad or b.requires_grad) and not vm.differentiates:
-        raise Open("gradients flow through it")
-    if vm.trace.lazy_bits:
-        raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not by_value() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
-        raise Open(f"{name} changes its strides")
-    return sizes
-
-
-def by_value() -> bool:
-    """Whether loops carry and give values (export): row-major copies of tensors, whose strides may change, and no lists of Python's."""
-    return getattr(vm.history, "loops_by_value", False)
-
-
-def known_equal(m: Any, n: Any) -> bool:
-    return vm.scope.known_true(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)))
-
-
-def is_new(n: Any, before: set[str]) -> bool:
-    """Whether a size, or an offset, is a symbol that a loop made for one, and not yet there `before`."""
-    e = number_of(n)
-    return e is not None and e.op == "sym" and e.name in vm.trace.flow_sizes and e.name not in before
-
-
-def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
-    """A new tensor with this layout."""
-    dense = like.dense or by_value()
-    strides = contiguous_strides(sizes) if dense else like.strides
-    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
-    x.pytype = like.pytype
-    vm.trace.flow_results.add(x.vid)  # two that are carried may be one object
-    return x
-
-
-def apart(end: End) -> None:
-    """Raises `Open` where two of the values at the end of a way are one list."""
-    tokens = [v.token.vid for value in end.values.values() for v in flat(value)[0] if type(v) is Grown]
-    if len({*tokens}) < len(tokens):
-        raise Open("two of its variables are one list")
-
-
-def parts(value: Any) -> Any:
-    """A carried value as a flow knows it. Raises `Open` for a list with items that its program cannot make."""
-    if type(value) is Grown:
-        value = value.parts()
-    elif type(value) is list:
-        value = (None, *value)
-    else:
-        return None if value is UNSET else value
-    if not all(map(printable, value)):
-        raise Open("it appends something else than tensors and numbers to a list")
-    return value
-
-
-def printable(v: Any) -> bool:
-    if type(v) is tuple:
-        return all(map(printable, v))
-    if type(v) is TracedTensor:
-        if v.requires_grad:
-            raise Open("gradients flow through it")
-        return True
-    return type(v) in PLAIN or type(v) in SYMS
-
-
-def flat(value: Any) -> tuple[list[Any], Any]:
-    """The leaves of nested tuples, and how they are nested."""
-    if type(value) is tuple:
-        parts = [flat(v) for v in value]
-        return [x for leaves, _ in parts for x in leaves], (tuple, *[kind for _, kind in parts])
-    return [value], type(value) if type(value) in (TracedTensor, Grown) else NUMBERS.get(type(value)) or id(value)
-
-
-def rebuilt(value: Any, leaves: list[Any]) -> Any:
-    """`value` with these leaves."""
-    if type(value) is not tuple:
-        return leaves[0]
-    parts = []
-    for v in value:
-        n = len(flat(v)[0])
-        parts.append(rebuilt(v, leaves[:n]))
-        leaves = leaves[n:]
-    return tuple(parts)
-
-
-def merged(values: list[Any], name: str, outer: Any) -> Any:
-    """A result that may be any of these values."""
-    first = values[0]
-    kind = NUMBERS.get(type(first))
-    if kind is not None:
-        return to_sym(vm.scope, vm.trace.unbacked(kind))
-    if type(first) is not TracedTensor:
-        raise Open(f"{name}, a {type(first).__name__}, is another behind it")
-    sizes = first.sizes
-    for v in values:
-        sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not by_value() and not first.dense and not all(map(outer, first.strides)):
-        raise Open(f"{name} changes its strides")
-    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
-    return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
 vm.at_branch = at_branch

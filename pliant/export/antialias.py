@@ -27,7 +27,7 @@ def linear(t: torch.Tensor) -> torch.Tensor:
 
 def weights(n: Any, m: Any, factor: float | None, x: torch.Tensor, support: float, shape: Callable[..., torch.Tensor]) -> torch.Tensor:
     """[m, n]: what each of m results takes of n values."""
-    as_tensor = {"dtype": x.dtype, "device": x.device}
+    as_tensor: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
     scale = torch.full((), n, **as_tensor) / torch.full((), m, **as_tensor) if factor is None else torch.full((), 1.0 / factor, **as_tensor)
     wide = scale.clamp_min(1.0)
     center = (torch.arange(m, **as_tensor)[:, None] + 0.5) * scale

@@ -116,9 +116,9 @@ class Compiler:
             above = n
             while above.first < 0:
                 above.first = index
-                source = above.source.base
-                if source is not None:
-                    above = nodes[source]
+                base = above.source.base
+                if base is not None:
+                    above = nodes[base]
             if kind in CROSS:
                 self.cross.append((index, guard))
                 for other in others(guard):

@@ -68,7 +68,7 @@ def l_scan(args: tuple, kw: dict) -> Any:
         del vm.trace.ops[before:]
         if type(n) is not int and n.node.expr.backed is False or concrete(n) > UNROLLED:
             raise Break("PL0030", f"scan: {e}") from None
-        carry, results = unrolled(combine, first, xs, concrete(n))
+        carry, results = unrolled(combine, first, xs, int(concrete(n)))
     if reverse:
         results = [torched("flip", r, [0]) for r in results]
     results = [torched("movedim", r, 0, dim) if dim and dim < len(r.sizes) else r for r in results]

@@ -107,7 +107,8 @@ def differentiated(cls: Any, args: tuple, level: Any, below: Callable[..., Any])
     before = C.get_single_level_autograd_function_allowed()
     C.set_single_level_autograd_function_allowed(True)
     try:
-        return shown(Level.apply(*[wrapper_of(a) for a in args]))
+        made: Any = Level
+        return shown(made.apply(*[wrapper_of(a) for a in args]))
     finally:
         C.set_single_level_autograd_function_allowed(before)
 

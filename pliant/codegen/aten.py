@@ -36,7 +36,7 @@ import torch
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
-from pliant.codegen.flow import FlowWriter
+from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
@@ -102,6 +102,8 @@ def build(
     slots = list(liveness.tensors(inputs))
     if guard is None and any([t.vid in steps for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
+    if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
+        guard = False
     replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]

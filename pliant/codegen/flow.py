@@ -20,7 +20,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from pliant.errors import InternalError
-from pliant.graph.control_flow import Block, Branch, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params, tensors_of
+from pliant.graph.control_flow import (
+    Block,
+    Branch,
+    Flow,
+    FlowOp,
+    Leave,
+    captures,
+    needs,
+    number_of,
+    outputs_of,
+    sizes_of_params,
+    tensors_of,
+)
 from pliant.graph.growing import is_list, read_length
 from pliant.graph.record import atoms
 from pliant.graph.traced import TracedTensor
@@ -150,6 +162,13 @@ class FlowWriter:
         raise InternalError(f"{self.name}: a {type(v).__name__} leaves a block")
 
 
+def gives_views(flow: Flow) -> bool:
+    """Whether something that it gives back, or carries, is a view of what it was given: autograd is to know that."""
+    out = tensors_of([b.end.values for b in flow.blocks() if isinstance(b.end, Leave)])
+    steps = views.output_steps(flow.ops(), out)
+    return any([t.vid in steps for t in out])
+
+
 def read_size(t: TracedTensor, d: int | None, late: bool) -> str:
     text = f"{name_of(t)}.{'storage_offset()' if d is None else read_length(t) if is_list(t) else f'size({d})'}"
     return f"0 if {name_of(t)} is None else {text}" if late else text
@@ -163,4 +182,4 @@ def indented(lines: Iterable[str]) -> list[str]:
     return [PAD + line for line in lines]
 
 
-__all__ = ["FlowWriter"]
+__all__ = ["FlowWriter", "gives_views"]

@@ -51,11 +51,13 @@ def call(target: Any, args: tuple, kwargs: dict) -> Any:
 class Open(History):
     """The policy of an export: every size and number of the arguments is symbolic, 0 and 1 too, until the program itself pins it."""
 
-    row_major_loops = True  # see `flows.Canonical`
+    loops_by_value = True  # see `flows.Canonical`
 
-    def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True) -> None:
+    def __init__(self, path: variants.Path, keeps_ones: bool = False, whole_loops: bool = True, counts_rounds: bool = True) -> None:
         super().__init__(Sites())
         self.whole_loops = whole_loops
+        self.counts_rounds = counts_rounds
+        self.counted = False  # whether a loop over a symbolic range has become an operation
         self.path = path
         self.keeps_ones = keeps_ones
 
@@ -95,16 +97,22 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
 
 def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:
     """One capture. Where it fails, others: with gradients on, for what wants them inside; with sizes of 1 as they are, for what PyTorch
-    cannot take in general (a product of batches, one of which is stretched)."""
+    cannot take in general (a product of batches, one of which is stretched); with loops over ranges unrolled, where one was not."""
     trains = form == "training"
     ways = [(trains, False), *([(True, False)] if not trains and torch.is_grad_enabled() else []), (trains, True)]
     first: Exception | None = None
-    for gradients, keeps_ones in ways:
-        try:
-            with quiet(gradients):
-                return one(f, parameters, args, kwargs, config, form, Open(path, keeps_ones, form != "torch"))
-        except (RuntimeError, GraphBreakError) as e:
-            first = first or e
+    for counts_rounds in (True, False):
+        counted = False
+        for gradients, keeps_ones in ways:
+            history = Open(path, keeps_ones, form != "torch", counts_rounds and form != "torch")
+            try:
+                with quiet(gradients):
+                    return one(f, parameters, args, kwargs, config, form, history)
+            except (RuntimeError, GraphBreakError) as e:
+                first = first or e
+            counted |= history.counted
+        if not counted:
+            break
     assert first is not None
     raise first
 
@@ -221,6 +229,8 @@ class Writer:
         kept, written = effects.sorted_out(self)
         value, given = self.dry_run((found.exit.value, [w.value for w in written]))
         state: dict[str, torch.Tensor] = {}
+        stale, found.trace.stale = found.trace.stale, set()
+        found.trace.frozen.clear()  # from here on operations are recorded anew, where each writes to memory of its own
         tensors = [self.tensor_input(t, state) for t in found.trace.inputs]
         ops, stands = self.operations()
         constants = [self.constant(t, state, stands.get(id(t.constant), t)) for t in self.constants()]
@@ -228,6 +238,8 @@ class Writer:
         outputs, tree = signature.Results(self, given).read(value[0])
         outputs += effects.outputs(self, written, value[1], given)
         for o in outputs:
+            if type(o.value) is TracedTensor and o.value.storage_id in stale:
+                raise GraphBreakError(f"{naming.title(self.f)} gives back what a loop on data made, which may be what was written to since")
             o.value = self.now(o.value)
         own = self.order([*tensors, *constants, *numbers])
         dims_ = naming.dims(found.trace.scope, own)
@@ -333,7 +345,7 @@ class Writer:
         return ops, {key: new for key, (_, new) in c.constants.items()}
 
     def constants(self) -> list[TracedTensor]:
-        seen = {}
+        seen: dict[int, TracedTensor] = {}
         for t in (*self.of_blocks, *(t for op in self.found.trace.ops for t in liveness.op_inputs(op))):
             if t.constant is not None and t.vid not in self.inputs:
                 seen.setdefault(id(t.constant) if self.of_blocks else t.vid, t)

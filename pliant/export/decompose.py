@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from pliant.export import antialias
 from pliant.export.flows import all_ops
 from pliant.export.rewrite import Rewriter
 from pliant.graph.record import Op
@@ -41,11 +42,14 @@ MOST = 64
 def table() -> dict[Any, Any]:
     """What is taken apart, and by which function."""
     published = core_aten_decompositions().items()
-    return {k: fn for k, fn in published if k._schema.name.startswith("aten::") and k.overloadpacket not in KEPT and k not in WHOLE}
+    found = {k: fn for k, fn in published if k._schema.name.startswith("aten::") and k.overloadpacket not in KEPT and k not in WHOLE}
+    return found | antialias.DECOMPOSITIONS
 
 
 class Decomposer(Rewriter):
     """One use: `run(ops)`, then `value(t)` says what stands for a tensor of the old program."""
+
+    reads: set[int]  # vids of what operations read
 
     def run(self, steps: list[Op]) -> list[Op]:
         for op in steps:

@@ -71,6 +71,8 @@ def write_of(writer: Any, e: Effect) -> Write | None:
         real = e.target.get(name) if isinstance(e.target, dict) else None
         of = writer.names.known.get(id(real), ("", naming.source_name(source.key(name))))[1]
         return Write(value, of=of)
+    if known_to_be(writer.found, source, name, value):
+        return None
     if read_before(writer.found, source, name):
         raise refused(writer, f"it reads and then writes {source.name}[{name!r}]: state that is no buffer. Use register_buffer for it")
     writer.notes.append(f"it writes {source.name}[{name!r}]")
@@ -83,6 +85,19 @@ def owner_of(world: Any, target: Any) -> Source | None:
         if h.orig is target:
             return h.source if hasattr(h, "source") else world.sources.get(id(h.owner if h.owner is not None else h.orig))
     return None
+
+
+def known_to_be(found: Any, source: Source, name: Any, value: Any) -> bool:
+    """Whether the program relies on the very value being there that it writes."""
+    at = {source.key(name), source.dict().key(name), source.attr(name)}
+    for g in found.guards:
+        if g.source in at and (g.kind == "ID_MATCH" and g.value is value or g.kind == "EQ_MATCH" and same_constant(g.value, value)):
+            return True
+    return False
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and type(a) in (int, float, bool, str, type(None)) and repr(a) == repr(b)
 
 
 def read_before(found: Any, source: Source, name: Any) -> bool:

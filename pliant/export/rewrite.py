@@ -103,7 +103,8 @@ class Rewriter:
         if op.binds or not op.outs:
             self.ops.append(dataclasses.replace(op, args=args, kwargs=kwargs))
             return op.outs
-        out = self.put(VIEWS.get(op.target, op.target), *args, site=op.site, **kwargs)
+        target = VIEWS.get(op.target, SETTLED.get(op.target, op.target))
+        out = self.put(target, *args, site=op.site, **kwargs)
         outs = [out] if op.out_spec is None else liveness.leaves(out)
         self.replace(op.outs, outs)
         return outs

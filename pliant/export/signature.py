@@ -174,7 +174,7 @@ class Caller:
         if len(args) > len(names) and not self.p.rest:
             raise SignatureError(f"{self.p.name} takes {len(names)} arguments by position, but {len(args)} came.")
         given = dict(zip(names, args))
-        if len(args) > len(names):
+        if len(args) > len(names) and self.p.rest:
             given[self.p.rest] = args[len(names) :]
         for k, v in kwargs.items():
             if k in given:

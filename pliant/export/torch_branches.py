@@ -276,7 +276,7 @@ class Branches:
         if not rest or (sizes is None and not asked):
             return self.body(q, g, last=True)
         if not asked:
-            test = sizes
+            test: Any = sizes
         elif sizes is None:
             test = self.of_data(q, g, asked)
         else:

@@ -139,7 +139,7 @@ class Nodes(Builder):
             return self.call(torch.sym_ite, a, 1, 0)
         if e.op == "subtotal":
             return a
-        if e.op == "where" and e.kind is int and sum(isinstance(x, torch.fx.Node) for x in args[1:]) == 1:
+        if e.op == "where" and e.kind is int and any(isinstance(x, torch.fx.Node) for x in args[1:]):
             chosen = self.call(torch.sym_ite, a, 1, 0)  # which takes two of one type: ints, or symbolic ones
             return self.call(operator.add, args[2], self.call(operator.mul, chosen, self.call(operator.sub, args[1], args[2])))
         fn = CALLED.get(e.op)

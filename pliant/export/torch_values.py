@@ -77,7 +77,8 @@ class Environment:
         """A number that a run finds."""
         env = self.env
         with env.ignore_fresh_unbacked_symbols():
-            return {int: env.create_unbacked_symint, float: env.create_unbacked_symfloat, bool: env.create_unbacked_symbool}[kind]()
+            makers: Any = {int: env.create_unbacked_symint, float: env.create_unbacked_symfloat, bool: env.create_unbacked_symbool}
+            return makers[kind]()
 
     def either(self, some: list[Any], others: list[Any]) -> tuple[list[Any], dict[Any, tuple]]:
         """What may be the ones or the others: tensors whose sizes, where they do not agree, are found by the run; and their places."""

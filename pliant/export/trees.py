@@ -104,7 +104,7 @@ Parts = tuple[Any, list[Any], list[Any]]
 def registered(value: Any) -> Parts | None:
     """(context, children, keys) of a class that pytree knows."""
     node = collections.namedtuple if pytree.is_namedtuple_instance(value) else type(value)
-    found = pytree.SUPPORTED_NODES.get(node)
+    found = pytree.SUPPORTED_NODES.get(node)  # type: ignore[arg-type]
     if found is None:
         return None
     children, context = found.flatten_fn(value)
@@ -124,7 +124,7 @@ def key_of(key: Any) -> Any:
 
 def unregistered(cls: type, context: Any, children: list[Any]) -> Any:
     node = collections.namedtuple if cls not in pytree.SUPPORTED_NODES else cls
-    return pytree.SUPPORTED_NODES[node].unflatten_fn(children, context)
+    return pytree.SUPPORTED_NODES[node].unflatten_fn(children, context)  # type: ignore[index]
 
 
 def by_optree(value: Any) -> Parts | None:
@@ -158,7 +158,7 @@ class Ordinary:
 
 
 def with_attributes(cls: type, context: Any, children: list[Any]) -> Any:
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     made.__dict__.update(zip(context, children, strict=True))
     return made
 

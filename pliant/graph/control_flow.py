@@ -199,8 +199,29 @@ def record_flow(trace: Any, flow: Flow, carried: list[Any], outs: list[Any], bin
         if e is not None and e.op == "sym" and e.name in trace.flow_sizes:
             trace.ops.append(Op(OFFSET, (t,), {}, [t.offset], None, site, -1, [Bind(e, 0)]))
     trace.flow_results.update(t.vid for t in tensors_of(outs))
-    trace.frozen.update(t.storage_id for t in tensors_of([carried, captured, outs]))
+    freeze(trace, flow, carried, captured, outs)
     return op
+
+
+def freeze(trace: Any, flow: Flow, carried: list[Any], captured: list[Any], outs: list[Any]) -> None:
+    """Note which memory of the operands each result may be."""
+    given: dict[int, set[int]] = {}  # storage of what is carried -> those of what it may be
+    again = [leave.values for leave in flow.body.leaves() if leave.again]
+    for i, (p, first) in enumerate(zip(flow.params, carried, strict=True)):
+        for t in tensors_of([p]):
+            given.setdefault(t.storage_id, set()).update(v.storage_id for v in tensors_of([first, *[values[i] for values in again]]))
+    ends = [leave.values for b in (flow.entry, flow.body) if b is not None for leave in b.leaves() if not leave.again]
+    for i, out in enumerate(outs):
+        for t in tensors_of([out]):
+            found = {v.storage_id for v in tensors_of([values[i] for values in ends])}
+            while more := {s for k in found for s in (*given.get(k, ()), *[m for m, of in trace.frozen.items() if k in of])} - found:
+                found |= more
+            for storage in found:
+                trace.frozen.setdefault(storage, set()).add(t.storage_id)
+            trace.frozen.setdefault(t.storage_id, set()).add(t.storage_id)
+    if not trace.by_value:
+        for t in tensors_of([carried, captured]):
+            trace.frozen.setdefault(t.storage_id, set())
 
 
 # -- text ---------------------------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
+from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
-from pliant.graph.record import PENDING, Op
+from pliant.graph.record import PENDING, Op, atoms
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
 from pliant.graph.schema import argument, op_info
@@ -25,6 +26,7 @@ from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
 from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
 
 NO_TENSOR = frozenset({int, float, bool, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device})
 
@@ -128,6 +130,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = list(out), "flat"
     else:
         outs, spec = tree_flatten(out)
+    if trace.stale and any([t.storage_id in trace.stale for t in tensors_in([args, kwargs])]):
+        raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
     info = op_info(func)
     for name in info.writes:
         written = argument(info, args, kwargs, name)
@@ -135,12 +139,15 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
             if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
                 raise Untraceable(func, "it writes to a tensor whose elements share memory")
             if written.storage_id in trace.frozen:
-                raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
+                shared = trace.frozen[written.storage_id]
+                if not trace.by_value or written.storage_id in shared:
+                    raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
+                trace.stale |= shared
             if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
                 raise Untraceable(func, "it writes to a tensor that was made in inference mode")
-            if trace.known or trace.masks:
-                trace.known.pop(written.storage_id, None)
-                trace.masks.pop(written.storage_id, None)
+            if trace.known or trace.masks or trace.items:
+                for memory in (trace.known, trace.masks, trace.items):
+                    memory.pop(written.storage_id, None)
     calls = trace.torch_ops
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
     op.grad = is_grad_enabled()
@@ -148,6 +155,10 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def tensors_in(value: Any) -> list[TracedTensor]:
+    return [v for v in atoms(value) if type(v) is TracedTensor]
 
 
 def spread(x: TracedTensor) -> bool:
@@ -262,11 +273,30 @@ def plain_one(s: Any) -> Any:
     return s
 
 
+def row_major_but_for_empty(sizes: tuple, strides: tuple) -> bool:
+    """Whether these are row-major strides as PyTorch's own code has them, which counts each symbolic size as one at least."""
+    step: Any = 1
+    found = False
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        e = stride if type(stride) is int else stride.node.expr
+        if e is not step and not (type(e) is int and type(step) is int and e == step):
+            return False
+        if type(size) is not int:
+            step, found = ops.mul(ops.max_(size.node.expr, 1), step), True
+        elif size > 1:
+            step = ops.mul(step, size) if type(step) is not int else step * size
+        if type(step) is Expr and step.const is not None:
+            step = step.const
+    return found
+
+
 def adopt(trace: Any, m: torch.Tensor, device: Any, storage_id: int | None) -> TracedTensor:
     """A traced tensor with the metadata of the meta tensor `m`."""
     if m.layout is not torch.strided or m.is_quantized:
         raise Untraceable("result", f"layout {m.layout} is not supported")
     sizes, strides, offset = plain(m.size()), plain(m.stride()), plain_one(m.storage_offset())
+    if row_major_but_for_empty(sizes, strides):
+        strides = contiguous_strides(sizes)
     x = make(trace, sizes, strides, m.dtype, offset, storage_id, device, is_dense(sizes, strides))
     copy_bits(trace, m, x)
     return x

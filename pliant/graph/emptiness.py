@@ -76,7 +76,14 @@ def pooled(fn: Any, args: tuple, kwargs: dict) -> Any:
     x = args[0] if args else kwargs.get("input")
     if type(x) is TracedTensor and x.device.type == "cpu" and not x.is_floating_point():
         raise NotImplementedError(f"max_pool1d of {x.dtype}")
-    out = fn(*args, **kwargs)
+    bound = dict(zip(("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode"), args)) | kwargs
+    long = type(x) is TracedTensor and x.sizes and type(x.sizes[-1]) is torch.SymInt
+    if long and len(args) < 7 and not bound.pop("return_indices", False):
+        if bound.get("stride") is None:
+            bound.pop("stride", None)
+        out = torch.max_pool1d_with_indices(**bound)[0]  # the other kernel wants the length itself
+    else:
+        out = fn(*args, **kwargs)
     if type(x) is TracedTensor and type(out) is TracedTensor and not out.dense and not (x.requires_grad and torch.is_grad_enabled()):
         return torch.clone(out, memory_format=torch.contiguous_format)  # laid out row by row where nobody wants indices for a derivative
     return out

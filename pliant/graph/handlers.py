@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import repeat
-from operator import is_
 from typing import Any
 
 import torch
@@ -12,6 +10,7 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.numbers import known_number, remember
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
@@ -103,7 +102,7 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if data is not None:
         with torch._C._DisableTorchDispatch():
             return data.item()
-    number = of_numbers(trace, x)
+    number = known_number(trace, x)
     if number is not None:
         return to_sym(trace.scope, number)
     need_unbacked(trace, func)
@@ -116,46 +115,8 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         trace.scope.learn(ops.and_(ops.ge(symbol, bounds.min), ops.le(symbol, bounds.max)))
     op = record(trace, func, args, kwargs, to_sym(trace.scope, symbol))
     op.binds.append(Bind(symbol, 0))
+    remember(trace, x, symbol)
     return op.outs[0]
-
-
-def of_numbers(trace: Any, x: TracedTensor) -> Any:
-    """The value of a tensor that sizes alone decide (`torch.div(n, 8, rounding_mode="trunc")`), if nothing has written to it."""
-    if x.dtype is not torch.int64 or x.sizes:
-        return None
-    ops = trace.ops
-    n, latest = trace.looked_at
-    if n and (n > len(ops) or ops[n - 1] is not latest):  # some were taken back
-        n = 0
-    for i in range(n, len(ops)):
-        if ops[i].target in NUMBERS:
-            trace.of_numbers[ops[i].outs[0].vid] = i
-    trace.looked_at = len(ops), ops[-1] if ops else None
-    at = trace.of_numbers.get(x.vid)
-    if at is None or at >= len(ops) or ops[at].outs[0] is not x:
-        return None
-    for op in ops[at + 1 :]:
-        if any(map(is_, op.outs, repeat(x))):
-            return None
-        if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
-            return None
-    return NUMBERS[ops[at].target](trace, *ops[at].args, **ops[at].kwargs)
-
-
-def quotient(trace: Any, a: Any, b: Any, rounding_mode: Any) -> Any:
-    scope = trace.scope
-    if type(a) not in INTS or type(b) not in INTS:
-        return None
-    p, q = expr_of(a, scope), expr_of(b, scope)
-    whole = rounding_mode == "floor" or rounding_mode == "trunc" and scope.known_true(ops.ge(p, 0))
-    return ops.floordiv(p, q) if whole and scope.known_true(ops.gt(q, 0)) else None
-
-
-INTS = (int, torch.SymInt)
-NUMBERS: dict[Any, Any] = {
-    aten.div.Tensor_mode: quotient,
-    aten.scalar_tensor.default: lambda trace, n, **kwargs: expr_of(n, trace.scope) if type(n) in INTS else None,
-}
 
 
 UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
@@ -354,6 +315,8 @@ def set_positions(trace: Any, mask: TracedTensor) -> TracedTensor:
     where = found.get(mask.vid)
     if where is None:
         where = found[mask.vid] = dispatch(trace, aten.nonzero.default, (mask,), {})
+    else:
+        trace.recalled += 1
     return where
 
 

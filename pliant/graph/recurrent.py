@@ -15,8 +15,9 @@ import torch
 from pliant.graph import symnode
 from pliant.graph.decompositions import apply, undisturbed
 from pliant.graph.dispatch import check
-from pliant.graph.handlers import NUMBERS, bound, fresh, new_size, numel
+from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.layout import ask
+from pliant.graph.numbers import NUMBERS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind, Op
 from pliant.graph.rules.shape import known_equal, new, strided
@@ -160,7 +161,7 @@ def first_of(trace: Any, x: TracedTensor, dim: Any, index: Any) -> Any:
     return None if n is None else expr_of(n, trace.scope)
 
 
-NUMBERS[aten.select.int] = first_of
+NUMBERS[aten.select.int] = lambda reader, *args: first_of(reader.trace, *args)
 SPELLED: dict[Any, Callable[..., Any]] = {
     torch.lstm: layers(aten.lstm, 2),
     torch.gru: layers(aten.gru, 1),

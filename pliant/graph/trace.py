@@ -85,6 +85,9 @@ class Trace:
         self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
+        self.items: dict[int, dict[int, Any]] = {}  # storage id -> vid of a tensor of one element -> the number that was read from it
+        self.moving: set[int] = set()  # storage ids of memory that the loop which is being captured writes to in some round
+        self.recalled = 0  # how often one of these two was found
         self.journal: list[tuple] = []
         self.before: tuple | None = None  # metadata that the operator which is being recorded has changed in place
         self.strides_memo: dict[tuple, tuple] = {}
@@ -95,12 +98,14 @@ class Trace:
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
-        self.frozen: set[int] = set()  # storage ids that results of control flow may share, with each other and with its operands
+        self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it
+        self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
+        self.stale: set[int] = set()  # storage ids of such results
         self.zeros: set[int] = set()  # storage ids of zeros that stand for a derivative which is not there
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
-        self.of_numbers: dict[int, int] = {}  # vid of a tensor that is made of numbers alone -> where (`handlers.of_numbers`)
+        self.makers: dict[int, int] = {}  # vid of a result -> the last operation that gave it (`numbers.maker`)
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0
@@ -225,6 +230,7 @@ class Trace:
         del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]
         self.known, self.n_forward = known, n_forward
         self.masks.clear()
+        self.items.clear()
         self.scope.rollback(scope)
 
     def __str__(self) -> str:

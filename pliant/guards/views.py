@@ -8,6 +8,7 @@ effects, and raises what it likes where there is none: then the guard does not h
 from __future__ import annotations
 
 import contextvars
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,13 @@ def kind_of_tensor(t: Any) -> Any:
     """What of a tensor that no graph takes is not told by its class. No mode of the program is asked."""
     with torch._C.DisableTorchFunction():
         return f"{t.layout} on {t.device.type}{', quantized' if t.is_quantized else ''}"
+
+
+@view
+def proxied(p: Any) -> Any:
+    """The dict that a mapping proxy shows."""
+    (under,) = gc.get_referents(p)
+    return under
 
 
 try:

@@ -368,11 +368,14 @@ def nn_module_getattr(obj: Any, t: type, name: str, d: dict, h: Any) -> Any:
     raise AttributeError(f"{t.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
+PLAIN_VALUES = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.dtype, torch.device, type(None))
+
+
 def plain_in_module(obj: Any, name: str, value: Any) -> bool:
     """Whether `nn.Module.__setattr__` does what that of an object does, without its look at the whole `__dict__`: neither is the value
     a parameter, a buffer or a module, nor does the module have one of that name."""
     made = type(value) is TracedTensor and value.source is None and value.pytype is torch.Tensor
-    if not made and type(value) not in DATA and type(value) not in (torch.SymInt, torch.SymFloat, type(None)):
+    if not made and type(value) not in DATA and type(value) not in PLAIN_VALUES:
         return False
     world = vm.world
     d, h = own_dict(obj, id(obj) in world.outside and id(obj) not in world.by_copy)
@@ -387,6 +390,28 @@ def plain_in_module(obj: Any, name: str, value: Any) -> bool:
         inner = world.by_copy.get(id(sub))
         if inner is not None:
             shadows.absent(world, inner, name)
+    return True
+
+
+def is_module_already(obj: Any, name: str, value: Any) -> bool:
+    """Whether `nn.Module.__setattr__` is given the module that `obj` has under that name: then it changes nothing (`m.a = m.a.to(...)`)."""
+    world = vm.world
+    if not isinstance(value, torch.nn.Module) or id(obj) not in world.outside or id(obj) in world.by_copy:
+        return False
+    d, h = own_dict(obj, True)
+    if d is None or h is None or name in d or any([kind not in d for kind in ("_parameters", "_modules", "_buffers")]):
+        return False
+    sub = {kind: shadows.item(world, h, kind) for kind in ("_parameters", "_modules", "_buffers", "_non_persistent_buffers_set")}
+    inner = {kind: world.by_copy.get(id(s)) for kind, s in sub.items()}
+    if any([i is None for i in inner.values()]) or any([name in sub[kind] for kind in ("_parameters", "_buffers")]):
+        return False
+    if name not in sub["_modules"] or shadows.item(world, inner["_modules"], name) is not value:  # type: ignore[arg-type]
+        return False
+    if vm.truth(getattr_(torch.nn.modules.module, "_global_module_registration_hooks")):
+        return False
+    shadows.absent(world, h, name)
+    for kind in ("_parameters", "_buffers"):
+        shadows.absent(world, inner[kind], name)  # type: ignore[arg-type]
     return True
 
 
@@ -583,6 +608,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
     if not generic:
         sa = lookup(t, "__setattr__")
         if type(sa) is FunctionType:
+            if sa is MODULE_SETATTR and is_module_already(obj, name, value):
+                return
             if sa is not MODULE_SETATTR or not plain_in_module(obj, name, value):
                 vm.interp(sa, (obj, name, value), {})
                 return

@@ -9,10 +9,12 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, CodeType
 from typing import Any
 
 import torch
@@ -22,30 +24,28 @@ from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
-from pliant.graph.dispatch import same
 from pliant.graph.growing import new_list, new_size
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.record import Bind
-from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.symnode import SYMS, to_sym, truth
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
+from pliant.interpret.carried_values import alike, apart, by_value, equal, flat, is_new, join, merged, parts, rebuilt, tensor
 from pliant.interpret.checks import raised
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
-from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown, Like
+from pliant.interpret.grown_lists import NUMBERS, Grown, Like
+from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, alone, explore, frames, settled, tree
-from pliant.interpret.types.row import row
-from pliant.symbolic import ops
+from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
+from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
-RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -67,32 +67,10 @@ class Shape:
     live: list[int]
 
 
+READS_CELLS = {K.LOAD_DEREF, K.LOAD_CELL, K.LOAD_CLASS_DEREF, K.LOAD_FROM_DICT_OR_DEREF, K.LOAD_LOCAL, K.DELETE_DEREF}
 COUNTER, RETURNED = "its counter", "what it returns"
 RangeIterator = type(iter(range(0)))
 ITERATORS = (RangeIterator, DataIterator)
-
-
-class Counter:
-    """The iterator of a `for` loop over a range, in a round: it stands at a number that only the run knows."""
-
-    __slots__ = ("now", "over")
-
-    def __init__(self, now: Any, over: Any) -> None:
-        self.now = now
-        self.over = over
-
-
-def advance(it: Counter) -> Any:
-    """The next number, or item of the tensor whose rows the loop walks."""
-    now, over = it.now, it.over
-    if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
-        raise StopIteration
-    it.now = now + over.step
-    of = over.of if type(over) is DataRange else None
-    return now if of is None else graph_call(torch.select, (of, 0, now), {})
-
-
-row(name="counter of a loop", stands=(Counter,), next=advance)
 
 
 def rest_of(it: Any, f: Frame) -> Any:
@@ -111,6 +89,11 @@ def rest_of(it: Any, f: Frame) -> Any:
 @functools.lru_cache(maxsize=256)
 def live_of(d: _Key) -> list[int]:
     return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], d.decoded.table)
+
+
+@functools.lru_cache(maxsize=256)
+def live_where_nothing_raises(d: _Key) -> list[int]:
+    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], ())
 
 
 class _Key:
@@ -283,6 +266,7 @@ class End:
     again: bool
     values: dict[Any, Any]
     parts: dict[Any, Any] = field(default_factory=dict)
+    memory: dict[int, TracedTensor] | None = None  # what `Memory` has made of memory from before, by storage
 
 
 Found = tuple[Block, list[End]]
@@ -295,12 +279,17 @@ class Whole:
         self.f = f
         self.shape = shape
         self.tested = v is not UNSET
-        self.exits = self.live(shape.behind) if shape.behind is not None else frozenset()
+        self.exits: frozenset[Any] = self.live(shape.behind) if shape.behind is not None else frozenset()
         for i in self.live(shape.header) | self.exits:
             if type(f.fast[i]) is Lazy and self.touches(i):
                 force(f, i)
         self.own = {i for i in self.live(shape.header) if type(f.fast[i]) in (list, Grown) and sys.getrefcount(f.fast[i]) <= ALONE}
-        self.first: dict[Any, Any] = {i: f.fast[i] for i in self.live(shape.header)}
+        live = self.live(shape.header)
+        self.first: dict[Any, Any] = {i: f.fast[i] for i in live if f.fast[i] is not UNSET or self.wanted(i)}
+        self.left_out = live - self.first.keys()
+        self.cells = self.own_cells()
+        self.first |= {slot: inside_of(f.fast[i]) for slot, i in self.cells.items()}
+        self.exits |= {slot for slot, i in self.cells.items() if self.read_behind(i)}
         self.stack = f.stack[:-1] if self.tested else list(f.stack)
         self.range: Any = range(0)
         if f.decoded.kinds[shape.header] is K.FOR_ITER:
@@ -309,8 +298,10 @@ class Whole:
             kind, (_, item) = f.decoded.kinds[shape.header + 1], f.decoded.ins[shape.header + 1]
             if kind is K.STORE_LOCAL and type(self.range) is range and self.range and self.first.get(item) is UNSET:
                 self.first[item] = self.range.start  # nobody sees it before the first round has stored to it
-        # Locals that the first round is to set. No round reads what the one before has left, and behind the last they are there.
-        self.late = {slot for slot, v in self.first.items() if v is UNSET and type(self.range) is range and self.range}
+        # Locals that the first round is to set. No round reads what the one before has left (it would raise, and `run` sees that nothing is
+        # caught), and behind the last they are there.
+        counted = type(self.range) is range and bool(self.range) and not by_value()
+        self.late = {slot for slot, v in self.first.items() if v is UNSET and slot not in self.cells and counted}
         self.copied: set[Any] = set()  # slots of tensors that a round writes to: it begins with a copy of each
         self.grown: dict[Any, Grown] = {}  # of results: what stands for a list behind the loop
         self.before = set(vm.scope.symbols)
@@ -322,6 +313,9 @@ class Whole:
             first = self.first.get(slot)
             if type(first) in NUMBERS if what is None else type(first) is TracedTensor and len(first.sizes) >= max(what, default=0):
                 self.params[slot] = self.wide(first, what)
+        self.memory = Memory(self.begin)
+        if type(self.range) is DataRange:
+            self.params[COUNTER] = to_sym(vm.scope, place(self.range))
 
     def wide(self, first: Any, what: tuple | None) -> Any:
         """What stands for a value that an earlier capture has seen to change."""
@@ -344,13 +338,37 @@ class Whole:
         n = f.code.co_nlocals
         return frozenset(k for k in range(n) if bits >> k & 1 and not is_cell(f.fast[k]))
 
+    def wanted(self, i: int) -> bool:
+        """Whether a local may be read behind the loop, or before a round has stored to it, but by a handler of exceptions."""
+        bits = live_where_nothing_raises(_Key(self.f.decoded))[self.shape.header]
+        return bool(bits >> i & 1) or i in self.exits
+
+    def own_cells(self) -> dict[str, int]:
+        """Variables that inner functions read, of which none is left: slot -> place in the frame."""
+        f, found = self.f, {}
+        caught = catches(f.decoded, self.shape.inside) or any([c.co_exceptiontable for c in inner(f.code)])
+        for i in range(len(f.fast)):
+            if is_cell(f.fast[i]) and id(f.fast[i]) not in vm.world.cells and sys.getrefcount(f.fast[i]) <= ALONE:
+                v = inside_of(f.fast[i])
+                if type(v) is not Lazy and not (v is UNSET and caught):  # each round begins without it: see `late`
+                    found[f"cell {i}"] = i
+        return found
+
+    def read_behind(self, i: int) -> bool:
+        """Whether a variable of inner functions may be read behind the loop."""
+        d, header = self.f.decoded, self.shape.header
+        if any([h != header and header in loop_of(_Key(d), h) for h in d.loop_headers]):
+            return True  # this loop itself may be entered again
+        outside = set(range(len(d.kinds))) - self.shape.inside
+        return any([d.kinds[k] in READS_CELLS and d.ins[k][1] == i for k in outside])
+
     def touches(self, i: int) -> bool:
         d = self.f.decoded
         return any([d.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL) and d.ins[k][1] == i for k in self.shape.inside])
 
     def capture(self) -> None:
         for slot, v in self.first.items():
-            if v is UNSET and slot not in self.late:
+            if v is UNSET and slot not in self.late and slot not in self.cells:
                 raise Open(f"{self.name(slot)} may not be there yet")
         guards = relied = len(vm.scope.all_guards)
         for _ in range(TRIES + len(self.first)):
@@ -358,7 +376,8 @@ class Whole:
             try:
                 found: list[Found] = settled(self.explored)
             except Open as refusal:
-                if not self.grows(refusal.changed) and not self.copies(refusal.written):
+                taken = self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(refusal.written)
+                if not taken:
                     raise
                 continue
             if not self.widened([end for end in found[0][1] if end.again]):
@@ -368,6 +387,10 @@ class Whole:
         if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
             raise again(self.f, self.shape.header, self.widths())  # branches on what the first round has, which is another later
         leave = [end for _, own in found for end in own if not end.again]
+        for slot in self.cells.keys() & self.exits:  # those that are empty before are so at the beginning of each round
+            if self.first[slot] is UNSET and any([end.values.get(slot) is UNSET for end in leave]):
+                if any([end.values[slot] is not UNSET for end in found[0][1] if end.again]):
+                    raise Open(f"{self.name(slot)} may not be there yet")
         if not leave:
             raise Open("no way out of it was found")
         for end in leave:  # those from before the first round have the lists as they were
@@ -377,17 +400,22 @@ class Whole:
             for last in block.leaves():
                 was: End = last.values[0]
                 last.values = [was.parts[s] for s in results] if not was.again else [] if k else [parts(was.values[s]) for s in self.params]
+                last.values += [] if was.again and k else self.memory.ended(was.memory)
         params: list[Any] = [number_of(p) if type(p) in SYMS else p.token if type(p) is Grown else p for p in self.params.values()]
+        params += self.memory.params()
+        written = self.memory.results()
         late = frozenset(self.params[slot].vid for slot in self.late if type(self.params.get(slot)) is TracedTensor)
         flow = Flow(params, found[0][0], found[1][0] if self.tested else None, frozenset(vm.trace.flow_sizes - self.before), late=late)
-        record_flow(vm.trace, flow, [parts(self.first[slot]) for slot in self.params], outs, binds, current_site())
+        carried = [*[parts(self.first[slot]) for slot in self.params], *self.memory.initial()]
+        record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
+        self.memory.put_back(written)
         self.stand_behind(leave[0], results)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
         for slot, first in self.first.items():
             v = self.params.get(slot, first)
-            if memory is None or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
+            if memory is None or slot in self.cells or type(v) is not TracedTensor or v.storage_id != memory or slot in self.copied:
                 continue
             if type(first) is not TracedTensor or not alone(first):
                 return False
@@ -410,7 +438,7 @@ class Whole:
     def grows(self, changed: tuple[Any, ...]) -> bool:
         """A round has changed these lists. Those that nobody but the frame has are carried from now on: whether that is all."""
         slots = [slot for slot in self.own - self.params.keys() if any([v is self.first[slot] for v in changed])]
-        if not slots or len(slots) != len(changed):
+        if not slots or len(slots) != len(changed) or by_value():
             return False
         for slot in sorted(slots):
             v = self.first[slot]
@@ -424,16 +452,16 @@ class Whole:
     def explored(self) -> list[Found]:
         """A round, and what comes before the first."""
         f, header = self.f, self.shape.header
-        found = [self.ways(header, {**self.first, **self.params}, self.stack)]
+        found = [self.ways(header, {**self.first, **self.params}, self.stack, self.memory.in_blocks)]
         if self.tested:
-            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack))
+            found.append(self.ways(f.pc - 1, dict(enumerate(f.fast)), f.stack, self.memory.of_entry))
             for end in found[1][1]:
                 if end.again and not all([equal(v, self.first[slot]) for slot, v in end.values.items()]):
                     raise Open("its first test changes a local")
         return found
 
-    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Found:
-        found = explore(lambda: self.run(start, fast, stack))
+    def ways(self, start: int, fast: dict[Any, Any], stack: list[Any], own_memory: Callable[[list[Way]], list[Way]]) -> Found:
+        found = own_memory(explore(lambda: self.run(start, fast, stack), carried=self.memory.cells))
         return tree(found), [w.end.values[0] for w in found if w.end is not None]
 
     def run(self, start: int, fast: dict[Any, Any], stack: list[Any]) -> Leave:
@@ -443,6 +471,8 @@ class Whole:
         g.pc, g.stack, g.parent, g.watched = start, list(stack), f.parent, True
         counter: Any = None
         for slot, v in fast.items():
+            if slot in self.cells:
+                continue
             if slot == COUNTER:
                 counter = Counter(v, self.range)
                 g.stack.append(counter)
@@ -450,6 +480,9 @@ class Whole:
                 g.fast[slot] = UNSET
             else:
                 g.fast[slot] = Grown(v.token, v.like) if slot in self.lists() and v is self.params[slot] else v
+        for name, i in self.cells.items():
+            v = fast.get(name, self.first[name])
+            g.fast[i] = CellType(v) if v is not UNSET else CellType()
         if start == shape.header:
             for slot in sorted(self.copied):
                 g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
@@ -457,11 +490,12 @@ class Whole:
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
             g.loop_header = -1
-        try:
+        returned: Any = UNSET
+        with contextlib.suppress(Stopped):
             returned = vm.run(g)
-        except Stopped:
-            pass
-        else:
+        if g.caught and (self.late or self.left_out):
+            raise Open("it catches an exception, and may read a variable that has no value yet")
+        if returned is not UNSET:
             if shape.behind is not None or g.yielded:
                 raise Open("it returns from the middle")
             return Leave(False, [End(False, {RETURNED: returned})])
@@ -473,7 +507,7 @@ class Whole:
                 if again or counter.now is not fast[COUNTER]:
                     raise Open(f"{self.name(slot)} may not be there yet")
                 g.fast[slot] = self.params.get(slot, UNSET)
-        values = {slot: g.fast[slot] if slot != COUNTER else counter.now for slot in (self.first if again else self.exits)}
+        values = {slot: self.held(g, slot, counter) for slot in (self.first if again else self.exits)}
         if again:
             if len(g.stack) != len(self.stack) or any([a is not b for a, b in zip(g.stack, self.stack, strict=True)]):
                 raise Open("it walks an iterator that is not its own")
@@ -481,17 +515,29 @@ class Whole:
             values |= {("stack", i): v for i, v in enumerate(g.stack)}
         return Leave(again, [End(again, values)])
 
+    def held(self, g: Frame, slot: Any, counter: Any) -> Any:
+        """What a frame has at the end of a way."""
+        if slot == COUNTER:
+            return counter.now
+        if slot not in self.cells:
+            return g.fast[slot]
+        v = inside_of(g.fast[self.cells[slot]])
+        if v is UNSET and self.first[slot] is not UNSET:
+            raise Open(f"{self.name(slot)} may not be there yet")
+        return v
+
     # -- what is carried -----------------------------------------------------------------------------------------------------------
     def widened(self, rounds: list[End]) -> bool:
         """Whether a round has left other values than it began with, which are carried from now on."""
         changed = False
         for end in rounds:
-            apart(end)
+            apart(end.values.values())
             self.unshared(end)
             for slot, first in self.first.items():
                 now, stands = end.values[slot], self.params.get(slot, first)
-                if equal(now, stands):
+                if equal(now, stands) or first is UNSET and slot in self.cells:
                     continue
+                self.memory.check([first, stands, now])
                 if slot in self.late and slot not in self.params:
                     self.params[slot], changed = self.fresh(now, slot), True
                     continue
@@ -525,6 +571,10 @@ class Whole:
         return like
 
     def name(self, slot: Any) -> str:
+        if slot in self.cells:
+            code, i = self.f.code, self.cells[slot]
+            names = [*code.co_varnames, *[v for v in code.co_cellvars if v not in code.co_varnames], *code.co_freevars]
+            return names[i]
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
 
     # -- behind it -------------------------------------------------------------------------------------------------------------------
@@ -532,7 +582,7 @@ class Whole:
         """What is known behind the loop only: by slot and place in it, as a list, and the symbols that these results define."""
         found: dict[Any, Any] = {}
         for end in leave:
-            apart(end)
+            apart(end.values.values())
         for slot in leave[0].values:
             if any([slot not in end.values for end in leave]):
                 raise Open("its ways out leave different stacks")
@@ -547,6 +597,7 @@ class Whole:
                         found[(slot, i)] = self.list_behind(column, (slot, i))
                     continue
                 if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                    self.memory.check(list(column))
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
@@ -586,6 +637,9 @@ class Whole:
         for i, v in enumerate(f.fast):
             if i < f.code.co_nlocals and not is_cell(v):
                 f.fast[i] = values.get(i, UNSET)
+        for slot, i in self.cells.items():
+            if values.get(slot, UNSET) is not UNSET:
+                f.fast[i].cell_contents = values[slot]
         if self.shape.behind is None:
             f.stack = [values[RETURNED]]
             f.pc = f.decoded.kinds.index(K.RETURN)
@@ -594,143 +648,28 @@ class Whole:
             f.pc = self.shape.behind
 
 
+def catches(d: Decoded, inside: frozenset[int]) -> bool:
+    """Whether some of these instructions have a handler in this frame."""
+    return any([start <= i < stop for start, stop, *_ in d.table for i in inside])
+
+
+def inner(code: CodeType) -> Iterator[CodeType]:
+    """The code of the functions inside of a function."""
+    for c in code.co_consts:
+        if type(c) is CodeType:
+            yield c
+            yield from inner(c)
+
+
+def inside_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
+
+
 def is_cell(v: Any) -> bool:
     return type(v) is CellType
-
-
-# -- values ---------------------------------------------------------------------------------------------------------------------------
-def equal(a: Any, b: Any) -> bool:
-    """Whether two values are the same one."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if type(a) in SYMS:
-        return a.node.expr is b.node.expr
-    if type(a) is tuple:
-        return len(a) == len(b) and all(map(equal, a, b))
-    return type(a) in (int, float, bool, str) and repr(a) == repr(b)
-
-
-def join(first: Any, stands: Any, now: Any, carried: bool, name: str, before: set[str]) -> Any:
-    """What stands for a carried value that is `stands` at the beginning of a round and `now` at its end."""
-    kind = NUMBERS.get(type(first))
-    if kind is not None:
-        if NUMBERS.get(type(now)) is not kind:
-            raise Open(f"{name} changes its type")
-        return stands if carried else to_sym(vm.scope, vm.trace.unbacked(kind))
-    if type(first) is not TracedTensor or type(now) is not TracedTensor:
-        raise Open(f"{name}, a {type(first).__name__}, is another in the next round")
-    sizes = tuple([m if is_new(m, before) else n for m, n in zip(stands.sizes, alike(stands, now, name), strict=True)])
-    settled = same(stands.offset, now.offset) or is_new(stands.offset, before)
-    if carried and settled and all(map(same, sizes, stands.sizes)):
-        return stands
-    return tensor(stands, sizes, stands.offset if settled else new_size(vm.trace))
-
-
-def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
-    """The sizes of what may be either tensor: a new symbol where they differ."""
-    if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes) or a.pytype is not b.pytype:
-        raise Open(f"{name} changes its dtype or number of dims")
-    if (a.requires_grad or b.requires_grad) and not vm.differentiates:
-        raise Open("gradients flow through it")
-    if vm.trace.lazy_bits:
-        raise Open("a tensor is the conjugate of its memory")
-    sizes = tuple([m if same(m, n) or known_equal(m, n) else new_size(vm.trace) for m, n in zip(a.sizes, b.sizes, strict=True)])
-    if not row_major() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
-        raise Open(f"{name} changes its strides")
-    return sizes
-
-
-def row_major() -> bool:
-    """Whether what loops carry and give will be copied to be row-major (export), so that strides may change."""
-    return getattr(vm.history, "row_major_loops", False)
-
-
-def known_equal(m: Any, n: Any) -> bool:
-    return vm.scope.known_true(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)))
-
-
-def is_new(n: Any, before: set[str]) -> bool:
-    """Whether a size, or an offset, is a symbol that a loop made for one, and not yet there `before`."""
-    e = number_of(n)
-    return e is not None and e.op == "sym" and e.name in vm.trace.flow_sizes and e.name not in before
-
-
-def tensor(like: TracedTensor, sizes: tuple, offset: Any) -> TracedTensor:
-    """A new tensor with this layout."""
-    dense = like.dense or row_major()
-    strides = contiguous_strides(sizes) if dense else like.strides
-    x = make(vm.trace, sizes, strides, like.dtype, offset, None, like.device, dense)
-    x.pytype = like.pytype
-    return x
-
-
-def apart(end: End) -> None:
-    """Raises `Open` where two of the values at the end of a way are one list."""
-    tokens = [v.token.vid for value in end.values.values() for v in flat(value)[0] if type(v) is Grown]
-    if len({*tokens}) < len(tokens):
-        raise Open("two of its variables are one list")
-
-
-def parts(value: Any) -> Any:
-    """A carried value as a flow knows it. Raises `Open` for a list with items that its program cannot make."""
-    if type(value) is Grown:
-        value = value.parts()
-    elif type(value) is list:
-        value = (None, *value)
-    else:
-        return None if value is UNSET else value
-    if not all(map(printable, value)):
-        raise Open("it appends something else than tensors and numbers to a list")
-    return value
-
-
-def printable(v: Any) -> bool:
-    if type(v) is tuple:
-        return all(map(printable, v))
-    if type(v) is TracedTensor:
-        if v.requires_grad:
-            raise Open("gradients flow through it")
-        return True
-    return type(v) in PLAIN or type(v) in SYMS
-
-
-def flat(value: Any) -> tuple[list[Any], Any]:
-    """The leaves of nested tuples, and how they are nested."""
-    if type(value) is tuple:
-        parts = [flat(v) for v in value]
-        return [x for leaves, _ in parts for x in leaves], (tuple, *[kind for _, kind in parts])
-    return [value], type(value) if type(value) in (TracedTensor, Grown) else NUMBERS.get(type(value)) or id(value)
-
-
-def rebuilt(value: Any, leaves: list[Any]) -> Any:
-    """`value` with these leaves."""
-    if type(value) is not tuple:
-        return leaves[0]
-    parts = []
-    for v in value:
-        n = len(flat(v)[0])
-        parts.append(rebuilt(v, leaves[:n]))
-        leaves = leaves[n:]
-    return tuple(parts)
-
-
-def merged(values: list[Any], name: str, outer: Any) -> Any:
-    """A result that may be any of these values."""
-    first = values[0]
-    kind = NUMBERS.get(type(first))
-    if kind is not None:
-        return to_sym(vm.scope, vm.trace.unbacked(kind))
-    if type(first) is not TracedTensor:
-        raise Open(f"{name}, a {type(first).__name__}, is another behind it")
-    sizes = first.sizes
-    for v in values:
-        sizes = tuple([m if same(m, n) else new_size(vm.trace) for m, n in zip(sizes, alike(first, v, name), strict=True)])
-    if not row_major() and not first.dense and not all(map(outer, first.strides)):
-        raise Open(f"{name} changes its strides")
-    offset = first.offset if outer(first.offset) and all([same(v.offset, first.offset) for v in values]) else new_size(vm.trace)
-    return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
 vm.at_branch = at_branch

@@ -1,7 +1,7 @@
-"""Ranges whose length only the run knows: `range(n)` where `n` was read from a tensor.
+"""Ranges and rows whose number only the run tells: `range(n)` where `n` was read from a tensor; under export also `range(x.shape[0])`.
 
-A `for` loop over one is tried as a whole (`data_loops.py`). Where it is none that can be, the capture starts again and the graph breaks
-where the range is made.
+A `for` loop over one is tried as a whole (`data_loops.py`; `walks.py` says where). Where it is none that can be, the capture starts again
+and the graph breaks where the range is made, or pins its length.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ row(name="iterator over such a range", stands=(DataIterator,), type=lambda o: ty
 
 def of_data(args: list[Any]) -> DataRange | None:
     """The range with these bounds, if some are known only to the run and loops over it may be tried."""
-    if not any(map(unknown, args)) or not tried():
+    if not 0 < len(args) < 4 or not any(map(unknown, args)) or not tried():
         return None
     start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     return DataRange(start, stop, step) if type(step) is int and step else None

@@ -41,6 +41,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     library,
     lifetimes,
     lookasides,
+    math_functions,
     modules,
     opcodes,
     opcodes_build,
@@ -338,6 +339,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     if vm.make_exit is not None:
         scope.exits = exits.of_number
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
+    trace.by_value = getattr(history, "counts_rounds", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()

@@ -147,6 +147,7 @@ def unwind(f: Frame, e: BaseException) -> bool:
                 f.stack.append(i)
             f.stack.append(e)
             f.pc = target
+            f.caught = True
             return True
     f.stack.clear()  # a generator in there ends now, as in CPython
     return False

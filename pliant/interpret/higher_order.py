@@ -21,7 +21,7 @@ from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
-from pliant.interpret.data_loops import alike, equal, is_new, join, merged
+from pliant.interpret.carried_values import alike, equal, is_new, join, merged
 from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm

@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 import re
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -47,11 +48,12 @@ class Piece(NamedTuple):
 class LateText:
     """Stands for a string that nobody has read yet."""
 
-    __slots__ = ("__weakref__", "firm", "pieces")
+    __slots__ = ("__weakref__", "firm", "key", "pieces")
 
-    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False) -> None:
+    def __init__(self, pieces: tuple[str | Piece, ...] | None, firm: bool = False, key: tuple[str | Piece, ...] | None = None) -> None:
         self.pieces = pieces
         self.firm = firm
+        self.key = pieces if key is None else key  # its pieces where it is looked up in a dict (`chosen`)
         if pieces is None and vm.late_texts is not None:
             vm.late_texts.append(weakref.ref(self))
 
@@ -156,6 +158,7 @@ def joined(parts: list[Any]) -> LateText | None:
     """The text of these parts of an f-string, some of them late; None if they are all there."""
     pieces: list[str | Piece] = []
     firm = whole = False
+    known = True
     for part in parts:
         t = type(part)
         if t is str:
@@ -166,11 +169,43 @@ def joined(parts: list[Any]) -> LateText | None:
             part = formatted(part, 0, "", True)
         if part is None:
             raise Break("PL0017", "a part of a text changes on every call", clean=True)
-        if part.pieces is None:
+        known = known and part.pieces is not None
+        if part.key is None:
             return LateText(None)
         firm = firm or part.firm
-        pieces += part.pieces
-    return LateText(tuple(pieces), firm) if whole else None
+        pieces += part.key
+    if not whole:
+        return None
+    return LateText(tuple(pieces), firm) if known else LateText(None, key=tuple(pieces))
+
+
+def of_item(number: Any) -> LateText:
+    """The text of a tensor that is this one integer. Nobody can make it, but it may be the key of a dict."""
+    return LateText(None, key=(Piece(number, 0, ""),))
+
+
+def chosen(d: dict, k: LateText, answers: Callable[[Any], bool], last: Callable[[Any], bool]) -> Any:
+    """The key of `d` that this text is: a branch on its number for each that it may be, but for the last one. `k` where none can be."""
+    numbers = [i for i, p in enumerate(k.key or ()) if type(p) is not str]
+    if k.key is None or len(numbers) != 1:
+        return k
+    piece: Any = k.key[numbers[0]]
+    if type(piece.value) is not torch.SymInt or piece.conversion not in (0, 1) or piece.spec:
+        return k
+    before, behind = ("".join(part) for part in (k.key[: numbers[0]], k.key[numbers[0] + 1 :]))  # type: ignore[arg-type]
+    found: dict[str, int] = {}
+    for name in dict.keys(d):
+        if type(name) is str and name.startswith(before) and name.endswith(behind):
+            n = name[len(before) : len(name) - len(behind)]
+            if n.removeprefix("-").isdecimal() and str(int(n)) == n:
+                found[name] = int(n)
+    if not found:
+        return k
+    *others, final = found.items()
+    for name, number in others:
+        if answers(piece.value == number):
+            return name
+    return final[0] if last(piece.value == final[1]) else k
 
 
 def added(fn: Any, a: Any, b: Any) -> Any:
@@ -220,6 +255,6 @@ def check_forgotten() -> None:
 
 
 __all__ = [
-    "LateText", "Piece", "TextNeeded", "added", "check_forgotten", "formatted", "hold_to_type", "joined", "late", "needed", "percent",
-    "pieces_of", "writable",
+    "LateText", "Piece", "TextNeeded", "added", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "late", "needed",
+    "of_item", "percent", "pieces_of", "writable",
 ]  # fmt: skip

@@ -20,13 +20,12 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
-from pliant.graph.symnode import concrete, to_sym
+from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows
+from pliant.interpret import process_state, shadows, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.data_ranges import of_data
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
@@ -50,7 +49,6 @@ from pliant.interpret.state import Break, vm
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
-from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -247,6 +245,13 @@ def l_bool(args: tuple, kw: dict) -> Any:
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)
     return truth(args[0]) if args else False
+
+
+@lookaside(operator.index)
+def l_index(args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw:
+        return operator.index(*args, **kw)  # raises
+    return index(args[0])
 
 
 @lookaside(operator.truth)
@@ -513,33 +518,8 @@ def l_range(args: tuple, kw: dict) -> Any:
     if not all([type(a) is int or has_index(a) for a in args]):
         return range(*args, **kw)  # raises
     bounds = [index(a) for a in args]
-    made = of_data(bounds)
-    return made if made is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
-
-
-#: Functions of one number that are operators of symbolic numbers, and where they are defined.
-MATH: dict[str, Callable[[Any], bool]] = {
-    "sqrt": lambda x: bool(x >= 0),
-    "log": lambda x: bool(x > 0),
-    "log2": lambda x: bool(x > 0),
-    **dict.fromkeys(("sin", "cos", "tan", "atan", "tanh"), lambda x: True),
-}
-
-
-def math_function(name: str) -> Callable:
-    fn = getattr(math, name)
-
-    def look(args: tuple, kw: dict) -> Any:
-        x = args[0] if len(args) == 1 and not kw else None
-        if (type(x) is torch.SymInt or type(x) is torch.SymFloat) and MATH[name](x):
-            return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
-        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
-
-    return look
-
-
-for _name in MATH:
-    LOOKASIDES[getattr(math, _name)] = math_function(_name)
+    walked = walks.over_range(bounds) if not kw else None
+    return walked if walked is not None else range(*map(concrete, bounds), **kw)  # type: ignore[arg-type]
 
 
 TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}

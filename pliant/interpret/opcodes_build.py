@@ -8,15 +8,19 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.graph.originals import ORIGINAL
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import runtime, shadows
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
-from pliant.interpret.calls import call, native
+from pliant.interpret.calls import call, graph_call, native
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.grown_lists import Grown
-from pliant.interpret.late_text import formatted, joined
+from pliant.interpret.late_text import formatted, joined, of_item
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
 from pliant.interpret.state import taken, vm
 from pliant.native import made_in_python
@@ -338,13 +342,24 @@ def build_slice(f: Any, n: int) -> None:
 BIG = 10**18  # the text of longer numbers may be refused: the process has a limit
 
 
+def text_of_item(v: Any) -> Any:
+    """The text of an integer in a tensor, in a loop on data, where it may say which module of a dict is called (experts)."""
+    if type(v) is not TracedTensor or v.sizes or not vm.history.counts_rounds or vm.late_texts is None or v.pytype is not torch.Tensor:
+        return None
+    if v.dtype is torch.bool or v.dtype.is_floating_point or v.dtype.is_complex:
+        return None
+    return of_item(graph_call(ORIGINAL.item, (v,), {}, "item"))
+
+
 @op(K.FORMAT)
 def format_value(f: Any, flags: int) -> None:
     s = f.stack
     spec = s[-1] if flags & 4 else ""
     v = s[-2] if flags & 4 else s[-1]
     conversion = flags & 3
-    text = formatted(v, conversion, spec, f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]))
+    text = text_of_item(v) if vm.exploring and not flags else None
+    if text is None:
+        text = formatted(v, conversion, spec, f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]))
     if text is not None:
         del s[-1 - bool(flags & 4) :]
         s.append(text)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.symnode import concrete as specialize
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup
@@ -20,9 +21,9 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import percent
+from pliant.interpret.late_text import LateText, chosen, percent
 from pliant.interpret.shadows import WRITTEN
-from pliant.interpret.state import Break, carried, vm, writes
+from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
 
 FunctionType = types.FunctionType
@@ -198,6 +199,11 @@ def advance(it: Any) -> Any:
     return next(it) if t in QUIET_ITERATORS else native(next, (it,), {})
 
 
+def is_last_key(same: Any) -> bool:
+    """What is none of the other keys is the last one, or eager would have raised."""
+    return vm.scope.assume(expr_of(same, vm.scope), current_site(), "no such key", KeyError)
+
+
 def getitem(o: Any, k: Any) -> Any:
     """`o[k]`."""
     t = type(o)
@@ -211,6 +217,9 @@ def getitem(o: Any, k: Any) -> Any:
         if type(m) is FunctionType:
             return interp(m, (o, k), {})
         if isinstance(o, dict):
+            if type(k) is LateText and vm.exploring:
+                shadows.read_all(world, o)
+                k = chosen(o, k, vm.truth, is_last_key)
             k = outside_key(k)
             if holds_key(o, k):
                 return shadows.item(world, h, k)

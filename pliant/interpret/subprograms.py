@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +45,12 @@ class Open(Exception):
     """What is explored is not closed over tensors and numbers, for this reason.
 
     `changed`: the lists that it has changed, if that is all: they are as they were before, again. `written`: the memory from before that
-    it has written to.
+    it has written to; `known_as`: the tensor from before by which it knows that memory, if there is only one.
     """
 
     changed: tuple[Any, ...] = ()
     written: int | None = None
+    known_as: TracedTensor | None = None
 
 
 class Unsteady(Open):
@@ -66,30 +67,31 @@ class Way:
     end: Leave | None = None
 
 
-def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False) -> list[Way]:
-    """All ways through `run`, which says how each ends. Raises `Open`. `gradients`: they may flow through its operations."""
+def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False, carried: Container[int] = ()) -> list[Way]:
+    """All ways through `run`, which says how each ends. Raises `Open`. `gradients`: they may flow through its operations. `carried`:
+    storages from before that it may write to."""
     trace = vm.trace
     begin = highest = (trace.next_vid, trace.next_unbacked)
+    inputs = len(trace.inputs)
     script: list[bool] = []
     ways: list[Way] = []
     while True:
         trace.next_vid, trace.next_unbacked = begin
-        inputs = len(trace.inputs)
         try:
-            ways.append(one_way(run, script, most, gradients))
+            ways.append(one_way(run, script, most, gradients, carried))
         except Open as e:
             if e.written is not None:
                 for watch in vm.unchanged:
                     watch.check()
             raise
-        if len(trace.inputs) != inputs:  # they stay, and no other tensor may have their numbers
-            begin = (trace.next_vid, begin[1])
         if len(ways) == 1:
             for watch in vm.unchanged:  # the other ways of a long program are not worth their time
                 watch.check()
         if sum([len(w.ops) for w in ways]) > LENGTH:
             raise Open("all ways through it together are too long")
         highest = (max(highest[0], trace.next_vid), max(highest[1], trace.next_unbacked))
+        if len(trace.inputs) > inputs:  # they stay, and keep their numbers; all ways are run again
+            begin, inputs = (highest[0], begin[1]), len(trace.inputs)
         answers = [d[1] for d in ways[-1].decisions]
         while answers and not answers[-1]:
             answers.pop()
@@ -102,12 +104,13 @@ def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False)
     return ways
 
 
-def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: bool = False) -> Way:
+def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: bool, carried: Container[int]) -> Way:
     """One run, its decisions those of the script, then True. The trace and the scope are as before, but for what is from outside."""
     trace, scope, world = vm.trace, vm.scope, vm.world
     way = Way([], [])
     n, calls, changes, asserts, guards = len(trace.ops), len(trace.torch_ops), len(trace.journal), len(scope._asserts), len(scope._guards)
-    known, masks, names = dict(trace.known), dict(trace.masks), set(scope.symbols)
+    known, names, stale = dict(trace.known), set(scope.symbols), set(trace.stale)
+    masks, items = ({m: dict(of) for m, of in memory.items()} for memory in (trace.masks, trace.items))
     token, oracle, made, depth, exc, asking = scope.snapshot(), scope.oracle, vm.frames_made, vm.depth, vm.exc, vm.asking
     settings = globalstate.save()
     first = trace.next_vid
@@ -149,7 +152,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
             if x.vid < first:
                 apply_metadata(trace, x, sizes, strides, offset)
         del trace.ops[n:], trace.torch_ops[calls:], trace.journal[changes:]
-        trace.known, trace.masks = known, masks
+        trace.known, trace.masks, trace.items, trace.stale = known, masks, items, stale
         relied = scope._guards[guards:]
         read = {name: s for name, s in scope.symbols.items() if name not in names and s.info.backed}
         scope.rollback(token)
@@ -157,7 +160,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
         globalstate.restore(settings)
         for g in relied:
             scope.keep(g)
-    check_memory(way, gradients)
+    check_memory(way, first, gradients, carried)
     world.keep.append(way)
     return way
 
@@ -167,8 +170,8 @@ def plain(asserts: list[Any]) -> list[Any]:
     return [a for a in asserts if (a[2] if type(a) is tuple else a.message) != BRANCH]
 
 
-def check_memory(way: Way, gradients: bool) -> None:
-    """What is written was made in the same block, and no gradients flow."""
+def check_memory(way: Way, first: int, gradients: bool, carried: Container[int]) -> None:
+    """What is written was made in the same block, or is carried by the loop, and no gradients flow. New tensors count from `first`."""
     made: set[int] = set()
     begins = {n for _, _, n, _ in way.decisions}
     for i, op in enumerate(way.ops):
@@ -176,16 +179,22 @@ def check_memory(way: Way, gradients: bool) -> None:
             made = set()
         info = op_info(op.target)
         for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
-            if t.storage_id not in made and t.storage_id not in vm.written:
+            if t.storage_id not in made and t.storage_id not in vm.written and t.storage_id not in carried:
                 refusal = Open(f"{op.target} writes to memory from before")
-                refusal.written = t.storage_id
+                refusal.written, refusal.known_as = t.storage_id, name_before(way, t.storage_id, first)
                 raise refusal
         old = {t.storage_id for t in tensors_of([op.args, op.kwargs])}
         made.update(t.storage_id for t in tensors_of(op.outs) if t.storage_id not in old)
-        if not gradients and op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):
+        if not gradients and op.grad and any([t.requires_grad for t in tensors_of(op.outs)]):  # with gradients off: views of parameters
             raise Open("gradients flow through it")
         if info.custom and op.target not in FLOWS and op.target not in READERS:
             raise Open(f"{op.target} may do anything")
+
+
+def name_before(way: Way, storage: int, first: int) -> TracedTensor | None:
+    """The tensor from before the way by which it knows this memory, if there is only one."""
+    found = {t.vid: t for op in way.ops for t in tensors_of([op.args, op.kwargs]) if t.storage_id == storage and t.vid < first}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def tree(ways: list[Way], depth: int = 0, ops: int = 0, asserts: int = 0) -> Block:
@@ -378,9 +387,9 @@ def own_fields(v: Any) -> list:
 
 
 def state_of(value: Any) -> list:
-    """The state of an iterator as its `__reduce__` tells it."""
+    """The state of an iterator as its `__reduce__` tells it: what a dict's has yet to give is a new list each time."""
     if type(value) is tuple:
-        return [x for v in value for x in state_of(v)]
+        return [x for v in value for x in (v if type(v) is list else state_of(v))]
     return [value]
 
 

@@ -35,6 +35,7 @@ EXPRESSIONS = (
     "{a} + {i}", "{a} * {f}", "torch.relu({a}) - 0.1", "{a}.flip(0)", "step({a}, {i})", "{a} + torch.ones_like({a})", "{a}",
     "settle({a} * 3)", "({a} + {b}[0]) / 2", "{a}[{a}.shape[0] // 2 :]", "torch.cat([{a}, {b}[:1]])", "{a}[: max({a}.shape[0] - 1, 1)]",
     "{a}.cumsum(0) * 0.3", "{a} + torch.rand({a}.shape[0])", "{a}.detach()", "{a}.double().float()",
+    "sum([{a} * 0.4 for _ in range(2)])", "(lambda t: t * 0.5 + {b}.mean())({a})",
 )  # fmt: skip
 TESTS = (
     "{a}.sum() < {c}", "{a}.abs().max() > {c}", "{a}.mean().item() < {c}", "not ({a} > {c}).all()", "{a}.sum() < {c} and {i} < 4",
@@ -47,6 +48,7 @@ RANGES = (
     "5", "3, 9, 2", "4, -3, -2", "x.shape[0]", "int(x.sum().abs()) % 5", "n, (y > 0.3).sum().item()", "(x > 0.5).sum().item(), -1, -2",
 )  # fmt: skip
 WRITES = (
+    "n += {a} is {b}", "f = lambda: n", "n = [n + 1 for _ in range(1) if {a} is not None][0]",
     "{a} *= 0.7", "{a} += {b}.mean()", "{a}[0] = 0.1", "{a}.mul_(0.6)", "{a} = {a}.clone()", "{a} = {a}.clone()", "z = {a}", "u = {a}[1:]",
     "{a}[1:] = 0.2", "{a}.copy_({a}.flip(0))", "{a} = {b}.clone()", "{a}, {b} = {b}, {a}", "{a}.clamp_(max=1.2)", "{a}.sub_({b}.mean())",
     "box.last = {a}", "out.append({a})", "{a} = {a} * 1", "u = {a}", "n += {a} is {b}", "{a}[{a} > 0.9] = 0.3", "n += {a}._version > 2",

@@ -382,3 +382,100 @@ def of_the_caller(x: Any) -> Any:
 def test_a_round_that_writes(fn: Any) -> None:
     whole = fn in (in_place, rows_of_a_buffer)
     check(fn, *[(x.clone(),) for (x,) in X], **({"captures": 1, "breaks": 0} if whole else {}))
+
+
+def one_object(x: Any) -> Any:
+    y = x
+    n = 0
+    while x.sum() > 0.5:
+        n += x is y
+        x = x * 0.6
+        y = x
+    return x, n
+
+
+def cluster(x: Any) -> Any:
+    centers, previous = x[:2], torch.zeros(2)
+    while not torch.allclose(centers, previous, atol=1e-2):
+        nearest = (x[:, None] - centers).abs().argmin(1)
+        previous = centers
+        centers = torch.stack([(x * (nearest == k)).mean() + centers[k] * 0.1 for k in range(2)])
+    return centers
+
+
+def closed_over(x: Any) -> Any:
+    n = 0
+
+    def seen() -> int:
+        return n
+
+    while x.sum() > 0.5:
+        n += 1
+        x = x * 0.6 + seen() * 0.001
+    return x, seen(), n
+
+
+def caught(x: Any) -> Any:
+    n = 0
+    for i in range(6):
+        try:
+            n = n + w
+        except NameError:
+            n = n + 100
+        w = i
+        x = x * 0.6
+        if x.sum() < 1:
+            break
+    return x, n, w
+
+
+def caught_inside(x: Any) -> Any:
+    n = 0
+    while True:
+
+        def get() -> int:
+            try:
+                return w
+            except NameError:
+                return 100
+
+        n = n + get()
+        w = 1
+        x = sum([x * 0.5 + w * 0 for _ in range(1)])
+        if x.sum() < 0.5:
+            break
+    return x, n
+
+
+def set_a_round_before(x: Any) -> Any:
+    while True:
+        if x.sum() < 0.5:
+            break
+        w = x * 0.5
+        x = sum([w for _ in range(1)])
+    return x, w
+
+
+@pytest.mark.parametrize("fn", [one_object, cluster, closed_over, caught, caught_inside, set_a_round_before])
+def test_identity_closures_and_names_that_are_not_there(fn: Any) -> None:
+    check(fn, *X)
+
+
+def test_variables_of_inner_functions_are_carried() -> None:
+    check(cluster, *X, captures=1, breaks=0)
+
+
+def a_view_of_what_it_was_given(x: Any) -> Any:
+    y = x * 2
+    k = 0
+    while k < 7 and x.sum() < 100:
+        k += 1
+        y = x.detach() if k % 2 else x[1:]
+        if k > 2:
+            break
+    y[0] = 3.0
+    return y + 1, x._version
+
+
+def test_a_view_that_a_loop_gives_back_is_known_to_autograd() -> None:
+    check(a_view_of_what_it_was_given, *[(x.clone(),) for (x,) in X])

@@ -60,8 +60,8 @@ class StableHLO:
             self.runner = run.Runner(self.programs, self.made)
         try:
             return self.runner(inputs)
-        except SignatureError:
+        except (SignatureError, run.OtherSide):
             for other in self.others:
-                with contextlib.suppress(SignatureError):
+                with contextlib.suppress(SignatureError, run.OtherSide):
                     return other.run(inputs)
             raise

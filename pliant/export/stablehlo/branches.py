@@ -15,6 +15,7 @@ from pliant.export.program import Program, Relation
 from pliant.export.stablehlo.builder import Value
 from pliant.symbolic.scope import BRANCH
 
+NO_SIDE = "no captured side"
 Taken = tuple[list[Value], list[tuple[Value, str]], list[Any]]
 
 
@@ -56,7 +57,7 @@ def case(programs: list[Program], lowering: Callable[[Program], Any], given: dic
             out = [fitted(side, v, t) for v, t in zip(results, types)]
             ir.Operation.create("stablehlo.return", [], [*out, holds.ir])
     found = [Value(r, sizes, dtype) for r, (sizes, dtype) in zip(made.results, shapes)]
-    conditions = [(some, f"no captured side of the branches of {programs[0].name} takes this call: the function itself raises there")]
+    conditions = [(some, f"{NO_SIDE} of the branches of {programs[0].name} takes this call: the function itself raises there")]
     if texts:
         conditions.append((Value(made.results[len(shapes)], (), torch.bool), "; or ".join(dict.fromkeys(texts))))
     return found, conditions, used

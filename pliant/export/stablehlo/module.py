@@ -223,6 +223,8 @@ class Lowering(Builder):
             self.flow(op)
             return
         row = LOWERINGS.get(name)
+        if row is None and liveness.draws(op.target):
+            raise refused(op, "a module is a function of its inputs: each call would draw the same numbers. Pass them in")
         if row is None:
             raise refused(op, "pliant has no StableHLO for it")
         self.name = name
@@ -382,10 +384,12 @@ def main_function(body: Any, programs: list[Program], bounded: bool, composites:
 
 
 def sides(p: Program) -> list[list[Program]]:
-    """The program and its variants, together where they take the same sizes: data choose between those, sizes between the groups."""
+    """The program and its variants, together where they take the same sizes and ask data: data choose between those, sizes between the
+    groups."""
     groups: dict[frozenset[str], list[Program]] = {}
     for q in (p, *p.variants):
-        groups.setdefault(frozenset(str(r.expr) for r in q.relations if r.why == SIZE_BRANCH), []).append(q)
+        asks = bool(branches.questions(q))
+        groups.setdefault(frozenset(str(r.expr) for r in q.relations if r.why == SIZE_BRANCH or not asks), []).append(q)
     return list(groups.values())
 
 

@@ -22,7 +22,9 @@ from jaxlib.mlir import ir, passmanager
 from pliant.errors import PliantError
 from pliant.export.program import Program
 from pliant.export.signature import Caller
+from pliant.export.stablehlo.branches import NO_SIDE
 from pliant.export.stablehlo.module import Made, in_context
+from pliant.symbolic.scope import BRANCH
 
 MOST = 32
 """Executables that one runner keeps."""
@@ -44,6 +46,10 @@ BOUNDS = re.compile(r", #stablehlo\.bounds<[^>]*>")
 
 class Refused(PliantError):
     """XLA cannot run the module for these inputs, or an assertion of the program failed."""
+
+
+class OtherSide(RuntimeError):
+    """Data are not as the sides of this module need them: another module of the program may take the call."""
 
 
 def refined(text: str, types: Sequence[str], numbers: dict[int, Any] | None = None) -> str:
@@ -89,6 +95,7 @@ class Runner:
 
     def __init__(self, programs: list[Program], made: Made, most: int = MOST) -> None:
         p = self.p = programs[0]
+        self.sides = len(programs)
         self.made = made
         self.text = BOUNDS.sub("", made.text)  # refinement does not see through bounds, and sizes are static after it
         self.most = most
@@ -108,7 +115,7 @@ class Runner:
     def __call__(self, values: dict[str, Any]) -> dict[str, Any]:
         """`SignatureError` for inputs that do not fit, `Refused` where XLA cannot, RuntimeError where an assertion about data fails."""
         p = self.p
-        check_asserts(p, self.caller.check(values))
+        check_asserts(p, self.caller.check(values), self.sides)
         given = [p.state[i.name] if i.kind != "user" else values[i.name] for i in self.inputs]
         executable = self.executable(given)
         with jax.enable_x64(True):
@@ -117,7 +124,7 @@ class Runner:
         found = [tensor(o[0]) for o in out]
         for text, ok in zip(self.made.assertions, found[len(p.outputs) :]):
             if not bool(ok):
-                raise RuntimeError(text)
+                raise (OtherSide if BRANCH in text or text.startswith(NO_SIDE) else RuntimeError)(text)
         return {o.name: v if isinstance(o.value, torch.Tensor) else v.item() for o, v in zip(p.outputs, found)}
 
     def executable(self, given: Sequence[Any]) -> Any:
@@ -157,11 +164,12 @@ class Runner:
         return known[2]
 
 
-def check_asserts(p: Program, env: dict[str, Any]) -> None:
-    """What the program asserts of sizes, said in its own words before XLA meets sizes that do not fit. RuntimeError as in eager."""
+def check_asserts(p: Program, env: dict[str, Any], sides: int) -> None:
+    """What the program asserts of sizes, said in its own words before XLA meets sizes that do not fit. RuntimeError as in eager. What a
+    branch asked chooses among the sides."""
     for r in p.asserts:
-        if all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
-            raise RuntimeError(r.why or f"{p.name} needs {r.expr} at {r.site}")
+        if (sides == 1 or BRANCH not in r.why) and all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
+            raise (OtherSide if BRANCH in r.why else RuntimeError)(r.why or f"{p.name} needs {r.expr} at {r.site}")
 
 
 def type_of(value: Any) -> str:

@@ -111,6 +111,8 @@ class Sizes:
         XLA's refinement folds no floats. Sizes are far from 2**52, so both are exact."""
         if e.op in ("floor", "ceil", "trunc"):
             x = e.args[0]
+            if e.op != "ceil" and (n := rooted(x)) is not None:
+                return isqrt(n)
             ratio = (x.args[0], x.args[1]) if x.op == "int_truediv" else rational(x)
             if ratio is None or (e.op == "trunc" and (limits := self.scope.range(x)) is not None and limits[0] < 0):
                 return None
@@ -252,6 +254,22 @@ class Sizes:
                 return build()
             finally:
                 self.inside = inside
+
+
+def rooted(x: Expr) -> Any:
+    """The size under a square root; None for another float."""
+    if x.op == "sqrt" or (x.op == "fpow" and x.args[1].const == 0.5):
+        of = rational(x.args[0])
+        return of[0] if of is not None and of[1] == 1 and type(of[0]) is Expr else None
+    return None
+
+
+def isqrt(n: Expr) -> Any:
+    """The integer part of the square root of a size, by Newton's method from above: for sizes a float's is the same."""
+    root: Any = 2**16
+    for _ in range(21):
+        root = ops.min_(root, ops.floordiv(ops.add(root, ops.floordiv(n, ops.max_(root, 1))), 2))
+    return root
 
 
 def rational(x: Expr) -> tuple[Any, int] | None:

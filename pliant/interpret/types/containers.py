@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pliant.guards import views
 from pliant.guards.source import Source
 from pliant.interpret import shadows
 from pliant.interpret.gate import ORDERLESS, name_of, ordered, unreadable
@@ -70,6 +71,22 @@ def locate_tuple(world: World, v: tuple, source: Source) -> tuple:
     return world.stands_for(v, v, source) if v else v
 
 
+def locate_proxy(world: World, v: Any, source: Source) -> Any:
+    """A read-only view of an outside dict: one of a copy, all of which is read. That of a class shows more than a dict can tell."""
+    made = next((r for r, of, _ in world.standing.values() if of is v), None)
+    if made is not None:
+        return made
+    under = views.proxied(v)
+    if type(under) not in (dict, collections.OrderedDict) or "__doc__" in under:
+        return Opaque(v, source)
+    world.guard(source, "TYPE_MATCH", type(v))
+    copy = world.locate(under, source.apply("proxied"))
+    if type(copy) is not type(under):
+        return Opaque(v, source)
+    shadows.read_deep(world, copy)
+    return world.stands_for(types.MappingProxyType(copy), v, source)
+
+
 def locate_size(world: World, v: Any, source: Source) -> Any:
     return torch.Size(locate_tuple(world, v, source))
 
@@ -109,4 +126,8 @@ row(name="set", located=(set,), stands=(set,), locate=locate_set, getattr=read, 
 row(name="frozenset", located=(frozenset,), stands=(frozenset,), locate=locate_frozenset, getattr=read, to_c=whole_set)
 row(name="tuple", located=(tuple,), stands=(tuple,), locate=locate_tuple, getattr=read, to_c=whole)
 row(name="Size", located=(torch.Size,), stands=(torch.Size,), locate=locate_size, getattr=read, to_c=whole)
+row(
+    name="mappingproxy", located=(types.MappingProxyType,), stands=(types.MappingProxyType,), locate=locate_proxy, getattr=read,
+    to_c=lambda fn, o: o,
+)  # fmt: skip
 row(name="slice", located=(slice,), stands=(slice,), locate=locate_slice, getattr=read)

@@ -10,6 +10,8 @@ from pliant.graph.symnode import concrete, to_sym
 from pliant.guards.source import Source, holder
 from pliant.interpret import declared
 from pliant.interpret.capture import UNSET
+from pliant.interpret.late_text import LateText, Piece
+from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
@@ -143,6 +145,8 @@ def pinned(o: Any) -> Any:
 
 
 def text(o: Any, fn: Any) -> Any:
+    if vm.exploring and fn is str and type(o) is torch.SymInt and o.node.expr.hint is None:  # the name of a module in a list, perhaps
+        return LateText((Piece(o, 0, ""),), True)
     return fn(concrete(o))
 
 

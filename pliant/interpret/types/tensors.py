@@ -16,11 +16,10 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, indexing, tensor_inputs
+from pliant.interpret import datafield, indexing, tensor_inputs, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
-from pliant.interpret.data_ranges import rows_of
 from pliant.interpret.gate import KEYED
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
@@ -95,7 +94,7 @@ def iterate(t: Any) -> Any:
     own = replaced("__iter__")
     if own is not None:
         return interp(own, (t,), {})
-    rows = rows_of(t)
+    rows = walks.over_rows(t)
     return rows if rows is not None else iter(unbind(t))
 
 

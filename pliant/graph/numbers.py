@@ -1,0 +1,129 @@
+"""What is known of the number in a tensor of one element: it was read before, or sizes and such numbers alone decide it.
+
+`t.item()` twice is one symbol, `(t == n).item()` is the relation `u0 == n`, and `torch.div(n, 8, rounding_mode="floor")` is an expression
+of the size. All this holds while nothing has written to the memory in question.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.schema import argument, op_info
+from pliant.graph.symnode import expr_of
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+
+aten = torch.ops.aten
+INTS = (int, torch.SymInt)
+
+
+def remember(trace: Any, x: TracedTensor, symbol: Expr) -> None:
+    trace.items.setdefault(x.storage_id, {})[x.vid] = symbol
+
+
+def known_number(trace: Any, x: TracedTensor) -> Any:
+    """The number in `x`, a tensor of one element, or None."""
+    found = trace.items.get(x.storage_id, {}).get(x.vid)
+    if found is not None:
+        trace.recalled += 1
+        return found
+    return computed(trace, x, len(trace.ops))
+
+
+def computed(trace: Any, x: TracedTensor, until: int) -> Any:
+    """The number in `x` as it is before operation `until`, by the operation that made it."""
+    if x.sizes or x.dtype not in (torch.int64, torch.bool) or x.storage_id in trace.moving:
+        return None
+    at = maker(trace, x)
+    if at is None or at < until and trace.ops[at].target not in NUMBERS:
+        return None
+    for i in range(until - 1, -1, -1):
+        op = trace.ops[i]
+        if any(map(operator.is_, op.outs, [x] * len(op.outs))):
+            rule = NUMBERS.get(op.target)
+            found = rule(Reader(trace, i), *op.args, **op.kwargs) if rule is not None else None
+            kind = bool if x.dtype is torch.bool else int
+            return found if type(found) is kind or type(found) is Expr and found.kind is kind else None
+        if writes(op, x):
+            return None
+    return None
+
+
+def maker(trace: Any, x: TracedTensor) -> int | None:
+    """The last operation that gave `x`. Hundreds of numbers are read of one list: the operations are looked at once."""
+    made, (n, latest) = trace.ops, trace.looked_at
+    if n and (n > len(made) or made[n - 1] is not latest):  # some were taken back
+        n = 0
+        trace.makers.clear()
+    for i in range(n, len(made)):
+        for out in made[i].outs:
+            if type(out) is TracedTensor:
+                trace.makers[out.vid] = i
+    trace.looked_at = len(made), made[-1] if made else None
+    return trace.makers.get(x.vid)
+
+
+def writes(op: Any, x: TracedTensor) -> bool:
+    info = op_info(op.target)
+    written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
+    return any([type(t) is TracedTensor and t.storage_id == x.storage_id for t in written])
+
+
+class Reader:
+    """Reads the operands of operation number `at`."""
+
+    __slots__ = ("at", "trace")
+
+    def __init__(self, trace: Any, at: int) -> None:
+        self.trace = trace
+        self.at = at
+
+    def number(self, a: Any) -> Any:
+        """An operand as an expression, or None: an int, or what was in an int64 tensor when the operation ran."""
+        trace = self.trace
+        if type(a) in INTS:
+            return expr_of(a, trace.scope)
+        if type(a) is not TracedTensor or a.dtype is not torch.int64 or a.sizes:
+            return None
+        found = trace.items.get(a.storage_id, {}).get(a.vid)
+        if found is None:
+            return computed(trace, a, self.at)
+        if any([writes(op, a) for op in trace.ops[self.at :]]):
+            return None  # it was read after that
+        trace.recalled += 1
+        return found
+
+
+def quotient(reader: Reader, a: Any, b: Any, rounding_mode: Any) -> Any:
+    scope, p, q = reader.trace.scope, reader.number(a), reader.number(b)
+    if p is None or q is None:
+        return None
+    whole = rounding_mode == "floor" or rounding_mode == "trunc" and scope.known_true(ops.ge(p, 0))
+    return ops.floordiv(p, q) if whole and scope.known_true(ops.gt(q, 0)) else None
+
+
+def compared(relation: Callable[[Any, Any], Any]) -> Callable[[Reader, Any, Any], Any]:
+    def of(reader: Reader, a: Any, b: Any) -> Any:
+        p, q = reader.number(a), reader.number(b)
+        return relation(p, q) if p is not None and q is not None else None
+
+    return of
+
+
+NUMBERS: dict[Any, Callable[..., Any]] = {
+    aten.div.Tensor_mode: quotient,
+    aten.scalar_tensor.default: lambda reader, n, **kwargs: reader.number(n),
+    **{
+        getattr(getattr(aten, name), overload): compared(getattr(ops, name))
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for overload in ("Scalar", "Tensor")
+    },
+}
+"""By operator: (reader, operands) -> the number that it makes, or None."""
+
+__all__ = ["NUMBERS", "known_number", "remember"]

@@ -88,7 +88,7 @@ def understood(options: dict[str, Any]) -> dict[str, Any]:
 def say_once(text: str) -> None:
     if text not in _said:
         _said.add(text)
-        events.emit("warning", id="PL0050", text=text)
+        events.emit("warning", id="install", text=text)
         warnings.warn(f"pliant: {text}", UserWarning, stacklevel=4)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from pliant.graph import layout, symnode
 from pliant.graph.control_flow import Block, Branch, Flow, FlowOp, Leave, captures
+from pliant.graph.decompositions import PAST_SCHEMAS
 from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
 from pliant.graph.recurrent import WHOLE
@@ -70,7 +71,7 @@ class Rewriter:
         hook, symnode.site_hook = symnode.site_hook, lambda: site
         try:
             with torch.no_grad(), layout.framework(swept=True), trace.recording():
-                out = dispatch(trace, fn, args, kwargs) if fn in WHOLE else fn(*args, **kwargs)
+                out = dispatch(trace, fn, args, kwargs) if fn in WHOLE or fn in PAST_SCHEMAS else fn(*args, **kwargs)
             made = trace.ops
         finally:
             trace.ops = kept

@@ -7,6 +7,7 @@ sure of they leave to PyTorch. `tests/graph/test_spelled.py` holds the operators
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -41,9 +42,14 @@ def undisturbed(*tensors: Any) -> Any:
             trace = x.owner()
         elif x.owner() is not trace:
             return None
-    if trace is None or trace.lazy_bits or torch._C._is_any_autocast_enabled() or torch._C._len_torch_dispatch_stack() != 1:
-        return None
-    return trace if torch._C._functorch.maybe_current_level() is None else None
+    return trace if trace is not None and free(trace) else None
+
+
+def free(trace: Any) -> bool:
+    """Whether nothing comes between a function and its operators, whatever it is given."""
+    if trace.lazy_bits or torch._C._is_any_autocast_enabled() or torch._C._len_torch_dispatch_stack() != 1:
+        return False
+    return torch._C._functorch.maybe_current_level() is None
 
 
 def apply(trace: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -142,6 +148,22 @@ def pointwise(func: Any) -> Callable[..., Any]:
     return spelled
 
 
+def linspace(
+    trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """PyTorch's operator wants a plain number of steps, in its schema alone."""
+    if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= {int, float}:
+        return NotImplemented
+    device = None if device is None else torch.device(device)
+    return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=device)
+
+
+#: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `Unspelled`.
+FACTORIES: dict[Any, Callable[..., Any]] = {torch.linspace: linspace}
+
+#: Operators that are recorded with symbolic numbers which their schema does not take: called through PyTorch they would pin them.
+PAST_SCHEMAS = frozenset((aten.linspace.default,))
+
 #: By function: called with its arguments. May raise `Unspelled`.
 SPELLED: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.linear: linear,
@@ -162,7 +184,9 @@ def spell(fn: Any, args: tuple, kwargs: dict, trace: Any) -> Any:
     """The result of `fn(*args, **kwargs)`, its operators recorded; NotImplemented, and nothing recorded, where PyTorch must say."""
     spelled = SPELLED.get(fn)
     if spelled is None:
-        return NotImplemented
+        if fn not in FACTORIES:
+            return NotImplemented
+        spelled = functools.partial(FACTORIES[fn], trace)
     n = len(trace.ops)
     try:
         out = spelled(*args, **kwargs)

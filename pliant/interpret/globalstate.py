@@ -67,6 +67,13 @@ def set_function_modes(modes: tuple) -> None:
         torch._C._push_on_torch_function_stack(m)
 
 
+#: Which kernels of attention PyTorch may choose among (`torch.nn.attention.sdpa_kernel`). The choice is made while capturing.
+ATTENTION: dict[str, Row] = {
+    f"attention {name}": (getattr(torch._C, f"_get_{name}_sdp_enabled"), getattr(torch._C, f"_set_sdp_use_{name}"))
+    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+}
+ATTENTION["attention priority"] = torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order
+
 ROWS: dict[str, Row] = {
     "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
     **autocast_row("cpu"),
@@ -76,7 +83,11 @@ ROWS: dict[str, Row] = {
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
     "deterministic": (get_deterministic, set_deterministic),
     "function modes": (function_modes, set_function_modes),
+    **ATTENTION,
 }
+READERS: dict[Any, str] = {get: name for name, (get, _) in ATTENTION.items()}
+READERS |= {getattr(torch.backends.cuda, f"{n}_sdp_enabled"): f"attention {n}" for n in ("flash", "mem_efficient", "math", "cudnn")}
+"""Getters that programs call, which are asked again by the guards of each call: there they must say what holds at its beginning."""
 
 
 def save() -> dict[str, Any]:

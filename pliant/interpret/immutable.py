@@ -19,7 +19,7 @@ IMMUTABLE: set[type] = {
     re.Pattern, re.Match, decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time,
     datetime.timedelta, datetime.timezone, uuid.UUID, pathlib.PurePath, pathlib.Path, pathlib.PosixPath,
     operator.attrgetter, operator.itemgetter, operator.methodcaller, types.GenericAlias, types.UnionType,
-    torch.finfo, torch.iinfo, contextvars.ContextVar,
+    torch.finfo, torch.iinfo, contextvars.ContextVar, torch._C._SDPBackend,
 }  # fmt: skip
 IMMUTABLE.update(
     t for t in (getattr(typing, name, None) for name in (

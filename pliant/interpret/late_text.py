@@ -12,12 +12,15 @@ Whoever asks for the characters of a text gets them in one of two ways:
 
 from __future__ import annotations
 
+import operator
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
+from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, Restart, vm
 
@@ -71,6 +74,10 @@ for _name in (
 def formatted(value: Any, conversion: int, spec: Any, firm: bool) -> LateText | None:
     """`format(convert(value), spec)` made late, or None if it has to be made now. `firm`: `value` is not to be pinned."""
     firm = firm or unpinnable(value)
+    if type(value) in CONTAINERS and spec == "" and conversion != 3 and (firm or vm.late_texts is not None):
+        pieces = pieces_of(value)
+        if pieces is not None and not all([type(p) is str for p in pieces]):
+            return LateText(pieces, firm)
     if type(spec) is str and writable(value, conversion, spec):
         if type(value) is Opaque:
             hold_to_type(value)
@@ -79,6 +86,34 @@ def formatted(value: Any, conversion: int, spec: Any, firm: bool) -> LateText | 
     if vm.late_texts is not None and (late(value) or late(spec)):
         return LateText(None)
     return None
+
+
+#: Containers whose text is made of those of their items: what stands before, between and behind these.
+CONTAINERS: dict[type, tuple[str, str]] = {tuple: ("(", ")"), list: ("[", "]"), torch.Size: ("torch.Size([", "])"), dict: ("{", "}")}
+
+
+def pieces_of(value: Any, depth: int = 0) -> tuple[str | Piece, ...] | None:
+    """The pieces of `repr(value)`, of what formats itself and of containers of that; None if something else is in there."""
+    t = type(value)
+    if t is str or t in PLAIN:
+        return (repr(value),)
+    if t is not LateText and writable(value, 2, ""):
+        if t is Opaque:
+            hold_to_type(value)
+        return (Piece(value, 2, ""),)
+    if t not in CONTAINERS or depth > 4:
+        return None
+    shadows.read_all(vm.world, value)
+    out: list[str | Piece] = [CONTAINERS[t][0]]
+    for i, item in enumerate(value.items() if t is dict else value):
+        out.append(", " if i else "")
+        for j, part in enumerate(item if t is dict else (item,)):
+            pieces = pieces_of(part, depth + 1)
+            if pieces is None:
+                return None
+            out += [": ", *pieces] if j else pieces
+    out.append(",)" if t is tuple and len(value) == 1 else CONTAINERS[t][1])
+    return tuple(out)
 
 
 def unpinnable(value: Any) -> bool:
@@ -173,6 +208,41 @@ def chosen(d: dict, k: LateText, answers: Callable[[Any], bool], last: Callable[
     return final[0] if last(piece.value == final[1]) else k
 
 
+def added(fn: Any, a: Any, b: Any) -> Any:
+    """`a + b` of texts, one of which is made late. Every other operator needs the characters."""
+    if fn in (operator.add, operator.iadd) and {type(a), type(b)} <= {str, LateText}:
+        return joined([a, b])
+    return needed(a if type(a) is LateText else b)
+
+
+DIRECTIVE = re.compile(r"%([%srd])")
+
+
+def percent(template: str, given: Any) -> LateText | None:
+    """`template % given` made late; None if it has to be made now, or is to raise. Of directives, those without flags are known."""
+    values = list(given) if type(given) is tuple else [given]
+    parts = DIRECTIVE.split(template)
+    if not any(map(late, values)) or any("%" in words for words in parts[::2]):
+        return None
+    if sum(d != "%" for d in parts[1::2]) != len(values) or type(given) is dict:
+        return None
+    out: list[Any] = [parts[0]]
+    for directive, words in zip(parts[1::2], parts[2::2], strict=True):
+        if directive == "%":
+            out += ["%", words]
+            continue
+        value = values.pop(0)
+        if directive == "d" and type(value) not in (int, bool, torch.SymInt):
+            return None
+        spec = "d" if directive == "d" else ""
+        conversion = {"s": 1, "r": 2, "d": 0}[directive]
+        text: Any = formatted(value, conversion, spec, False)
+        if text is None and type(value) not in PLAIN:
+            return None
+        out += [format(CONVERSIONS[conversion](value), spec) if text is None else text, words]
+    return joined(out)
+
+
 def late(value: Any) -> bool:
     t = type(value)
     return t in vm.late_types or t in TUPLES and any(map(late, value))
@@ -185,6 +255,6 @@ def check_forgotten() -> None:
 
 
 __all__ = [
-    "LateText", "Piece", "TextNeeded", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "needed", "of_item",
-    "writable",
+    "LateText", "Piece", "TextNeeded", "added", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "late", "needed",
+    "of_item", "percent", "pieces_of", "writable",
 ]  # fmt: skip

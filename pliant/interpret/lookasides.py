@@ -20,7 +20,7 @@ from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
-from pliant.graph.symnode import concrete
+from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import process_state, shadows, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
@@ -29,7 +29,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.data_ranges import of_data
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, hold_to_type, needed, writable
+from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.opaque import Opaque, opaque_use
 from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
 from pliant.interpret.slots import (
@@ -50,6 +50,7 @@ from pliant.interpret.state import Break, vm
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
+from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -528,11 +529,40 @@ def l_range(args: tuple, kw: dict) -> Any:
     return made if made is not None else range(*map(concrete, numbers), **kw)  # type: ignore[arg-type]
 
 
+#: Functions of one number that are operators of symbolic numbers, and where they are defined.
+MATH: dict[str, Callable[[Any], bool]] = {
+    "sqrt": lambda x: bool(x >= 0),
+    "log": lambda x: bool(x > 0),
+    "log2": lambda x: bool(x > 0),
+    **dict.fromkeys(("sin", "cos", "tan", "atan", "tanh"), lambda x: True),
+}
+
+
+def math_function(name: str) -> Callable:
+    fn = getattr(math, name)
+
+    def look(args: tuple, kw: dict) -> Any:
+        x = args[0] if len(args) == 1 and not kw else None
+        if (type(x) is torch.SymInt or type(x) is torch.SymFloat) and MATH[name](x):
+            return to_sym(x.node.scope, ops.DOORS[name](ops.to_float(x.node.expr)))
+        return native(fn, tuple(concrete(a) if type(a) in SYM_TYPES else a for a in args), kw)
+
+    return look
+
+
+for _name in MATH:
+    LOOKASIDES[getattr(math, _name)] = math_function(_name)
+
+
 TEXTS = {str: ("__str__", "__repr__"), repr: ("__repr__",), ascii: ("__repr__",), format: ("__format__", "__str__", "__repr__")}
 
 
 def text(fn: Any) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
+        if not kw and (len(args) == 1 or len(args) == 2 and fn is format):
+            later = formatted(args[0], CONVERSIONS.index(fn) if fn is not format else 0, args[1] if len(args) == 2 else "", False)
+            if later is not None:
+                return later
         process_state.digits(*args[:1])
         for name in TEXTS[fn] if args and ROWS.get(type(args[0])) is None else ():
             lookup(type(args[0]), name)
@@ -605,7 +635,8 @@ def printable(v: Any) -> Any:
         return v
     if t is TracedTensor or holds_tensor(v):
         raise Break("PL0005", "printing a tensor", clean=True)
-    return native(str, (v,), {})
+    pieces = pieces_of(v) if t in CONTAINERS else None
+    return LateText(pieces, True) if pieces is not None and not all([type(p) is str for p in pieces]) else native(str, (v,), {})
 
 
 def holds_tensor(v: Any, depth: int = 0) -> bool:

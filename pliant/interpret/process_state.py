@@ -20,6 +20,7 @@ import torch
 
 from pliant.guards import source as S
 from pliant.guards.question import Question, Raised, Subclasses, is_value
+from pliant.interpret import globalstate
 from pliant.interpret.state import Break, vm
 
 Note = Callable[[Any, tuple, dict, Any], None]
@@ -39,6 +40,8 @@ def question(fn: Any, args: tuple, kwargs: dict, answer: Any) -> None:
     """The guards of each call ask it again. Raises Break if its arguments are no values."""
     if not all(map(is_value, (*args, *kwargs.values()))):
         raise Break("PL0003", f"{getattr(fn, '__qualname__', fn)}() reads the state of the process, and is given objects", clean=True)
+    if fn in globalstate.READERS:  # the program may have set it since
+        answer = vm.world.entry_state[globalstate.READERS[fn]]
     vm.world.guard(S.const(fn), "ANSWER", Question(fn, args, dict(kwargs), answer), repr((args, kwargs)))
 
 
@@ -64,7 +67,8 @@ def switches() -> tuple:
 
 
 def of_kernels(fn: Any, args: tuple, kwargs: dict, answer: Any) -> None:
-    question(switches, (), {}, switches())
+    state, readers = vm.world.entry_state, globalstate.READERS
+    question(switches, (), {}, tuple([repr(state[readers[get]] if get in readers else get()) for get in SWITCHES]))
 
 
 def of_device(fn: Any, args: tuple, kwargs: dict, answer: Any) -> None:

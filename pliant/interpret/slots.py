@@ -21,7 +21,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, chosen
+from pliant.interpret.late_text import LateText, chosen, percent
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -514,6 +514,9 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     ta, tb = type(a), type(b)
     if ta in PLAIN_OPERANDS and tb in PLAIN_OPERANDS:
         if ta is str and fn in (operator.mod, operator.imod) and tb in SYM_TYPES:
+            later = percent(a, b)
+            if later is not None:
+                return later
             b = specialize(b)
         if fn in (operator.pow, operator.ipow) and of_unsure_sign(ta, tb, a):
             return fn(specialize(a), specialize(b))
@@ -561,6 +564,9 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
 def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     """`list + list`, `list += iterable`, `dict | dict`, `str % tuple`, sets…"""
     if type(a) is str and fn in (operator.mod, operator.imod):
+        later = percent(a, b)
+        if later is not None:
+            return later
         b = tuple(specialize(x) if type(x) in SYM_TYPES else x for x in b) if type(b) is tuple else b
     if fn is operator.iadd and issubclass(type(a), list):
         a.extend(unpack(b))

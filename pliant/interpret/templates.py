@@ -1,15 +1,22 @@
-"""`"{0.x}".format(o)`: attributes and items that a template names are read as the program would read them, and not by C code."""
+"""Texts that methods and functions make of values: `"{0.x}".format(o)`, `str(n)`, `", ".join(...)`.
+
+Attributes and items that a template names are read as the program would read them, and not by C code; what only the run knows
+becomes a piece of a text made late.
+"""
 
 from __future__ import annotations
 
 import _string
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, native
-from pliant.interpret.late_text import LateText, needed
+from pliant.interpret.late_text import LateText, formatted, joined, late, needed
 from pliant.interpret.slots import get_next, getitem
+from pliant.interpret.state import vm
 
 
 def looks_into(template: str) -> bool:
@@ -26,7 +33,7 @@ def parsed(template: str) -> list:
 
 def l_str_format(template: str, args: tuple, kw: dict) -> Any:
     """`"{0.x}".format(o)`: what the template names is read as the program would."""
-    if not looks_into(template):
+    if not looks_into(template) and not any(map(late, (*args, *kw.values()))):
         return native(template.format, args, kw)
     unnamed = iter(args)
 
@@ -47,7 +54,7 @@ def l_str_format_map(template: str, args: tuple, kw: dict) -> Any:
     return filled(template, lambda first: getitem(args[0], first))
 
 
-def filled(template: str, find: Callable) -> str:
+def filled(template: str, find: Callable) -> Any:
     out = []
     for literal, field, spec, conversion in parsed(template):
         out.append(literal)
@@ -57,11 +64,35 @@ def filled(template: str, find: Callable) -> str:
         v = find(first)
         for is_attribute, name in rest:
             v = getattr_(v, name) if is_attribute else getitem(v, name)
-        if conversion:
-            v = call({"s": str, "r": repr, "a": ascii}[conversion], (v,), {})
-        out.append(call(format, (v, filled(spec, find) if spec else ""), {}))
-    return native("".join, ([needed(x) if type(x) is LateText else x for x in out],), {})
+        inner = filled(spec, find) if spec else ""
+        text = formatted(v, CODES[conversion or ""], inner, False)
+        if text is None:
+            if conversion:
+                v = call({"s": str, "r": repr, "a": ascii}[conversion], (v,), {})
+            text = call(format, (v, inner), {})
+        out.append(text)
+    found = joined(out)
+    return native("".join, (out,), {}) if found is None else found
 
 
+CODES = {"": 0, "s": 1, "r": 2, "a": 3}
+
+
+def l_str_join(sep: str, args: tuple, kw: dict) -> Any:
+    """`sep.join(texts)`, some of which may be made late."""
+    if len(args) == 1 and not kw and type(args[0]) is not str and hasattr(type(args[0]), "__iter__"):
+        texts = args[0] if type(args[0]) in (list, tuple) else call(list, args, {})
+        shadows.read_all(vm.world, texts)
+        if any([type(x) is LateText for x in texts]):
+            wrong = next((x for x in texts if type(x) not in (str, LateText)), None)
+            if wrong is not None:
+                needed(wrong)
+            between = itertools.chain.from_iterable(zip(itertools.repeat(sep), texts, strict=False))
+            return joined(list(itertools.islice(between, 1, None)))
+        args = (texts,)
+    return native(sep.join, args, kw)
+
+
+METHOD_LOOKASIDES[str, "join"] = l_str_join
 METHOD_LOOKASIDES[str, "format"] = l_str_format
 METHOD_LOOKASIDES[str, "format_map"] = l_str_format_map

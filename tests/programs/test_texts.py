@@ -274,3 +274,74 @@ def test_texts_are_not_kept_when_the_graph_breaks_below() -> None:
         return inner(x * 2, f"<{n}>"), torch.relu(x)
 
     check(fn, *[(t(3, 2), n) for n in (2, 3, 5, 4, 6)])
+
+
+OF_CONTAINERS = {
+    "print a shape": lambda x: print("x", x.shape),
+    "print a tuple": lambda x: print(tuple(x.shape), (x.shape[0],), ()),
+    "print a list": lambda x: print(list(x.shape), [x.shape[0], "a", None, 2.5, [x.size(0)]]),
+    "print a dict": lambda x: print({"a": x.shape[0], 3: (x.shape[0], True)}),
+    "an f-string of a shape": lambda x: f"{x.shape} {x.shape!r} {x.shape!s}",
+    "of an empty shape": lambda x: f"{x.sum().shape} {x.shape[:1]} {x.shape[1:]}",
+    "str": lambda x: str(x.shape) + "|" + str(x.shape[0]),
+    "repr": lambda x: repr(x.size()) + repr([x.size(0)]),
+    "format": lambda x: format(x.shape[0], ">7") + format(x.shape),
+    "str.format": lambda x: "{0} and {n:>4} {0!r} {m:{w}}".format(x.shape, n=x.shape[0], m=x.size(0), w=6),  # noqa: UP032
+    "percent": lambda x: "%s" % (x.shape,) + "%d rows, 5%%, %r" % (x.shape[0], [x.size(1)]) + "%s" % x.size(0),  # noqa: UP031
+    "join": lambda x: ", ".join(map(str, x.shape)) + "/".join([str(n) for n in x.shape]) + "-".join(["a", "b"]),
+    "join of a generator": lambda x: "x".join(str(n) for n in x.shape),
+    "added to": lambda x: "n=" + str(x.shape[0]) + "!" + f"{x.shape[0]}",
+    "read": lambda x: (len(str(x.shape)), str(x.shape)[0], str(x.shape).upper()),
+    "compared": lambda x: str(x.shape) == "torch.Size([3, 4])",
+    "a key": lambda x: {str(x.shape): 1},
+    "errors": lambda x: ("".join, str(x.shape[0]), 3)[1:],
+}
+
+
+@pytest.mark.parametrize("name", OF_CONTAINERS)
+def test_texts_of_shapes_and_containers(name, capsys):
+    """A text of sizes is made when the graph has run: sizes stay open, unless the program reads the text."""
+    make = OF_CONTAINERS[name]
+
+    def program(x):
+        said = make(x)
+        return x + 1, said
+
+    compiled = pliant.compile(program)
+    for rows in (3, 2, 5, 7, 11, 4):
+        x = torch.randn(rows, 4)
+        results = []
+        for fn in (program, compiled):
+            y, said = fn(x)
+            results.append((y.tolist(), said, capsys.readouterr().out))
+        assert results[0] == results[1]
+    if name not in ("read", "compared", "a key"):
+        assert pliant.stats()["captures"] == 1 and pliant.stats()["graph_breaks"] == 0
+
+
+def test_joining_what_is_no_text_raises():
+    def program(x):
+        try:
+            return ", ".join([str(x.shape[0]), x.shape[0]])
+        except TypeError as e:
+            return str(e)
+
+    def other(x):
+        try:
+            return "a" + str(x.shape[0]) + 3
+        except TypeError as e:
+            return str(e)
+
+    def wrong(x):
+        out = []
+        for template, given in (("%d", str(x.shape[0])), ("%s", (x.shape[0], 1)), ("%s %s", x.shape[0]), ("%5.2q", x.shape[0])):
+            try:
+                out.append(template % given)
+            except (TypeError, ValueError) as e:
+                out.append(str(e))
+        return out
+
+    for fn in (program, other, wrong):
+        compiled = pliant.compile(fn)
+        for rows in (3, 5):
+            assert compiled(torch.ones(rows)) == fn(torch.ones(rows))

@@ -82,7 +82,9 @@ def arange(trace: Any, *args: Any, dtype: Any = None, layout: Any = None, device
 def linspace(
     trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
-    if unusual(layout) or pin_memory or type(steps) is not int or steps < 0 or complex in (type(start), type(end)):
+    if unusual(layout) or pin_memory or complex in (type(start), type(end)):
+        return NotImplemented
+    if steps < 0 if type(steps) is int else not steps.node.scope.known_true(steps.node.expr >= 0):
         return NotImplemented
     return new(trace, (steps,), dtype or get_default_dtype(), default_device(device))
 

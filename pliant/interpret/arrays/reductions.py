@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
-from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of
+from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of, fits
 from pliant.interpret.arrays.operands import asarray, fresh, to
-from pliant.interpret.arrays.stand_ins import TracedArray, array, whole_array
+from pliant.interpret.arrays.stand_ins import TracedArray, array, scalar_of, whole_array
 from pliant.interpret.arrays.table import function
 from pliant.interpret.arrays.ufuncs import t
 from pliant.interpret.gate import index
+from pliant.interpret.slots import unpack
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -77,6 +79,17 @@ def within(dt: np.dtype) -> np.dtype:
     return INT64 if TORCH[dt] in SCARCE else dt
 
 
+def of_numbers(fold: Callable[[list], Any], a: Any, *settings: Any) -> Any:
+    """The sum or product of a shape, or of a sequence of ints that are known to fit: a number, and no array. None for anything else."""
+    if type(a) not in (tuple, list, torch.Size) or any([s is not None and s is not np._NoValue for s in settings]):
+        return None
+    items = unpack(a)
+    if not items or any([type(n) is not int and type(n) is not torch.SymInt for n in items]):
+        return None
+    r = fold(items)
+    return scalar_of(r, INT64) if fits(r, INT64) else None
+
+
 def finish(r: Any, dt: np.dtype) -> Any:
     return array(to(r, dt))
 
@@ -84,6 +97,8 @@ def finish(r: Any, dt: np.dtype) -> Any:
 @function(np.sum)
 def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = np._NoValue) -> Any:
     none(out)
+    if (number := of_numbers(builtins.sum, a, axis, dtype, keepdims)) is not None:
+        return number
     a, keep = source_of(a), plain(keepdims)
     axes, dt = axes_of(axis, a.ndim), summed_dtype(a, dtype)
     if dt.kind == "b":
@@ -96,6 +111,8 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
 @function(np.prod)
 def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = np._NoValue) -> Any:
     none(out)
+    if (number := of_numbers(math.prod, a, axis, dtype, keepdims)) is not None:
+        return number
     a, keep = source_of(a), plain(keepdims)
     axes, dt = axes_of(axis, a.ndim), summed_dtype(a, dtype)
     if dt.kind == "b":

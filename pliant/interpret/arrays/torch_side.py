@@ -46,6 +46,25 @@ def holds_numpy(x: Any, depth: int = 4) -> bool:
     return (c is list or c is tuple) and depth > 0 and any([holds_numpy(v, depth - 1) for v in unpack(x)])
 
 
+SEQUENCES = {list, tuple, torch.Size}
+FEW = 64  # symbolic numbers and others in a sequence of which a tensor is made in the graph
+
+
+def holds_symbols(x: Any, depth: int = 4) -> bool:
+    """Whether it is, or a short sequence holds, a symbolic number, beside plain ones and nothing else."""
+    c = type(x)
+    if c is torch.SymInt or c is torch.SymFloat:
+        return True
+    if c not in SEQUENCES or depth == 0:
+        return False
+    items = unpack(x)
+    return 0 < len(items) <= FEW and any([holds_symbols(v, depth - 1) for v in items]) and all([plain(v) for v in items])
+
+
+def plain(x: Any) -> bool:
+    return type(x) in WEAK or type(x) is bool or type(x) in SEQUENCES and all([plain(v) for v in unpack(x)])
+
+
 def plain_device(device: Any) -> bool:
     if device is None:
         return torch.get_default_device().type == "cpu"
@@ -95,7 +114,7 @@ def sequence(data: Any, dtype: Any) -> Any:
 
 def probe(x: Any) -> Any:
     c = type(x)
-    if c is list or c is tuple:
+    if c in SEQUENCES:
         return [probe(v) for v in unpack(x)]
     if c is TracedArray:
         return np.ones([1] * x.ndim, x.dtype)
@@ -110,7 +129,7 @@ def probe(x: Any) -> Any:
 
 def stacked(x: Any, dtype: torch.dtype) -> Any:
     c = type(x)
-    if c is list or c is tuple:
+    if c in SEQUENCES:
         items = unpack(x)
         if not items:
             raise Unsure("an empty sequence")
@@ -131,6 +150,11 @@ def maker(fn: Any, impl: Any, first: str = "data") -> None:
         data = args[0] if args else kw.get(first)
         if type(data) in (TracedArray, TracedScalar) or holds_numpy(data):
             return compute(name_of(fn), impl, args, kw)
+        if impl in (tensor, as_tensor) and holds_symbols(data):
+            try:
+                return impl(*args, **kw)
+            except (Unsure, TypeError):  # torch says what is wrong
+                pass
         return before(args, kw) if before is not None else graph_call(fn, args, kw)
 
     LOOKASIDES[fn] = look

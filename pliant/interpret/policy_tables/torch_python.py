@@ -220,7 +220,8 @@ STATE_READERS = (
 STATE_WRITERS = (
     "_set_grad_enabled set_autocast_enabled set_autocast_dtype set_autocast_cpu_enabled set_autocast_cpu_dtype"
     " set_autocast_gpu_dtype set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache"
-    " _set_deterministic_algorithms _log_api_usage_once _log_api_usage_metadata"
+    " _set_deterministic_algorithms _log_api_usage_once _log_api_usage_metadata _set_sdp_use_flash _set_sdp_use_mem_efficient"
+    " _set_sdp_use_math _set_sdp_use_cudnn _set_sdp_use_overrideable _set_sdp_priority_order"
 )
 # which kernels PyTorch would choose
 CHOICES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from pliant.interpret.gate import name_of
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, needed
+from pliant.interpret.late_text import LateText, added, needed
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break
 from pliant.interpret.types.row import row
@@ -66,7 +66,9 @@ def text_for_graph(fn: Any, o: Any) -> Any:
     return needed(o)
 
 
-row(name="text made late", stands=(LateText,), type=text_type, getattr=getattr_text, to_c=text_for_c, to_graph=text_for_graph)
+row(
+    name="text made late", stands=(LateText,), type=text_type, getattr=getattr_text, binary=added, to_c=text_for_c, to_graph=text_for_graph
+)
 
 
 # -- generators -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""What ordinary programs do with sizes, in one graph for all of them: arithmetic, texts, factories, tensors made of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+
+IDIOMS = {
+    "half, rounded up": lambda x: x[: math.ceil(x.shape[0] / 2)],
+    "a share, rounded down": lambda x: x[: math.floor(x.shape[0] * 0.3)],
+    "a share, rounded": lambda x: x[: round(x.shape[0] * 0.6)],
+    "a share, cut": lambda x: x[: int(x.shape[0] * 0.75)],
+    "math.sqrt": lambda x: x / math.sqrt(x.shape[0]),
+    "math.log": lambda x: x * math.log(x.shape[0]) + math.log2(x.shape[1] * x.shape[0]),
+    "math.log of a base": lambda x: x * math.log(8.0, 2),
+    "trigonometry": lambda x: x * (math.sin(x.shape[0]) + math.cos(x.shape[0]) + math.atan(x.shape[0]) + math.tanh(x.shape[0] * 0.1)),
+    "a root as a power": lambda x: x * x.shape[0] ** -0.5 + x[: int(x.shape[0] ** 0.5)].sum(),
+    "np.sqrt": lambda x: x / np.sqrt(x.shape[0]),
+    "math.prod": lambda x: x.reshape(math.prod(x.shape)),
+    "np.prod": lambda x: x.reshape(int(np.prod(x.shape))),
+    "np.prod of a part": lambda x: x.reshape(np.prod(x.shape[:1]), -1) + np.prod([x.shape[0], 2]),
+    "np.sum": lambda x: x * int(np.sum(x.shape)),
+    "reduce": lambda x: x.reshape(functools.reduce(operator.mul, x.shape)),
+    "sum, min, max": lambda x: x * sum(x.shape) + min(x.shape) - max(x.shape),
+    "divmod": lambda x: x * divmod(x.shape[0], 3)[1],
+    "to a multiple": lambda x: F.pad(x, (0, 0, 0, -x.shape[0] % 8)),
+    "torch.tensor of a size": lambda x: x + torch.tensor(x.shape[0]),
+    "torch.tensor of a shape": lambda x: x.sum() + torch.tensor(x.shape),
+    "torch.tensor of a list": lambda x: x.sum() + torch.tensor([[x.shape[0], 2], [3, x.shape[1]]]),
+    "torch.tensor with floats": lambda x: x.sum() + torch.tensor([x.shape[0], 0.5, x.shape[0] * 0.25]),
+    "torch.tensor with a dtype": lambda x: x[0, 0] + torch.tensor([x.shape[0], 1], dtype=torch.float64),
+    "torch.as_tensor": lambda x: x.sum() + torch.as_tensor(list(x.shape)),
+    "linspace": lambda x: x * torch.linspace(0, 1, x.shape[0])[:, None],
+    "linspace with keywords": lambda x: torch.linspace(-1.0, end=3.0, steps=2 * x.shape[0] + 1, dtype=torch.float64),
+    "arange": lambda x: x + torch.arange(x.shape[0])[:, None],
+    "a shape extended": lambda x: x.reshape(x.shape[:-1] + (2, 2)).reshape(*x.shape[:-1], 4),
+    "a mask": lambda x: (x @ x.t()).masked_fill(torch.ones(x.shape[0], x.shape[0]).triu(1).bool(), -1.0),
+    "kinds": lambda x: x * (isinstance(x.shape[0], int) + (type(x.shape[0]) is int)),
+    "a question": lambda x: x if len(x) > 500 else x * 2,
+}
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+@pytest.mark.parametrize("backend", ["native", "aten", "eager"])
+def test_one_graph_for_all_sizes(name, backend):
+    program = IDIOMS[name]
+    compiled = pliant.compile(program, backend=backend, fullgraph=True)
+    for rows in (5, 7, 3, 8, 11, 6, 16, 21):
+        x = torch.randn(rows, 4)
+        expected, found = program(x), compiled(x)
+        torch.testing.assert_close(found, expected)
+        assert found.dtype is expected.dtype
+    assert pliant.stats()["captures"] == 1
+
+
+def test_what_has_no_answer_raises_as_in_eager():
+    programs = (
+        lambda x: x / math.sqrt(x.shape[0] - 9),
+        lambda x: x * math.log(x.shape[0] - 3),
+        lambda x: torch.linspace(0, 1, x.shape[0] - 9),
+    )
+    for program in programs:
+        compiled = pliant.compile(program)
+        for rows in (12, 10, 3, 14, 2):
+            x, said = torch.ones(rows, 2), []
+            for fn in (program, compiled):
+                try:
+                    said.append(fn(x).tolist())
+                except (ValueError, RuntimeError) as e:
+                    said.append((type(e), str(e).split("\n")[0]))
+            assert said[0] == said[1]
+
+
+def test_linspace_of_a_size_is_exported():
+    program = pliant.export(lambda x: x * torch.linspace(0, 1, x.shape[0])[:, None], (torch.randn(3, 4),))
+    for rows in (1, 2, 9):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(program(x), x * torch.linspace(0, 1, rows)[:, None])

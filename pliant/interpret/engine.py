@@ -25,6 +25,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     callbacks,
     checks,
     classes,
+    comparisons,
     contextvars_,
     copies,
     data_loops,

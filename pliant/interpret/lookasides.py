@@ -18,7 +18,6 @@ import torch
 
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
-from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
@@ -704,31 +703,6 @@ METHOD_LOOKASIDES[(torch.Tensor, "is_inference")] = tensor_is_inference
 LOOKASIDES[torch.numel] = lambda args, kw: tensor_numel(args[0], (), {})
 METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
 METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
-
-
-def compared(fn: Any, overload: Any) -> Callable:
-    """`torch.equal`, `torch.allclose`: C++ would want the answer at once, so the truth value is recorded here."""
-
-    def look(args: tuple, kw: dict) -> Any:
-        plain = len(args) >= 2 and all([type(x) is TracedTensor and x.pytype in PLAIN_TENSORS for x in args[:2]])
-        settings = (*args[2:], *kw.values())
-        if not plain or not getattr(vm.history, "whole_loops", False) or not all([type(v) in (float, int, bool) for v in settings]):
-            return graph_call(fn, args, kw)
-        fits = not settings if overload is EQUAL else len(settings) <= 3 and kw.keys() <= {"rtol", "atol", "equal_nan"}
-        if not fits or torch._C._len_torch_function_stack():
-            return graph_call(fn, args, kw)
-        if vm.frame is not None:
-            vm.frame.tail = False
-        return truth_of_two(vm.trace, overload, args, kw)
-
-    return look
-
-
-PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-EQUAL = torch.ops.aten.equal.default
-for _compare, _overload in ((torch.equal, EQUAL), (torch.allclose, torch.ops.aten.allclose.default)):
-    LOOKASIDES[_compare] = _look = compared(_compare, _overload)
-    METHOD_LOOKASIDES[(torch.Tensor, _compare.__name__)] = functools.partial(lambda look, t, a, k: look((t, *a), k), _look)
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
 METHOD_LOOKASIDES[(torch.Tensor, "__int__")] = lambda t, a, k: tensors.number(t, int)
 METHOD_LOOKASIDES[(torch.Tensor, "__float__")] = lambda t, a, k: tensors.number(t, float)

@@ -144,6 +144,52 @@ def test_views_of_parameters() -> None:
         compared(parameters_without_gradients, p, n, 6)
 
 
+def until_equal(x: Any) -> Any:
+    before, n = torch.full_like(x, -1), 0
+    while not torch.equal(before, x):
+        before, x = x, (x * 0.5 * 64).round() / 64
+        n += 1
+    return x, n
+
+
+def until_close(x: Any) -> Any:
+    y = x * 0.5
+    while True:
+        if torch.allclose(x, y, atol=1e-3) or x.allclose(y, rtol=1e-2):
+            break
+        x, y = y, y * 0.7 + 0.1
+    return x, y
+
+
+def over_range_of_data(x: Any) -> Any:
+    out = torch.zeros_like(x)
+    numbers = range(0, (x > 0).sum().item(), 2)
+    for i in numbers:
+        if x.sum() > i:
+            out[0] += i
+        else:
+            out[0] = 1
+        out.mul_(0.5)
+    return out
+
+
+def written_by_turns(x: Any) -> Any:
+    y = x.clone()
+    while y.abs().max() > 0.1:
+        y *= 0.7
+        y[0] = 0.0
+    return y
+
+
+@pytest.mark.parametrize("f", [until_equal, until_close, over_range_of_data, written_by_turns], ids=lambda f: f.__name__)
+def test_loops_on_data(f: Any, tmp_path: Any) -> None:
+    p = pliant.export(f, (torch.randn(5, 4),))
+    p.save(tmp_path / "p.pliant")
+    for q in (p, pliant.load(tmp_path / "p.pliant")):
+        for n in (5, 1, 9):
+            compared(f, q, n)
+
+
 # -- what cannot be one operation --------------------------------------------------------------------------------------------------
 def two_names(x: Any) -> Any:
     out = torch.zeros(x.shape[0], 3)

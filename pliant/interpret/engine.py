@@ -134,7 +134,11 @@ def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
 def unnamed(trace: Trace, fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch call inside a transform, which the Torch-level record does not tell."""
     fn = transforms.spelled(fn, args, kwargs)
-    return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
+    try:
+        return run_recorded(trace, TorchOp(fn, args, kwargs, site=current_site(), begin=len(trace.ops)), fn, args, kwargs)
+    except BaseException as e:
+        vm.world.torch_error = id(e)
+        raise
 
 
 def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict) -> Any:

@@ -50,7 +50,7 @@ def laid_out(g: TracedTensor, like: TracedTensor) -> TracedTensor:
     return torch.ops.aten.copy_.default(torch.ops.aten.empty_strided.default(like.sizes, like.strides, dtype=g.dtype, device=g.device), g)
 
 
-def own(g: Any, like: Any, begin: int, others: list[Any]) -> TracedTensor:
+def own(g: Any, like: TracedTensor, begin: int, others: list[Any]) -> TracedTensor:
     """A gradient with memory of its own, which is neither from before its side of the branch (`begin`) nor that of another one."""
     if g.storage_id < begin or any([g.storage_id == o.storage_id for o in others]):
         g = torch.clone(g)

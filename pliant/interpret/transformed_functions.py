@@ -107,8 +107,7 @@ def differentiated(cls: Any, args: tuple, level: Any, below: Callable[..., Any])
     before = C.get_single_level_autograd_function_allowed()
     C.set_single_level_autograd_function_allowed(True)
     try:
-        made: Any = Level
-        return shown(made.apply(*[wrapper_of(a) for a in args]))
+        return shown(Level.apply(*[wrapper_of(a) for a in args]))  # type: ignore[attr-defined]
     finally:
         C.set_single_level_autograd_function_allowed(before)
 

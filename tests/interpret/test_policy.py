@@ -121,8 +121,8 @@ EXPECTED = [
     (subprocess.run, "skip"), (sys._getframe, "skip"),
     (torch.save, "skip"), (torch.manual_seed, "skip"), (torch.cuda.synchronize, "skip"), (torch.Tensor.numpy, "skip"),
     (torch.Tensor.backward, "skip"), (torch.Tensor.register_hook, "skip"), (torch.from_numpy, "skip"), (torch.nn.Parameter, "skip"),
-    (torch.distributed.all_reduce, "skip"), (torch.utils.data.DataLoader, "skip"), (torch.vmap, "inline"),
-    (torch.set_default_device, "skip"),
+    (torch.distributed.all_reduce, "skip"), (torch.utils.data.DataLoader, "skip"),
+    (torch.vmap, "inline"), (torch.set_default_device, "skip"),
 ]  # fmt: skip
 
 

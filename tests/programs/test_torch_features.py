@@ -20,8 +20,7 @@ GRADS = each(3, 5, 2, tail=(4,), grad=True)
 CUBES = each(2, 3, 5, tail=(4, 6))
 WHOLE = {"breaks": 0, "captures": 1}
 BACK = {"grad": True, **WHOLE}
-# The graph breaks: subclasses, `.data =`, `set_`, weak references, defaults, inference mode, sparse tensors, checks of data.
-LEFT: dict = {}
+LEFT: dict = {}  # the graph breaks: subclasses, `.data =`, `set_`, weak references, defaults, inference mode, sparse tensors, checks
 W = t(4, 4, seed=3)
 try:
     import einops

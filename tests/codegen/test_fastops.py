@@ -13,6 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from pliant.codegen import fastops, known_bindings
+from pliant.graph.trace import Trace
+from pliant.graph.traced import make
+from pliant.symbolic import Scope
 
 aten = torch.ops.aten
 
@@ -241,3 +244,24 @@ def test_unknown_operators_go_through_their_own_handle():
     call = fastops.lookup(aten.threshold_backward.default, (x, x, 0), {})
     assert not call.fast
     assert_same(run(call, aten.threshold_backward.default, (x, x, 0), {}), aten.threshold_backward.default(x, x, 0))
+
+
+def test_a_spelling_serves_calls_that_are_alike():
+    trace = Trace(Scope())
+    x, y = (make(trace, (3, 4), (4, 1), torch.float32) for _ in range(2))
+    half, scalar = make(trace, (3, 4), (4, 1), torch.float16), make(trace, (), (), torch.float32)
+    call = fastops.lookup(aten.add.Tensor, (x, y), {})
+    known = fastops.Spelling(call, (x, y, 1), {"alpha": 2}, 2, ("alpha",))
+    assert known.serves((y, x, 1), {"alpha": 2})
+    for args, kwargs in (
+        ((y, x, True), {"alpha": 2}),  # equal, and another type
+        ((y, x, 2), {"alpha": 2}),
+        ((y, half, 1), {"alpha": 2}),
+        ((y, scalar, 1), {"alpha": 2}),
+        ((y, 1.5, 1), {"alpha": 2}),
+        ((y, x), {"alpha": 2}),
+        ((y, x, 1), {"alpha": 3}),
+        ((y, x, 1), {}),
+        ((y, x, 1), {"other": 2}),
+    ):
+        assert not known.serves(args, kwargs)

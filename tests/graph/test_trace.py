@@ -550,3 +550,24 @@ def test_training_a_layer_at_another_size(name):
         torch.testing.assert_close(got, want.detach())
         torch.testing.assert_close(got_grads, list(want_grads))
         assert describe_all((y, *grads), env) == describe_all((want, *want_grads), {})
+
+
+def test_a_number_in_a_tensor_is_that_number_until_something_writes_there() -> None:
+    captured = Captured(lambda x: x.shape[0], [torch.rand(5, 3)], dynamic=lambda x, d, s: d == 0)
+    trace, n = captured.trace, captured.out
+
+    def made() -> torch.Tensor:
+        return torch.ops.aten.scalar_tensor.default(n, dtype=torch.int64)
+
+    with trace.recording():
+        first, before = made(), trace.snapshot()
+        assert first.item().node.expr is n.node.expr
+        undone = made()
+        undone.add_(1)
+        assert not undone.item().node.expr.backed
+        trace.rollback(before)
+        again, other = made(), made()  # at places that were looked at
+        assert again.item().node.expr is other.item().node.expr is n.node.expr
+        other.view(1).add_(1)
+        assert not other.item().node.expr.backed
+        assert first.item().node.expr is n.node.expr

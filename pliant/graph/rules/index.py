@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.layout import CHANNELS_LAST_ORDER
 from pliant.graph.rules.shape import (
     broadcast,
     equal,
@@ -222,19 +223,31 @@ def index_add(trace: Any, x: TracedTensor, dim: int, index: TracedTensor, source
     return new(trace, x.sizes, x.dtype, x.device) if fits else NotImplemented
 
 
+def surely_not_channels_last(t: TracedTensor) -> bool:
+    """Whether `suggest_memory_format` of the tensor is row-major whatever the sizes are: its last dim is denser than its channels."""
+    if t.dense or len(t.sizes) not in CHANNELS_LAST_ORDER:
+        return True
+    channels, last = t.strides[1], t.strides[-1]
+    return type(channels) is int and type(last) is int and last < channels
+
+
 @rule("cat")
 def cat(trace: Any, tensors: list, dim: int = 0) -> Any:
-    """Row-major parts. The size along `dim` is the sum; the other sizes must agree.
+    """The size along `dim` is the sum; the other sizes must agree. The result is row-major unless all parts are laid out channels last.
 
-    Eager leaves out vectors without elements beside tensors of more dims. Among vectors that makes no difference; other mixtures are
-    left to PyTorch.
+    Eager leaves out vectors without elements beside tensors of more dims. Among vectors that makes no difference. Where only the run
+    tells that they have none, the mixture is left to PyTorch.
     """
-    parts = tensors
-    if not parts:
+    if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    parts = [t for t in tensors if len(t.sizes) != 1 or type(t.sizes[0]) is not int or t.sizes[0]]
+    if not parts or len(parts[0].sizes) == 1:
+        parts = tensors
     x = parts[0]
     d = wrap(dim, len(x.sizes))
-    if d is None or not x.sizes or not all([t.dense and t.dtype is x.dtype and len(t.sizes) == len(x.sizes) for t in parts]):
+    if d is None or not x.sizes or not all([len(t.sizes) == len(x.sizes) for t in parts]) or not all([t.dtype is x.dtype for t in tensors]):
+        return NotImplemented
+    if not any([surely_not_channels_last(t) for t in tensors]):
         return NotImplemented
     for t in parts[1:]:
         if not all([i == d or require_equal(trace, a, b) for i, (a, b) in enumerate(zip(t.sizes, x.sizes))]):

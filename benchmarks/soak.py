@@ -54,6 +54,8 @@ GROWTH = 0.03
 """So much more memory in the last quarter than in the third is growth."""
 KEPT_BYTES = 3 << 20
 """What the pruning process leaves of the cache."""
+MOST_PAIRS = 20
+"""Compiled programs that a thread keeps; others are dropped and compiled again."""
 EVENTS_S = {"reset": 25.0, "fork": 5.0, "collect": 8.0, "synchronize": 15.0, "visitor": 40.0}
 """How often each happens, in seconds, on the average."""
 
@@ -226,6 +228,8 @@ class Soak:
         me = threading.current_thread().name
         self.doing[me] = work.name
         if work.name not in pairs or rng.random() < 0.05:
+            while len(pairs) >= MOST_PAIRS:
+                del pairs[next(iter(pairs))]
             eager = work.make()  # copied: threads that make the same model at once would share the state that its weights are drawn from
             pairs[work.name] = eager, pliant.compile(copy.deepcopy(eager), background=rng.random() < 0.9)
         for _ in range(calls):
@@ -261,13 +265,12 @@ class Soak:
             warnings.simplefilter("ignore")  # of forks beside threads: that is what is tried
             child = os.fork()
         if not child:
-            faulthandler.cancel_dump_traceback_later()
-            faulthandler.dump_traceback_later(STALL_S, exit=True, file=stacks)
+            faulthandler.register(signal.SIGUSR1, file=stacks)
             self.counts.clear()
             for _ in range(6):
                 self.some(random.Random(seed := seed + 1), self.shared, 2)
             os._exit(3 if self.counts["wrong"] else 0)
-        limit = time.monotonic() + STALL_S + 20
+        limit = time.monotonic() + STALL_S / 2
         status: int | None = None
         while status is None and time.monotonic() < limit:
             time.sleep(0.05)
@@ -275,12 +278,14 @@ class Soak:
             done, code = os.waitpid(child, os.WNOHANG)
             status = os.waitstatus_to_exitcode(code) if done else None
         if status is None:
-            os.kill(child, signal.SIGKILL)
+            for number in (signal.SIGUSR1, signal.SIGKILL):
+                os.kill(child, number)
+                time.sleep(1.0)
             os.waitpid(child, 0)
-            self.found("hang", "the child of a fork")
-        elif status not in (0, 3):  # of 3 the child has told
             stacks.seek(0)
-            self.found("hang" if status == 1 else "error", f"the child of a fork ended with {status}\n{stacks.read()}")
+            self.found("hang", f"the child of a fork\n{stacks.read()}")
+        elif status not in (0, 3):  # of 3 the child has told
+            self.found("error", f"the child of a fork ended with {status}")
 
     def main(self, threads: int) -> None:
         rng = random.Random(self.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import cold_start
+from benchmarks import cold_start, soak
 from benchmarks.compare import Mismatch, difference
 from benchmarks.patterns import PATTERNS
 from benchmarks.programs import PROGRAMS
@@ -113,3 +113,45 @@ def test_first_calls_are_told_in_milliseconds():
     none = [{"eager": sample(0.1, 0), "cold": sample(0.1, 0), "warm": sample(0.1, 0)}]
     assert cold_start.row("x", none, 1.5)[10:12] == ["0", "-"]
     assert cold_start.row("x", [{}], 1.5) == ["x", *["failed"] * 5, *["-"] * 6, "failed"]
+
+
+def judged(eager, compiled, monkeypatch):
+    monkeypatch.setattr("sys.stdout", soak.words)
+    work = soak.Work("it", lambda: eager, soak.branching, soak.with_log, soak.alike(1e-3))
+    return soak.wrong(work, eager, compiled, 4)
+
+
+def test_the_soak_sees_what_is_wrong(monkeypatch):
+    """Answers, what is left in arguments, exceptions, and words."""
+
+    def writes(x, log):
+        log.append("more")
+        return soak.leaves(x, log)
+
+    def keeps(x, log):
+        return soak.leaves(x.clone(), log)
+
+    def fails(x, log):
+        soak.leaves(x, log)
+        raise ValueError("no")
+
+    def speaks(x, log):
+        print("words")
+        return soak.leaves(x, log)
+
+    assert judged(soak.leaves, soak.leaves, monkeypatch) == ""
+    assert judged(soak.raises, soak.raises, monkeypatch) == ""
+    assert "differs by" in judged(soak.leaves, lambda x, log: soak.leaves(x, log) + 1, monkeypatch)
+    assert "structure" in judged(soak.leaves, writes, monkeypatch)
+    assert "differs by" in judged(soak.leaves, keeps, monkeypatch)
+    assert "ValueError: no" in judged(soak.leaves, fails, monkeypatch)
+    assert "words" in judged(soak.leaves, speaks, monkeypatch)
+
+
+def test_the_programs_of_the_soak_are_themselves(monkeypatch):
+    """Eager beside eager, nothing is wrong."""
+    monkeypatch.setattr("sys.stdout", soak.words)
+    works = soak.everything()
+    assert len({w.name for w in works}) == len(works) > 100
+    for work in works[::9]:
+        assert soak.wrong(work, work.make(), work.make(), 3) == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -40,32 +41,29 @@ def computed(trace: Any, x: TracedTensor, until: int) -> Any:
     if x.sizes or x.dtype not in (torch.int64, torch.bool) or x.storage_id in trace.moving:
         return None
     at = maker(trace, x)
-    if at is None or at < until and trace.ops[at].target not in NUMBERS:
+    if at is None or at >= until:
         return None
-    for i in range(until - 1, -1, -1):
-        op = trace.ops[i]
-        if any(map(operator.is_, op.outs, [x] * len(op.outs))):
-            rule = NUMBERS.get(op.target)
-            found = rule(Reader(trace, i), *op.args, **op.kwargs) if rule is not None else None
-            kind = bool if x.dtype is torch.bool else int
-            return found if type(found) is kind or type(found) is Expr and found.kind is kind else None
-        if writes(op, x):
+    for op in trace.ops[at + 1 : until]:
+        if any(map(operator.is_, op.outs, repeat(x))) or writes(op, x):
             return None
-    return None
+    op = trace.ops[at]
+    found = NUMBERS[op.target](Reader(trace, at), *op.args, **op.kwargs)
+    kind = bool if x.dtype is torch.bool else int
+    return found if type(found) is kind or type(found) is Expr and found.kind is kind else None
 
 
 def maker(trace: Any, x: TracedTensor) -> int | None:
-    """The last operation that gave `x`. Hundreds of numbers are read of one list: the operations are looked at once."""
-    made, (n, latest) = trace.ops, trace.looked_at
+    """Which operation made `x`, if it is one of `NUMBERS`. Each operation is looked at once."""
+    made = trace.ops
+    n, latest = trace.looked_at
     if n and (n > len(made) or made[n - 1] is not latest):  # some were taken back
         n = 0
-        trace.makers.clear()
     for i in range(n, len(made)):
-        for out in made[i].outs:
-            if type(out) is TracedTensor:
-                trace.makers[out.vid] = i
+        if made[i].target in NUMBERS:
+            trace.makers[made[i].outs[0].vid] = i
     trace.looked_at = len(made), made[-1] if made else None
-    return trace.makers.get(x.vid)
+    at = trace.makers.get(x.vid)
+    return at if at is not None and at < len(made) and made[at].outs[0] is x else None
 
 
 def writes(op: Any, x: TracedTensor) -> bool:

@@ -105,7 +105,7 @@ class Trace:
         self.own_leaves: set[int] = set()  # vids of tensors that the program made and told to have gradients
         self.flow_results: set[int] = set()  # vids of such results, which may be one object
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
-        self.makers: dict[int, int] = {}  # vid of a result -> the last operation that gave it (`numbers.maker`)
+        self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.depth = 0

@@ -375,13 +375,11 @@ class Whole:
             relied = len(vm.scope.all_guards)
             try:
                 found: list[Found] = settled(self.explored)
+                if not self.widened([end for end in found[0][1] if end.again]):
+                    break
             except Open as refusal:
-                taken = self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(refusal.written)
-                if not taken:
+                if not self.taken(refusal):
                     raise
-                continue
-            if not self.widened([end for end in found[0][1] if end.again]):
-                break
         else:
             raise Open("what it carries is another in every round")
         if not self.known and any([decides(g.site) for g in vm.scope.all_guards[guards:relied]]):
@@ -410,6 +408,13 @@ class Whole:
         record_flow(vm.trace, flow, carried, [*outs, *written], binds, current_site())
         self.memory.put_back(written)
         self.stand_behind(leave[0], results)
+
+    def taken(self, refusal: Open) -> bool:
+        """Whether what was refused can be had by carrying more: memory that rounds write to, copies of it, lists."""
+        memory = refusal.written
+        if self.memory.gives_up(memory):
+            return self.copies(memory)
+        return self.memory.takes(refusal) or self.grows(refusal.changed) or self.copies(memory)
 
     def copies(self, memory: int | None) -> bool:
         """A round writes to this memory. If the frame alone has it, by one variable, nobody sees that each round has memory of its own."""
@@ -474,7 +479,7 @@ class Whole:
             if slot in self.cells:
                 continue
             if slot == COUNTER:
-                counter = Counter(v, self.range)
+                counter = Counter(v, self.range, lambda: self.copy_written(g))
                 g.stack.append(counter)
             elif slot in self.late:
                 g.fast[slot] = UNSET
@@ -483,9 +488,8 @@ class Whole:
         for name, i in self.cells.items():
             v = fast.get(name, self.first[name])
             g.fast[i] = CellType(v) if v is not UNSET else CellType()
-        if start == shape.header:
-            for slot in sorted(self.copied):
-                g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
+        if start == shape.header and counter is None:
+            self.copy_written(g)
         g.stops = (shape.header,) if shape.behind is None else (shape.header, shape.behind)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         if f.loop_header == shape.header:
@@ -514,6 +518,11 @@ class Whole:
         else:
             values |= {("stack", i): v for i, v in enumerate(g.stack)}
         return Leave(again, [End(again, values)])
+
+    def copy_written(self, g: Frame) -> None:
+        """At the beginning of a round, in the block that is to write: copies of the tensors that it writes to."""
+        for slot in sorted(self.copied):
+            g.fast[slot] = graph_call(torch.clone, (g.fast[slot],), {})
 
     def held(self, g: Frame, slot: Any, counter: Any) -> Any:
         """What a frame has at the end of a way."""

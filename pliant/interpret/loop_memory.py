@@ -67,8 +67,18 @@ class Memory:
 
     def check(self, values: list[Any]) -> None:
         """Raises `Open` if one of the values, which are carried or given back, lies in such memory."""
-        if self.cells and any([t.storage_id in self.cells or id(t) in self.views for t in tensors_of(values)]):
-            raise Open("it keeps a view of memory that it writes to")
+        for t in tensors_of(values) if self.cells else ():
+            if t.storage_id in self.cells or id(t) in self.views:
+                refusal = Open("it keeps a view of memory that it writes to")
+                refusal.written = t.storage_id
+                raise refusal
+
+    def gives_up(self, storage: int | None) -> bool:
+        """No longer carry this memory: the variable that has it is another tensor in the next round. Whether it was carried."""
+        cell = self.cells.pop(storage, None) if storage is not None else None
+        if cell is not None and cell.outermost:
+            vm.trace.moving.discard(storage)
+        return cell is not None
 
     def of_entry(self, ways: list[Way]) -> list[Way]:
         """What runs before the first round reads the content that the loop begins with."""

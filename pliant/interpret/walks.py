@@ -8,6 +8,7 @@ for any other range. Ranges that data ends stand for themselves wherever they ar
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,11 +30,12 @@ RESTART = -2  # the serial of no frame: capture again, knowing more of a loop
 class Counter:
     """The iterator of a `for` loop over a range, in a round: it stands at a number that only the run knows."""
 
-    __slots__ = ("now", "over")
+    __slots__ = ("begins", "now", "over")
 
-    def __init__(self, now: Any, over: Any) -> None:
+    def __init__(self, now: Any, over: Any, begins: Callable[[], None]) -> None:
         self.now = now
         self.over = over
+        self.begins = begins  # called when it is known that there is another round
 
 
 def advance(it: Counter) -> Any:
@@ -41,6 +43,7 @@ def advance(it: Counter) -> Any:
     now, over = it.now, it.over
     if not vm.truth(now < over.stop if over.step > 0 else now > over.stop):
         raise StopIteration
+    it.begins()
     it.now = now + over.step
     of = over.of if type(over) is DataRange else None
     return now if of is None else graph_call(ORIGINAL.select, (of, 0, now), {}, "select")

@@ -181,7 +181,18 @@ def written_by_turns(x: Any) -> Any:
     return y
 
 
-@pytest.mark.parametrize("f", [until_equal, until_close, over_range_of_data, written_by_turns], ids=lambda f: f.__name__)
+def written_and_replaced(x: Any) -> Any:
+    y = x * 1
+    for i in range(x.shape[0]):
+        y[0] += i
+        y = y * 0.5
+    return y
+
+
+ON_DATA = [until_equal, until_close, over_range_of_data, written_by_turns, written_and_replaced]
+
+
+@pytest.mark.parametrize("f", ON_DATA, ids=lambda f: f.__name__)
 def test_loops_on_data(f: Any, tmp_path: Any) -> None:
     p = pliant.export(f, (torch.randn(5, 4),))
     p.save(tmp_path / "p.pliant")

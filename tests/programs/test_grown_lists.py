@@ -338,6 +338,15 @@ def rows_of_a_buffer(x: Any) -> Any:
     return buffer[:n], n
 
 
+def in_a_counted_loop(x: Any) -> Any:
+    y = x.clone()
+    for i in range(int(x.shape[0] + x.sum().abs())):
+        y[0] += i
+        if y.sum() > 9:
+            break
+    return y
+
+
 def by_two_names(x: Any) -> Any:
     y = x.clone()
     z = y
@@ -378,9 +387,12 @@ def of_the_caller(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("fn", [in_place, rows_of_a_buffer, by_two_names, kept_and_written, kept_once, by_a_view, of_the_caller])
+WRITING = (in_place, rows_of_a_buffer, in_a_counted_loop, by_two_names, kept_and_written, kept_once, by_a_view, of_the_caller)
+
+
+@pytest.mark.parametrize("fn", WRITING)
 def test_a_round_that_writes(fn: Any) -> None:
-    whole = fn in (in_place, rows_of_a_buffer)
+    whole = fn in (in_place, rows_of_a_buffer, in_a_counted_loop)
     check(fn, *[(x.clone(),) for (x,) in X], **({"captures": 1, "breaks": 0} if whole else {}))
 
 

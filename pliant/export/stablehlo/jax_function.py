@@ -56,6 +56,7 @@ class JaxFunction:
     def __init__(self, groups: list[list[Program]], numbers: Mapping[str, Any], wide: bool, checked: bool) -> None:
         programs, *rest = groups
         p = programs[0]
+        self.sides = len(programs)
         made = module.build(programs)
         self.others = [JaxFunction([group], numbers, wide, checked) for group in rest]  # for other sides of branches on sizes
         fixed = set(numbers)
@@ -157,7 +158,7 @@ class JaxFunction:
         for r, _ in self.caller.relations:
             if all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
                 raise SignatureError(self.caller.broken(r, env))
-        run.check_asserts(self.program, env)
+        run.check_asserts(self.program, env, self.sides)
         return env
 
     def argument_type(self, i: Any, env: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from pliant import events
 from pliant.codegen.aten import Executable
@@ -80,6 +81,7 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     if not callable(f):
         raise PliantError(f"pliant.export needs a function, a module or a callable object, not {type(f).__name__}")
     f = getattr(f, "_pliant_original", f)
+    args, kwargs = told_apart(f, args, kwargs)
     parameters = naming.Parameters(f, args, kwargs)
     config = Config(dynamic=declarations(f, parameters, dynamic), fullgraph=True, strict=True, backend="aten")
 
@@ -93,6 +95,26 @@ def whole(f: Any, args: tuple, kwargs: dict, dynamic: Any, form: str) -> Program
     scope = p.cache.pop("scope", p.scope)
     check(scope, [SymGuard(e, site, "", e) for e, site in variants.needed(p, scope)])
     return p
+
+
+def told_apart(f: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The example with a tensor of its own for each argument: one that stands in two places says nothing of other calls."""
+    state = [*f.parameters(), *f.buffers()] if isinstance(f, torch.nn.Module) else []
+    given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    if len({id(x) for x in (*state, *given)}) == len({id(x) for x in state}) + len(given):
+        return args, kwargs
+    seen = {id(x) for x in state}
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        if id(x) not in seen:
+            seen.add(id(x))
+            return x
+        with torch.no_grad():
+            return x.detach().clone().requires_grad_(x.requires_grad)
+
+    return pytree.tree_map(own, (args, kwargs))
 
 
 def captured(f: Any, parameters: naming.Parameters, args: tuple, kwargs: dict, config: Config, form: str, path: variants.Path) -> Program:

@@ -425,3 +425,22 @@ def test_strides_of_a_call_do_not_matter() -> None:
     agree(p(x), floor_view(x.contiguous()))
     y = r(30, 3)[6:30:2]
     agree(p(y), floor_view(y.contiguous()))
+
+
+def test_one_tensor_in_two_places_of_the_example():
+    """It says nothing of other calls: the program has an input for each place."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return x - self.weight
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    torch.testing.assert_close(pliant.export(lambda x, y: x - y, (x, x))(x, y), x - y)
+    torch.testing.assert_close(pliant.export(lambda x, z: x - z["y"][0], (x, {"y": [x]}))(x, {"y": [y]}), x - y)
+    module = Scaled()
+    program = pliant.export(module, (module.weight,))
+    torch.testing.assert_close(program(y[0]), y[0] - module.weight)

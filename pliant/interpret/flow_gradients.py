@@ -154,16 +154,21 @@ def differentiable(block: Block, results: list[Any], record: Callable[[], Any]) 
     backward_results = [like_all(column) for column in zip(*[end.values for end in backward.leaves()], strict=True)]
     site = current_site()
 
+    # The results hold the node, and the node this class: it must not hold them, or the trace, for the collector does not see that circle.
+    work = [(record, results)]
+    del record, results, heads
+
     class Branched(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *given: TracedTensor) -> Any:
-            record()
-            return tuple(results)
+            make, made = work.pop()
+            make()
+            return tuple(made)
 
         @staticmethod
         def backward(ctx: Any, *given: TracedTensor) -> Any:
             outs = [made_like(t) for t in backward_results]
-            record_flow(trace, Flow(list(tangents), backward), [laid_out(g, t) for g, t in zip(given, tangents)], outs, [], site)
+            record_flow(vm.trace, Flow(list(tangents), backward), [laid_out(g, t) for g, t in zip(given, tangents)], outs, [], site)
             return tuple(outs)
 
     return list(Branched.apply(*sources))

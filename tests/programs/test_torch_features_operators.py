@@ -601,8 +601,13 @@ def test_program(case):
 
 def test_a_branch_with_gradients_keeps_nothing_of_its_capture():
     """Its results hold a node, and that a class made for it: a circle that goes through C++, where the collector does not look."""
-    compiled = pliant.compile(lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)))
-    compiled(torch.ones(3, requires_grad=True)).sum().backward()
+    def both(x):
+        y = x * 2
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * y, lambda a: a.cos() + y, (x,)).sum() + y.sum()
+
+    compiled = pliant.compile(both)
+    for sign in (1.0, -1.0):
+        compiled(torch.full((2, 3), sign, requires_grad=True)).backward()
     del compiled
     pliant.reset()  # entries with a backward part keep its plan
     gc.collect()

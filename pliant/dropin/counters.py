@@ -32,7 +32,7 @@ def told(event: Event) -> None:
     hand_over()
 
 
-def hand_over(*_: object) -> None:
+def hand_over() -> None:
     """Add what is waiting to TorchDynamo's counters, if they exist by now."""
     counters = getattr(sys.modules.get(MODULE), "counters", None)
     if counters is not None:

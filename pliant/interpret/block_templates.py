@@ -29,8 +29,6 @@ from pliant.interpret.world import World
 
 MOST = 4  # templates of one class, and calls that could not be one, before no more are made
 PLAIN = {str, bytes, bool, int, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format}
-
-
 OWN = FLOWS | READERS
 
 

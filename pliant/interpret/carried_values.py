@@ -13,7 +13,7 @@ from pliant.graph.symnode import SYMS, expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret.capture import UNSET
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
-from pliant.interpret.state import vm
+from pliant.interpret.state import by_value, vm
 from pliant.interpret.subprograms import Open
 from pliant.symbolic import ops
 
@@ -59,11 +59,6 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     if not by_value() and not (a.dense and b.dense) and not (all(map(same, a.sizes, b.sizes)) and all(map(same, a.strides, b.strides))):
         raise Open(f"{name} changes its strides")
     return sizes
-
-
-def by_value() -> bool:
-    """Whether loops carry and give values (export): row-major copies of tensors, whose strides may change, and no lists of Python's."""
-    return getattr(vm.history, "loops_by_value", False)
 
 
 def known_equal(m: Any, n: Any) -> bool:
@@ -153,4 +148,4 @@ def merged(values: list[Any], name: str, outer: Any) -> Any:
     return tensor(first, tuple([s if outer(s) else new_size(vm.trace) for s in sizes]), offset)
 
 
-__all__ = ["alike", "apart", "by_value", "equal", "flat", "is_new", "join", "merged", "parts", "rebuilt", "tensor"]
+__all__ = ["alike", "apart", "equal", "flat", "is_new", "join", "merged", "parts", "rebuilt", "tensor"]

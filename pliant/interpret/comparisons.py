@@ -12,7 +12,7 @@ from pliant.graph.handlers import equal as truth_of_two
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
-from pliant.interpret.state import vm
+from pliant.interpret.state import by_value, vm, whole_loops
 
 
 def compared(fn: Any, overload: Any) -> Callable:
@@ -21,14 +21,14 @@ def compared(fn: Any, overload: Any) -> Callable:
     def look(args: tuple, kw: dict) -> Any:
         plain = len(args) >= 2 and all([type(x) is TracedTensor and x.pytype in PLAIN_TENSORS for x in args[:2]])
         settings = (*args[2:], *kw.values())
-        if not plain or not getattr(vm.history, "whole_loops", False) or not all([type(v) in (float, int, bool) for v in settings]):
+        if not plain or not whole_loops() or not all([type(v) in (float, int, bool) for v in settings]):
             return graph_call(fn, args, kw)
         fits = not settings if overload is EQUAL else len(settings) <= 3 and kw.keys() <= {"rtol", "atol", "equal_nan"}
         if not fits or torch._C._len_torch_function_stack():
             return graph_call(fn, args, kw)
         if vm.frame is not None:
             vm.frame.tail = False
-        if getattr(vm.history, "loops_by_value", False):
+        if by_value():
             return of_elements(fn, overload, args, kw)
         return truth_of_two(vm.trace, overload, args, kw)
 

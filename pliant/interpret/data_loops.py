@@ -31,14 +31,14 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
-from pliant.interpret.carried_values import alike, apart, by_value, equal, flat, is_new, join, merged, parts, rebuilt, tensor
+from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, parts, rebuilt, tensor
 from pliant.interpret.checks import raised
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, Grown, Like
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
-from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, current_site, vm
+from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, by_value, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
@@ -133,7 +133,7 @@ def shape_of(d: _Key, header: int) -> Shape | None:
 
 # -- when -------------------------------------------------------------------------------------------------------------------------
 def enabled() -> bool:
-    return getattr(vm.history, "whole_loops", False) and not vm.asking and not globalstate.user_modes()
+    return whole_loops() and not vm.asking and not globalstate.user_modes()
 
 
 def on_data(v: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pliant.interpret.state import LEAVE, Break, vm
+from pliant.interpret.state import LEAVE, Break, vm, whole_loops
 from pliant.interpret.types.row import row
 
 RANGES = (0, -1)
@@ -79,7 +79,7 @@ def unknown(n: Any) -> bool:
 
 
 def tried() -> bool:
-    return getattr(vm.history, "whole_loops", False) and not vm.asking and vm.loops.get(RANGES) is not LEAVE
+    return whole_loops() and not vm.asking and vm.loops.get(RANGES) is not LEAVE
 
 
 def rows_of(t: Any) -> DataIterator | None:

@@ -27,7 +27,7 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, guard_fu
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.wrappers import is_stand
 
@@ -256,7 +256,7 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         raise Break("PL0012", "requires_grad_() of a tensor from outside", clean=True)
     if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
-    if not own_backend():
+    if not whole_loops():
         raise Break("PL0012", "requires_grad_(), for a backend that is not pliant's own", clean=True)
     with torch._C._DisableTorchDispatch():
         ORIGINAL.requires_grad_(t, on)
@@ -266,11 +266,6 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
 
 
 METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")] = requires_grad_
-
-
-def own_backend() -> bool:
-    """Whether the graph is compiled by pliant's own code: others get calls of torch, and differentiate by themselves."""
-    return bool(getattr(vm.history, "whole_loops", False))
 
 
 # -- backward() -------------------------------------------------------------------------------------------------------

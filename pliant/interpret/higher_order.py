@@ -24,7 +24,7 @@ from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
 from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, current_site, vm
+from pliant.interpret.state import Break, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, explore, settled, tree
 from pliant.symbolic import ops
 
@@ -91,7 +91,7 @@ def l_annotate(args: tuple, kw: dict) -> Any:
 
 
 def whole(what: str, capture: Callable[[], Any]) -> Any:
-    if not getattr(vm.history, "whole_loops", False) or vm.asking:
+    if not whole_loops() or vm.asking:
         raise Break("PL0030", f"{what} for a backend that is not pliant's own")
     try:
         return capture()

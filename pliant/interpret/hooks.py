@@ -16,9 +16,8 @@ from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import HOOKS, TracedTensor
 from pliant.interpret.calls import call
 from pliant.interpret.effects import effects_of
-from pliant.interpret.gradients import own_backend
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.wrappers import is_stand
 
 PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
@@ -37,7 +36,7 @@ def rehearsed(what: str, run: Callable[[], Any]) -> Any:
 
 
 def allowed(what: str) -> None:
-    if not own_backend() or vm.asking:
+    if not whole_loops() or vm.asking:
         raise Break("PL0027", f"{what}, for a backend that is not pliant's own", clean=True)
 
 

@@ -44,7 +44,7 @@ from pliant.interpret.slots import (
     truth,
     unpack,
 )
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
@@ -239,7 +239,7 @@ def l_length_hint(args: tuple, kw: dict) -> Any:
 
 @lookaside(bool)
 def l_bool(args: tuple, kw: dict) -> Any:
-    whole = getattr(vm.history, "whole_loops", False) and not vm.asking
+    whole = whole_loops() and not vm.asking
     if whole and args and type(args[0]) is TracedTensor and all([type(n) is int and n == 1 for n in args[0].sizes]):
         number = graph_call(torch.Tensor.item, (args[0],), {})  # what branches on it may be the test of a loop
         return number if args[0].dtype is torch.bool else compare(operator.ne, number, 0)

@@ -17,7 +17,7 @@ from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor, make
-from pliant.interpret.state import vm
+from pliant.interpret.state import counts_rounds, vm
 from pliant.interpret.subprograms import Open, Way
 
 aten = torch.ops.aten
@@ -58,7 +58,7 @@ class Memory:
     def takes(self, refused: Open) -> bool:
         """Carry the memory that a round was found to write to. False where it is refused for something else, or that cannot be."""
         t = refused.known_as
-        if t is None or not getattr(vm.history, "counts_rounds", False) or t.storage_id in self.cells or t.vid >= self.begin:
+        if t is None or not counts_rounds() or t.storage_id in self.cells or t.vid >= self.begin:
             return False
         if not t.dense or t.requires_grad or t.pytype is not torch.Tensor or vm.trace.lazy_bits:
             return False

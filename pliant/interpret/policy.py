@@ -36,16 +36,17 @@ UNKNOWN_METHOD = Policy("skip", "new", "PL0004", "a method that nobody has vouch
 OUTSIDE_METHOD = Policy("skip", "new", "PL0007", "it reads or changes an outside object in a way that cannot be guarded")
 TENSOR_CLASS = Policy("skip", "new", "PL0011", "a tensor is made through a class")
 SCRIPT = Policy("skip", "new", "PL0038", "TorchScript runs by itself")
+EXCLUDED = Policy("skip", "new", "PL0021", "you excluded it from compilation")
 #: Attributes that PyTorch's own doors (`torch.compiler.*`, `torch._dynamo.*`) leave on a function, and what they ask for.
 TORCH_MARKS = {
     "_dynamo_marked_constant": Policy("constant", reads="asserted"),
-    "_torchdynamo_disable": Policy("skip", "new", "PL0021", "you excluded it from compilation"),
+    "_torchdynamo_disable": EXCLUDED,
     "_dynamo_forbidden": Policy("skip", "new", "PL0021", "it is not to run inside of compiled code"),
 }
 BY_USER = {
     "inline": INLINE,
     "graph": Policy("graph"),
-    "skip": Policy("skip", "new", "PL0021", "you excluded it from compilation"),
+    "skip": EXCLUDED,
     "native": NATIVE,
 }
 

@@ -257,7 +257,23 @@ def current_site() -> Site | None:
     return site_of(vm.frame)
 
 
+# -- what the policy memory of this capture allows of loops --------------------------------------------------------------
+def whole_loops() -> bool:
+    """Whether the graph may have loops and branches as operations: it is compiled, or exported, by pliant's own code."""
+    return getattr(vm.history, "whole_loops", False)
+
+
+def counts_rounds() -> bool:
+    """Whether loops over ranges and rows of symbolic length are counted by the run (export)."""
+    return getattr(vm.history, "counts_rounds", False)
+
+
+def by_value() -> bool:
+    """Whether loops carry and give values (export): row-major copies of tensors, whose strides may change, and no lists of Python's."""
+    return getattr(vm.history, "loops_by_value", False)
+
+
 __all__ = [
-    "LEAVE", "TRY", "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "carried", "current_site", "kept_out",
-    "session", "site_of", "taken", "tries_loop", "vm", "writes",
+    "LEAVE", "TRY", "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "by_value", "carried",
+    "counts_rounds", "current_site", "kept_out", "session", "site_of", "taken", "tries_loop", "vm", "whole_loops", "writes",
 ]  # fmt: skip

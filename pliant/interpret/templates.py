@@ -14,7 +14,7 @@ from typing import Any
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, native
-from pliant.interpret.late_text import LateText, formatted, joined, late, needed
+from pliant.interpret.late_text import LateText, formatted, joined, late
 from pliant.interpret.slots import get_next, getitem
 from pliant.interpret.state import vm
 
@@ -83,10 +83,8 @@ def l_str_join(sep: str, args: tuple, kw: dict) -> Any:
     if len(args) == 1 and not kw and type(args[0]) is not str and hasattr(type(args[0]), "__iter__"):
         texts = args[0] if type(args[0]) in (list, tuple) else call(list, args, {})
         shadows.read_all(vm.world, texts)
-        if any([type(x) is LateText for x in texts]):
-            wrong = next((x for x in texts if type(x) not in (str, LateText)), None)
-            if wrong is not None:
-                needed(wrong)
+        kinds = set(map(type, texts))
+        if LateText in kinds and kinds <= {str, LateText}:
             between = itertools.chain.from_iterable(zip(itertools.repeat(sep), texts, strict=False))
             return joined(list(itertools.islice(between, 1, None)))
         args = (texts,)

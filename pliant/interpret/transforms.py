@@ -25,7 +25,7 @@ from pliant.graph.traced import TRANSFORMS
 from pliant.interpret import in_torch
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, Restart, vm
+from pliant.interpret.state import Break, Restart, vm, whole_loops
 from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
 
 C: Any = torch._C._functorch
@@ -167,7 +167,7 @@ def l_linearize(args: tuple, kw: dict) -> Any:
 # -- transforms ------------------------------------------------------------------------------------------------------------
 def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
     """A function that enters a level, interpreted; where the graph would break in it, it breaks before."""
-    if not getattr(vm.history, "whole_loops", False) or vm.asking:
+    if not whole_loops() or vm.asking:
         raise Break("PL0030", BACKENDS, clean=True)
     if TRANSFORMS in vm.refused:
         raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)

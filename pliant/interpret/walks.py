@@ -20,7 +20,7 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.data_ranges import DataIterator, DataRange, of_data, rows_of
-from pliant.interpret.state import LEAVE, TRY, Frame, Restart, current_site, vm
+from pliant.interpret.state import LEAVE, TRY, Frame, Restart, counts_rounds, current_site, vm
 from pliant.interpret.types.row import row
 from pliant.symbolic import ops
 
@@ -50,10 +50,6 @@ def advance(it: Counter) -> Any:
 
 
 row(name="counter of a loop", stands=(Counter,), next=advance)
-
-
-def counts_rounds() -> bool:
-    return getattr(vm.history, "counts_rounds", False)
 
 
 def counted(f: Frame | None, at: int) -> bool:

@@ -10,11 +10,10 @@ import torch
 
 from pliant import native
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.policy import allow_in_graph, inline, register, skip
+from pliant.interpret.policy import EXCLUDED, allow_in_graph, inline, register, skip
 from pliant.interpret.policy_tables.row import Policy
 from pliant.interpret.state import vm
 
-DISABLED = Policy("skip", "new", "PL0021", "you excluded it from compilation")
 ASKED = Policy("skip", "new", "PL0019", "you asked for it")
 
 
@@ -54,7 +53,7 @@ def run_disabled(fn: Callable) -> Callable:
         finally:
             native.pop_disabled()
 
-    register(disabled, DISABLED)
+    register(disabled, EXCLUDED)
     return disabled
 
 
@@ -63,7 +62,7 @@ def run_here_disabled(fn: Callable) -> Callable:
     def disabled(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    register(disabled, DISABLED)
+    register(disabled, EXCLUDED)
     return disabled
 
 

@@ -38,6 +38,7 @@ from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
 from pliant.jit.reconstruct import CannotReconstruct
+from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, places_of
 from pliant.jit.verify.verifier import Verifier
 from pliant.lower import pipeline
@@ -448,10 +449,6 @@ def too_much(e: CannotReconstruct, refused: set[str]) -> str:
 def made_anew(a: type, b: type) -> bool:
     """Whether two classes come from the same statement inside a function."""
     return "<locals>" in a.__qualname__ and (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
-
-
-def where(code: CodeType) -> str:
-    return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def all_regions() -> Iterator[Region]:

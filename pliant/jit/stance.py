@@ -95,9 +95,9 @@ def runs_eager(code: CodeType, met: bool) -> bool:
     if stance == "force_eager" or stance == "eager_on_recompile" or said_to_torch("config", "disable", False) is True:
         return True
     if stance == "fail_on_recompile":
-        raise RecompileError(f"Detected recompile when the stance is 'fail_on_recompile': {described(code)}")
+        raise RecompileError(f"Detected recompile when the stance is 'fail_on_recompile': {where(code)}")
     if said_to_torch("config", "error_on_recompile", False) is True and native.entries(code):
-        raise RecompileError(f"torch._dynamo.config.error_on_recompile is set, and no compiled version fits a call of {described(code)}")
+        raise RecompileError(f"torch._dynamo.config.error_on_recompile is set, and no compiled version fits a call of {where(code)}")
     return stance.endswith("eager_then_compile") and not met
 
 
@@ -110,8 +110,9 @@ def limit(own: int) -> int:
     return told if own == ENTRY_LIMIT and type(told) is int and not TORCH_LIMIT <= told <= own else own
 
 
-def described(code: CodeType) -> str:
+def where(code: CodeType) -> str:
+    """What messages call a code object, and where it stands."""
     return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
 
 
-__all__ = ["MEANINGS", "current", "limit", "runs_eager", "set_stance", "take"]
+__all__ = ["MEANINGS", "current", "limit", "runs_eager", "set_stance", "take", "where"]

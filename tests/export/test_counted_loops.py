@@ -13,6 +13,7 @@ from torch import nn
 
 import pliant
 from pliant.export.signature import SignatureError
+from tests.programs.test_grown_lists import until_close, until_equal
 
 
 def scan(x: Any) -> Any:
@@ -142,23 +143,6 @@ def test_views_of_parameters() -> None:
         p = pliant.export(parameters_without_gradients, (torch.randn(5, 6),))
     for n in (5, 1, 8):
         compared(parameters_without_gradients, p, n, 6)
-
-
-def until_equal(x: Any) -> Any:
-    before, n = torch.full_like(x, -1), 0
-    while not torch.equal(before, x):
-        before, x = x, (x * 0.5 * 64).round() / 64
-        n += 1
-    return x, n
-
-
-def until_close(x: Any) -> Any:
-    y = x * 0.5
-    while True:
-        if torch.allclose(x, y, atol=1e-3) or x.allclose(y, rtol=1e-2):
-            break
-        x, y = y, y * 0.7 + 0.1
-    return x, y
 
 
 def over_range_of_data(x: Any) -> Any:

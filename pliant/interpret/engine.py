@@ -481,6 +481,9 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
 
 SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
 
+REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
+"""Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""
+
 MAKE_SYMBOLS = frozenset(t.__init__.__code__ for t in (torch.SymInt, torch.SymFloat, torch.SymBool))
 """PyTorch's C++ code wraps a node of ours again: what it makes is no number yet, and so nothing that anybody may read."""
 
@@ -489,7 +492,7 @@ def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
     if code in MAKE_SYMBOLS:
         return 1
-    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) and not policy.reads_objects(code) else 2
+    return 1 if code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
 NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())

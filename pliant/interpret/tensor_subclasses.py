@@ -356,6 +356,9 @@ class Probe(Tensor):
 PROBED = Probe.__dict__["__torch_function__"].__func__
 
 
+REPLACED = (PROBED.__code__, PLAIN_FUNCTION.__code__)
+
+
 def among(value: Any, found: list[Any]) -> list[Any]:
     """The tensors of subclasses in the arguments of a torch function, in order."""
     t = type(value)

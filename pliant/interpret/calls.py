@@ -649,19 +649,22 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     init = lookup(cls, "__init__")
     python_new, python_init = type(new) is FunctionType, type(init) is FunctionType
     kind = policy.class_kind(cls, id(cls) not in vm.world.own_functions)
-    if kind == "skip":
+    made_of_data = kind == "skip" and not python_new and cls not in TENSOR_TYPES and issubclass(cls, torch.Tensor)
+    if kind == "skip" and not made_of_data:
         code, reason = policy.break_of(cls)
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
-    if kind == "native" or (not python_new and not python_init and kind != "inline"):
+    if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
     lasting(cls)
-    if python_new:
+    if made_of_data:
+        obj = vm.new_tensor_of_class(cls, args, kwargs)
+    elif python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:
         obj = object.__new__(cls)

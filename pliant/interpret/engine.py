@@ -50,6 +50,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     policy,
     scans,
     sequential_scans,
+    subclass_making,
     templates,
     tensor_subclasses,
     tracebacks,

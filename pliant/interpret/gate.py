@@ -222,6 +222,10 @@ def to_graph(fn: Any, a: Any) -> Any:
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
         return a
+    if t.__flags__ & HEAPTYPE and lookup(t, "__torch_function__") is not UNSET:  # it is told of the call
+        world.has_subclasses = True
+        world.tensor_likes.add(t)
+        return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
 
 

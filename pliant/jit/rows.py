@@ -69,7 +69,7 @@ DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
 """`x.data`: read off the real tensor, for its version counter."""
 
 
-OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.constant(t.pytype)})")
+OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
 
 
 def wrapper(b: Builder, t: Any) -> str:

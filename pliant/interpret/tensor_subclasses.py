@@ -133,15 +133,14 @@ class Heard(python_dispatch.TorchDispatchMode):
 
 def plain_wrapper(v: Any) -> bool:
     """Whether a tensor has no memory of its own, and answers for its sizes, strides and device itself."""
-    if v.layout is not torch.strided or v.is_quantized:
-        return False
     heard = Heard()
     try:
-        with heard:
-            v.size(), v.stride(), v.device, v.layout, v.storage_offset()
+        with python_dispatch._disable_current_modes(), heard:
+            known = (v.size(), v.stride(), v.device, v.storage_offset(), v.is_quantized)
+            strided = v.layout is torch.strided and not known[-1]
     except Exception:
         return False
-    if heard.asked:
+    if heard.asked or not strided:
         return False
     try:
         v.untyped_storage().data_ptr()

@@ -167,6 +167,16 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     return got[1]
 
 
+def super_operands(f: Any) -> tuple | None:
+    """What `super()` means in frame `f`: its `__class__` cell and its first argument. None: it has no such cell."""
+    names = f.code.co_freevars
+    if not f.code.co_argcount or "__class__" not in names:
+        return None
+    cls = read_cell(f.fast[len(f.fast) - len(names) + names.index("__class__")], f, 0)
+    first = force(f, 0)
+    return cls, read_cell(first, f, 0) if type(first) is types.CellType else first
+
+
 @op(K.LOAD_DEREF)
 def load_deref(f: Any, i: int) -> None:
     f.stack.append(read_cell(f.fast[i], f, i))

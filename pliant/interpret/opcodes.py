@@ -11,6 +11,8 @@ import operator
 import types
 from typing import Any
 
+import torch
+
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.symnode import concrete
@@ -450,7 +452,7 @@ def unary(f: Any, fn: Any) -> None:
     v = f.stack[-1]
     t = type(v)
     if t in PLAIN_OPERANDS:
-        f.stack[-1] = fn(v)
+        f.stack[-1] = fn(torch.sym_int(v) if t is torch.SymBool else v)  # the sign of a bool is that of an int
     elif (row := ROWS.get(t)) is not None and row.unary is not None:
         f.stack[-1] = row.unary(fn, v)
     else:

@@ -74,6 +74,9 @@ ATTENTION: dict[str, Row] = {
 }
 ATTENTION["attention priority"] = torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order
 
+TORCH_FUNCTIONS: Row = torch._C._get_torch_function_state, torch._C._set_torch_function_state  # type: ignore[attr-defined]
+"""Whether classes and modes are told of torch functions."""
+
 ROWS: dict[str, Row] = {
     "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
     **autocast_row("cpu"),
@@ -82,6 +85,7 @@ ROWS: dict[str, Row] = {
     "autocast nesting": (nesting, set_nesting),
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
     "deterministic": (get_deterministic, set_deterministic),
+    "torch functions": TORCH_FUNCTIONS,
     "function modes": (function_modes, set_function_modes),
     **ATTENTION,
 }

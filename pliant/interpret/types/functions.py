@@ -58,7 +58,7 @@ def locate_super(world: World, v: Any, source: Source) -> Any:
         return Opaque(v, source)
     if found[0] is cls and found[1] is o:
         return v
-    return super(*found)
+    return vm.call(super, found, {})
 
 
 def locate_builtin(world: World, v: Any, source: Source) -> Any:

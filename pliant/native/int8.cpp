@@ -1,9 +1,7 @@
 // Products of int8 in segments: which instructions, how many threads; and the loops without vectors.
 #include "int8.h"
-#include "pool.h"
 #include "routines.h"
 #include "shared.h"
-#include <cstdlib>
 #include <cstring>
 
 namespace pliant {
@@ -22,38 +20,30 @@ static int64_t nothing(const IntProduct &) { return 0; }
 
 const IntLoops int8_plain = {plain_columns, nothing, nullptr, 1, 1};
 
-static int32_t product(const IntProduct &p, const IntLoops &loops) {
-    constexpr double kGrain = 1 << 24; // multiplications that are worth a thread
+const IntLoops &int8_loops(int64_t bits, bool tiles) {
+#if defined(__x86_64__)
+    if (bits >= 512 && tiles && int8_tiles_run()) return int8_tiles;
+    if (bits >= 512 && int8_vnni_runs()) return int8_vnni;
+    if (bits >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return int8_avx2;
+#else
+    (void)bits, (void)tiles;
+#endif
+    return int8_plain;
+}
+
+template <const IntLoops &loops> static int32_t with(const void *given) {
+    const auto &p = *static_cast<const IntProduct *>(given);
     if (p.m <= 0 || p.n <= 0) return 0;
     if (p.k <= 0) {
         std::memset(p.c, 0, sizeof(int32_t) * p.m * p.n);
         return 0;
     }
-    const int64_t bytes = loops.bytes(p), groups = pieces(p.n, loops.grain);
-    const int64_t threads = threads_for(static_cast<double>(p.m) * p.n * p.k, kGrain, groups);
-    void *scratch = nullptr;
-    if (bytes) {
-        scratch = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-        if (!scratch) return OUT_OF_MEMORY;
-        shared(threads, pieces(p.m, loops.rows), [&](int64_t low, int64_t high) { loops.prepare(p, scratch, low, high); });
-    }
-    shared(threads, groups, [&](int64_t low, int64_t high) {
-        if (low < high) loops.columns(p, scratch, low * loops.grain, std::min(high * loops.grain, p.n));
-    });
-    std::free(scratch);
-    return 0;
+    return int8_product(p, loops, [](int64_t, int64_t) {});
 }
 
-template <const IntLoops &loops> static int32_t with(const void *p) { return product(*static_cast<const IntProduct *>(p), loops); }
-
-#if defined(__x86_64__)
 Routine *int8_routine(int64_t bits, bool tiles) {
-    if (bits >= 512 && tiles && int8_tiles_run()) return &with<int8_tiles>;
-    if (bits >= 512 && int8_vnni_runs()) return &with<int8_vnni>;
-    return bits >= 256 && __builtin_cpu_supports("avx2") ? &with<int8_avx2> : &with<int8_plain>;
+    const IntLoops &loops = int8_loops(bits, tiles);
+    return &loops == &int8_tiles ? &with<int8_tiles> : &loops == &int8_vnni ? &with<int8_vnni> : &loops == &int8_avx2 ? &with<int8_avx2> : &with<int8_plain>;
 }
-#else
-Routine *int8_routine(int64_t, bool) { return &with<int8_plain>; }
-#endif
 
 } // namespace pliant

@@ -33,6 +33,21 @@ def kind_of_tensor(t: Any) -> Any:
 
 
 @view
+def form_of_wrapper(t: Any) -> Any:
+    """What a tensor that wraps others is beside its class, its sizes and its attributes."""
+    with torch._C.DisableTorchFunction():
+        grad = f"{', with gradients' if t.requires_grad else ''}{'' if t.is_leaf else ', not a leaf'}"
+        return f"{t.dtype} on {t.device}, {t.layout}{grad}, {torch._C._dispatch_keys(t)}"
+
+
+@view
+def sizes_of_wrapper(t: Any) -> Any:
+    """Sizes, strides and offset of a tensor that wraps others."""
+    with torch._C.DisableTorchFunction():
+        return (*t.size(), *t.stride(), t.storage_offset())
+
+
+@view
 def proxied(p: Any) -> Any:
     """The dict that a mapping proxy shows."""
     (under,) = gc.get_referents(p)

@@ -110,7 +110,12 @@ def opaque(v: Any) -> bool:
 
 def captured(fn: Callable, *args: Any) -> Any:
     """Run C code that may call methods of Python, which are interpreted, on what is fit to be read."""
-    r = engine.call_captured(fn, args, {})
+    return captured_call(fn, args, {})
+
+
+def captured_call(fn: Callable, args: tuple, kwargs: dict) -> Any:
+    """The same with keywords."""
+    r = engine.call_captured(fn, args, kwargs)
     if vm.pending is not None:
         raise taken()
     return r
@@ -266,4 +271,5 @@ def readable(a: Any, depth: int = 6) -> bool:
     return issubclass(t, kinds) or t in IMMUTABLE or t in SETTINGS or t is object
 
 
-__all__ = ["captured", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c", "to_graph"]
+__all__ = ["captured", "captured_call", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c"]
+__all__ += ["to_graph"]

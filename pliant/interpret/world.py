@@ -78,6 +78,10 @@ class World:
         self.data_views: dict[int, Any] = {}  # these and their views
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
         self.levels = Levels()
+        self.has_subclasses = False  # the program has met a tensor of a class with code of its own (`tensor_subclasses.py`)
+        self.wrappers_made: dict[int, tuple] = {}  # id of a wrapper that the program has made -> what `_make_wrapper_subclass` was given
+        self.parts: dict[int, tuple] = {}  # vid of a part of a wrapper with gradients -> (its source, names of parts, own name)
+        self.probes: dict[int, tuple] = {}  # id of a probe -> (it, what it is in the place of)
         self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)

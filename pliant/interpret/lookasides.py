@@ -21,7 +21,7 @@ from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows, walks
+from pliant.interpret import process_state, shadows, tensor_subclasses, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -142,6 +142,8 @@ def l_object_init(args: tuple, kw: dict) -> None:
 @lookaside(super)
 def l_super(args: tuple, kw: dict) -> Any:
     if args:
+        if len(args) == 2 and type(args[1]) is TracedTensor:
+            return tensor_subclasses.Super(*args)
         return super(*args)
     f = vm.frame
     names = f.code.co_freevars
@@ -157,6 +159,8 @@ def l_super(args: tuple, kw: dict) -> Any:
     first = force(f, 0)
     if type(first) is types.CellType:
         first = read_cell(first, f, 0)
+    if type(first) is TracedTensor:
+        return tensor_subclasses.Super(cls, first)
     return super(cls, first)
 
 

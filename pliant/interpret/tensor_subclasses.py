@@ -35,6 +35,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs
+from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import Made, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
 
 Tensor = torch.Tensor
@@ -342,6 +343,57 @@ def set_own(t: Any, name: str, value: Any) -> bool:
     if vm.world.real.get(id(t)) is not None:
         vm.world.tensor_writes[(id(t), name)] = (t, value)
     return True
+
+
+class Super:
+    """`super(start, tensor)`."""
+
+    __slots__ = ("start", "tensor")
+
+    def __init__(self, start: Any, tensor: Any) -> None:
+        if not isinstance(start, type) or not issubclass(tensor.pytype, start):
+            raise TypeError("super(type, obj): obj must be an instance or subtype of type")
+        self.start = start
+        self.tensor = tensor
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """`__init__` of a tensor, which is whole when it is made."""
+
+
+LOOKASIDES[nothing] = lambda args, kw: None
+
+
+def of_super(o: Super, name: str) -> Any:
+    """An attribute of what `super()` gives: that of the first class behind `start` which has it."""
+    t, mro = o.tensor, o.tensor.pytype.__mro__
+    for cls in mro[mro.index(o.start) + 1 :]:
+        if name not in cls.__dict__:
+            lookup(cls, name)  # passed over: it may be given one
+            continue
+        if cls in Tensor.__mro__:
+            break
+        raw = lookup(cls, name)
+        if type(raw) is types.FunctionType:
+            return types.MethodType(raw, t)
+        if type(raw) is property:
+            return call(raw.fget, (t,), {})
+        if type(raw) is classmethod:
+            return types.MethodType(raw.__func__, t.pytype)
+        return raw.__func__ if type(raw) is staticmethod else getattr_(cls, name)
+    if name == "__init__":
+        return types.MethodType(nothing, t)
+    raw = lookup(Tensor, name)
+    if raw is UNSET:
+        raise AttributeError(f"'super' object has no attribute {name!r}")
+    if type(raw) is classmethod:
+        return types.MethodType(raw.__func__, t.pytype)
+    if type(raw) in COMPUTED:
+        return graph_call(getattr, (t, name), {})
+    return types.MethodType(raw, t) if type(raw) is types.FunctionType else raw.__get__(t)
+
+
+row(name="super of a tensor", stands=(Super,), getattr=of_super, type=lambda o: super)
 
 
 # -- torch functions -----------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    quantized,
     scans,
     sequential_scans,
     subclass_making,

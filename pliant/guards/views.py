@@ -33,6 +33,12 @@ def kind_of_tensor(t: Any) -> Any:
 
 
 @view
+def referent(ref: Any) -> Any:
+    """What a weak reference refers to: None, which no guard on an object takes, if that is gone."""
+    return ref()
+
+
+@view
 def proxied(p: Any) -> Any:
     """The dict that a mapping proxy shows."""
     (under,) = gc.get_referents(p)

@@ -400,6 +400,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     """The frame to interpret, its locals not yet looked at."""
     h = vm.history
     vm.world.loops_seen = h is not None and h.watches(fn.__code__ if start is None else start.code)
+    vm.world.resumed = start is not None
     vm.world.in_loop = start is not None and bool(start.loops)
     if start is None:
         code = fn.__code__

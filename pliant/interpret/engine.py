@@ -82,6 +82,9 @@ from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind
 from pliant.symbolic import DataDependent, Scope
 
+if torch.distributed.is_available():
+    from pliant.interpret import collectives  # noqa: F401
+
 MAX_RESTARTS = 64
 UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
 

@@ -203,7 +203,7 @@ switch(torch.set_autocast_dtype, torch.get_autocast_dtype)
 def l_init_mark(args: tuple, kw: dict) -> None:
     mark, *rest = args
     given = dict(zip(("name", "args"), rest, strict=False)) | kw
-    for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None}.items():
+    for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None, "_cupti_monitor_external_id": None}.items():
         setattr_(mark, name, value)
 
 

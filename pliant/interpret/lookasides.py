@@ -29,7 +29,7 @@ from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -144,20 +144,17 @@ def l_super(args: tuple, kw: dict) -> Any:
     if args:
         return super(*args)
     f = vm.frame
-    names = f.code.co_freevars
     if not f.code.co_argcount:
         raise RuntimeError("super(): no arguments")
-    if "__class__" not in names:
-        raise RuntimeError("super(): __class__ cell not found")
-    cell = f.fast[len(f.fast) - len(names) + names.index("__class__")]
     try:
-        cls = read_cell(cell, f, 0)
+        operands = super_operands(f)
     except (NameError, UnboundLocalError):
         raise RuntimeError("super(): empty __class__ cell") from None
-    first = force(f, 0)
-    if type(first) is types.CellType:
-        first = read_cell(first, f, 0)
-    return super(cls, first)
+    if operands is None:
+        raise RuntimeError("super(): __class__ cell not found")
+    if Opaque in map(type, operands):
+        raise Break("PL0017", "super() of a class or an object that changes on every call", clean=True)
+    return super(*operands)
 
 
 @lookaside(id)

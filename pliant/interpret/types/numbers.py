@@ -138,7 +138,7 @@ def seen_type(o: Any) -> type:
 def index(o: Any) -> Any:
     if type(o) is torch.SymFloat:
         raise TypeError("'float' object cannot be interpreted as an integer")
-    return o if type(o) is torch.SymInt else concrete(o)
+    return o if type(o) is torch.SymInt else torch.sym_int(o)
 
 
 def number(o: Any, kind: type) -> Any:

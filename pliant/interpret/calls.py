@@ -602,6 +602,8 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
         return vm.getattr(args[0], o.__name__)
     if name == "__get__" and isinstance(o, property):
         return call(o.fget, args[:1], {})
+    if name == "__get__" and type(o) is FunctionType and not kwargs and len(args) in (1, 2):
+        return types.MethodType(o, args[0]) if args[0] is not None else native(fn, args, kwargs)
     if name == "__init__" and type(o).__init__ is object.__init__ and not args and not kwargs:
         return None
     row = ROWS.get(type(o))

@@ -85,6 +85,9 @@ from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of
 from pliant.symbolic import DataDependent, Scope
 
+if torch.distributed.is_available():
+    from pliant.interpret import collectives  # noqa: F401
+
 MAX_RESTARTS = 64
 UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
 
@@ -410,6 +413,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     """The frame to interpret, its locals not yet looked at."""
     h = vm.history
     vm.world.loops_seen = h is not None and h.watches(fn.__code__ if start is None else start.code)
+    vm.world.resumed = start is not None
     vm.world.in_loop = start is not None and bool(start.loops)
     if start is None:
         code = fn.__code__

@@ -36,6 +36,7 @@ class World:
         self.declared: dict[str, Any] = dict(dynamic) if isinstance(dynamic, tuple) else {}  # by path, what `compile` was told
         self.dynamic = None if isinstance(dynamic, tuple) else dynamic
         self.loops_seen = False  # some loop of the captured code has become a region
+        self.resumed = False  # this is what follows a graph break
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}

@@ -92,6 +92,7 @@ CONSTANTS: list[Row] = [
         reads="process",
     ),
     Row("torch.distributed", "constant", "is_torchelastic_launched get_rank get_world_size get_backend is_initialized", reads="itself"),
+    Row("torch._utils", "inline", "_maybe_view_chunk_cat"),
     Row(
         "torch.cuda",
         "constant",

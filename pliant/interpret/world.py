@@ -77,6 +77,7 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
+        self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.levels = Levels()
         self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)

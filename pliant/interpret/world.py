@@ -77,6 +77,8 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
+        self.error_on_break = False  # the program asked for errors where the graph breaks
+        self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.levels = Levels()
         self.in_transform = False  # the program has entered a transform: there may be stand-ins

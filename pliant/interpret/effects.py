@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _warnings
 import collections
 from operator import is_, is_not
 from typing import Any
@@ -32,6 +33,7 @@ def effects_of(world: World) -> list[Effect]:
     for var, now, first in world.context_values.values():
         if now is not first and now is not UNSET:
             out.append(Effect("call", var.set, ((now,), {})))
+    out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated
     out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))

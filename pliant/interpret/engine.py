@@ -58,6 +58,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     transforms,
 )
 from pliant.interpret import capture as C
+from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed
@@ -360,6 +361,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     with scene(scope, trace, world), released_on_error(world):
         entry_state = world.entry_state = globalstate.save()
         world.code = fn.__code__
+        world.error_on_break = compiler_settings.at_begin()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
         frame = first_frame(fn, args, start)

@@ -25,6 +25,7 @@ from pliant.interpret import process_state, shadows, tensor_subclasses, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.effects import sequence_difference
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
@@ -666,12 +667,31 @@ CACHED_LOOKASIDES[logging.Logger] = logged_once
 WARN = warnings.warn
 
 
+def put_back(world: Any, space: dict, name: str, value: Any) -> bool:
+    """Whether a global is written what it was before."""
+    before = space.get(name)
+    h = world.shadows.get(id(before))
+    if h is None:
+        return value is before
+    changes: list = []
+    if value is h.copy and type(h.copy) is list:
+        sequence_difference(world, h, changes)
+    return value is h.copy and type(h.copy) is list and not changes
+
+
 @lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
-    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or process_state.some_warning_raises():
+    redirected = [g is warnings.__dict__ and not put_back(vm.world, g, *given) for g, *given in vm.world.global_writes.values()]
+    if any(redirected) or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
     vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
+
+
+@lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]
+def l_filters_mutated(args: tuple, kw: dict) -> None:
+    """What was shown once per place may be shown again: said after the graph."""
+    vm.world.filters_mutated += 1
 
 
 # -- tensors ------------------------------------------------------------------------------------------------

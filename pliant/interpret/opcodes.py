@@ -363,7 +363,7 @@ def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
+    jumps = v is True or (v is not False and (type(v) in DATA and required(f, v, a, True) or truth(v)))
     f.stack.pop()
     if jumps:
         jump(f, a)
@@ -374,7 +374,7 @@ def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
+    jumps = v is False or (v is not True and (type(v) in DATA and required(f, v, a, False) or not truth(v)))
     f.stack.pop()
     if jumps:
         jump(f, a)

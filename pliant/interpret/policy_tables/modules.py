@@ -71,7 +71,7 @@ STDLIB: dict[str, Policy] = {
 TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
-    **of(INLINE, "torch._dynamo.mutation_guard torch._functorch.functional_call torch.nn.utils.stateless"),
+    **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
     **of(INLINE, "torch.func torch.autograd.forward_ad"),
     **of(

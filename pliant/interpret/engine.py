@@ -62,6 +62,7 @@ from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import readable, through_c
+from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
@@ -343,6 +344,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     trace.by_value = getattr(history, "counts_rounds", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
+    vm.late_lists = []
     at_entry = engine.global_state()
     with scene(scope, trace, world), released_on_error(world):
         entry_state = world.entry_state = globalstate.save()
@@ -375,6 +377,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
+        check_late_lists()
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())

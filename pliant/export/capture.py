@@ -58,7 +58,7 @@ class Open(History):
         super().__init__(Sites())
         self.whole_loops = whole_loops
         self.counts_rounds = counts_rounds
-        self.counted = False  # whether a loop over a symbolic range has become an operation
+        self.counted = False  # whether a loop over a symbolic range has become an operation, or its list has no items yet
         self.path = path
         self.keeps_ones = keeps_ones
 

@@ -67,7 +67,7 @@ from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, tries_loop, vm
-from pliant.interpret.subprograms import Open
+from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -344,7 +344,6 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     trace.by_value = getattr(history, "counts_rounds", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
     vm.top_globals = fn.__globals__
-    vm.late_lists = []
     at_entry = engine.global_state()
     with scene(scope, trace, world), released_on_error(world):
         entry_state = world.entry_state = globalstate.save()
@@ -377,7 +376,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
-        check_late_lists()
+        if type(exit_) is C.Return:
+            check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())

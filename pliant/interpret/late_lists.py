@@ -2,14 +2,13 @@
 
 An export pins no size, so such a list has no items yet. It is a sequence of *pieces*: items that are known, numbers of a range, rows of a
 tensor. `len`, the truth, an item, slices, `+`, `torch.cat`, `torch.stack`, `torch.tensor` and loops that the run counts work on pieces.
-For all else (a write, a comparison, one that is given back) the capture starts again and makes an ordinary list there, which pins its length.
+For all else (a write, a comparison, one that is given back) the capture starts again and makes an ordinary list there, of a pinned length.
 """
 
 from __future__ import annotations
 
 import operator
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -65,14 +64,13 @@ class Rows:
 
 
 class LateList:
-    """Stands for a list. `pieces`: lists of items, `Numbers` and `Rows`. `made`: where the program has made it, and those it was made of."""
+    """Stands for a list. `pieces`: lists of items, `Numbers` and `Rows`. `made`: where it, and those it is of, were made."""
 
-    __slots__ = ("__weakref__", "made", "pieces")
+    __slots__ = ("made", "pieces")
 
     def __init__(self, pieces: list[Any], made: dict[tuple, Any]) -> None:
         self.pieces = pieces
         self.made = made
-        vm.late_lists.append(weakref.ref(self))
 
 
 def made_of(v: Any) -> LateList | None:
@@ -89,6 +87,7 @@ def made_of(v: Any) -> LateList | None:
         piece = Rows(graph_call(ORIGINAL.view_as, (v, v), {}, "view_as"), v.sizes[0])  # whose sizes nobody changes
     else:
         return None
+    vm.history.counted = True
     return LateList([piece], {key: f.code})
 
 
@@ -105,12 +104,12 @@ def force(o: LateList, *_: Any, **__: Any) -> NoReturn:
     raise Restart(RESTART, len(vm.loop_codes), "PL0002", "a list whose length is a size")
 
 
-def check_late_lists() -> None:
-    """At the end of a capture: a list that is still there may be read by somebody."""
-    for ref in vm.late_lists:
-        o = ref()
-        if o is not None:
-            force(o)
+def check_late_lists(objects: Iterable[tuple[Any, list]]) -> None:
+    """At the end of a capture: a list in what is given back or written, each object with what is in it, may be read by somebody."""
+    for _, inside in objects:
+        for o in inside:
+            if type(o) is LateList:
+                force(o)
 
 
 for _name in (

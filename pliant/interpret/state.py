@@ -126,7 +126,6 @@ class Session:
     written: set[int] = dataclasses.field(default_factory=set)  # storage ids of tensors that a loop writes to in place
     replays: bool = True  # repeated blocks are replayed (`blocks.py`)
     unchanged: list = dataclasses.field(default_factory=list)  # what sees to it that they change nothing
-    late_lists: list = dataclasses.field(default_factory=list)  # weak references to the late lists of this attempt
     late_texts: list | None = None  # weak references to the late texts of this attempt; None: text is made at once
 
 

@@ -444,3 +444,14 @@ def test_one_tensor_in_two_places_of_the_example():
     module = Scaled()
     program = pliant.export(module, (module.weight,))
     torch.testing.assert_close(program(y[0]), y[0] - module.weight)
+
+
+def numbers_of_sides(x):
+    return x + 1, {"long": x.shape[0] > 3, "n": 1 if x.shape[0] > 3 else 2, "up": True if x.sum() > 0 else False}
+
+
+def test_sides_that_give_different_constants():
+    p = pliant.export(numbers_of_sides, (torch.ones(5),))
+    for x in (torch.ones(5), -torch.ones(2), -torch.ones(6), torch.ones(3)):
+        agree(p(x), numbers_of_sides(x))
+        assert p.run({"x": x})["1.n"] == numbers_of_sides(x)[1]["n"]

@@ -66,11 +66,12 @@ from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
+from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, tries_loop, vm
-from pliant.interpret.subprograms import Open
+from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -390,6 +391,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
+        if type(exit_) is C.Return:
+            check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())

@@ -21,7 +21,7 @@ from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows, tensor_subclasses, walks
+from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -456,6 +456,9 @@ def found(items: Any, wanted: bool) -> bool:
 def sequence(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
+            late = late_lists.made_of(args[0]) if cls is list else None
+            if late is not None:
+                return late
             return args[0] if type(args[0]) is cls is tuple else cls(unpack(args[0]))
         return native(cls, args, kw)
 

@@ -77,7 +77,7 @@ class Call:
 
     def __init__(self, p: Program, tensors: list[TracedTensor], symbols: list[Any], outputs: list[TracedTensor], numbers: list[Any]) -> None:
         self.p, self.tensors, self.symbols, self.outputs, self.numbers = p, tensors, symbols, outputs, numbers
-        self.plans: dict[Any, Plan] = {}
+        self.plans: dict[Any, Plan | None] = {}
         self.local: Any = None
         self.makers = [(evaluator(t.sizes), evaluator(t.strides), evaluator((t.offset,)), t.dtype) for t in outputs]
 
@@ -95,20 +95,25 @@ class Call:
                 raise RemoteError("a graph reads tensors of two meshes")
             layout = tuple([(t.placement, t.storage_offset() != 0) for t in slots])
             key = (mesh, layout)
-            plan = self.plans.get(key)
-            if plan is None:
-                plan = self.plans[key] = self.plan(mesh, slots)
-            for i in plan.writes:
-                if given[i] is not slots[i]:
-                    raise Refused("a graph on a mesh writes to a tensor of this process: put it on the mesh first")
+            if key not in self.plans:
+                self.plans[key] = self.plan(mesh, slots)
+            plan = self.plans[key]
+            if plan is None or any(given[i] is not slots[i] for i in plan.writes) or (plan.writes and overlapping(plan, slots)):
+                return self.here(values)  # one by one, each a program of its own
             return start(mesh, plan, slots, env, self.makers, bool(self.numbers))
 
-    def plan(self, mesh: Any, slots: list[RemoteTensor]) -> Plan:
+    def plan(self, mesh: Any, slots: list[RemoteTensor]) -> Plan | None:
+        """None for a graph that cannot be one program of each worker: its operators run one by one."""
         with turns.compiling:
-            plan = partition(
-                self.p.scope, self.p.steps, self.tensors, [*self.outputs, *[to_sym(self.p.scope, e) for e in self.numbers]],
-                [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, self.p.name, self.p.asserts,
-            )  # fmt: skip
+            try:
+                plan = partition(
+                    self.p.scope, self.p.steps, self.tensors, [*self.outputs, *[to_sym(self.p.scope, e) for e in self.numbers]],
+                    [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, self.p.name, self.p.asserts,
+                )  # fmt: skip
+            except Refused as e:
+                events.emit("remote", what="a graph runs operator by operator", worker=-1, text=str(e))
+                events.count("graphs_refused")
+                return None
         tell(plan)
         return plan
 
@@ -119,6 +124,12 @@ class Call:
             writer = Writer(f"{self.p.name}_here", self.p.scope, [*self.tensors, *self.symbols], outs, self.p.steps, [])
             self.local = writer.finish(None).fn
         return self.local(*values)
+
+
+def overlapping(plan: Plan, slots: list[RemoteTensor]) -> bool:
+    """Whether a tensor that is written may share memory with another operand."""
+    memory = [t.handle.memory for t in slots]
+    return any(memory.count(memory[i]) > 1 for i in plan.writes)
 
 
 def tell(plan: Plan) -> None:
@@ -170,9 +181,14 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     if len(plan.held) != len(plan.constants):
         plan.held = [mesh.put(t, Replicate()) for t in plan.constants]
     reads = [t.handle.id for t in slots] + [t.handle.id for t in plan.held]
-    handles = [mesh.handle(place) for place in plan.outputs]
+    memory = [t.handle.memory for t in slots] + [t.handle.memory for t in plan.held]
+    if plan.writes and any(mesh.copied[memory[i]] > 0 for i in plan.writes):
+        raise Refused("a tensor is written of which there is a view on other workers, as a copy that would not see it: .clone() the view")
+    handles = []
+    for place, own, copy in zip(plan.outputs, plan.shares, plan.copies, strict=True):
+        of = own if own is not None else copy
+        handles.append(mesh.handle(place, None if of is None else memory[of], copy is not None))
     makes = [h.id for h in handles]
-    writes = [reads[i] for i in plan.writes]
     numbers = [env[e.name] for e in plan.numbers]
     cuts = [e if type(e) is int else e.evaluate(env) for e in plan.cuts]
     if any(h in mesh.failed for h in reads):
@@ -184,7 +200,7 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     else:
         mesh.tell()
         command = ["call", plan.name, reads, makes, numbers, cuts, seed() if plan.random else None, plan.rank, wanted]
-        mesh.issue(command, reads, [*makes, *writes])
+        mesh.issue(command, reads, makes)
         mesh.counts["calls"] += 1
         mesh.counts["collectives"] += plan.collectives
     answers: list[Any] = []

@@ -14,14 +14,15 @@ from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
 from pliant.remote import sharding
-from pliant.remote.backend import mesh_of, start, tell, travelling
-from pliant.remote.partition import Plan, partition
+from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
+from pliant.remote.partition import Plan, Refused, partition
 from pliant.remote.placements import RemoteError
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
-ITEM, NONZERO = aten._local_scalar_dense.default, aten.is_nonzero.default
+ITEM = aten._local_scalar_dense.default
+SAME = (aten.detach.default, aten.alias.default)
 MOST = 4096
 """Plans of single operators that a mesh keeps."""
 
@@ -39,6 +40,9 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     """Run one operator of ATen on remote tensors."""
     if func is ITEM:
         return args[0].fetched("item()").item()
+    if func in SAME:  # another object for the same tensor
+        x = args[0]
+        return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
     flat: list[Any] = []
     key = (func, described(args, flat), described(kwargs, flat))
     mesh = mesh_of(flat)
@@ -61,6 +65,8 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
             if len(mesh.plans) >= MOST:
                 mesh.plans.clear()
             known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
+        if known.plan.writes and overlapping(known.plan, slots):
+            raise Refused(f"{func} writes to memory of which it reads another tensor")
         outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
     return put_together(known.spec, known.where, outs, distinct)
 

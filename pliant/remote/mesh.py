@@ -38,7 +38,7 @@ class Message:
     data: bytes
     parts: tuple
     refs: list[Any]
-    writes: list[tuple[int, list[int], list[int]]]  # (number of a command, handles that it reads, those that it makes or writes)
+    writes: list[tuple[int, list[int], list[int]]]  # (number of a command, handles that it reads, those that it makes)
     at: float
     replies: list[Any] | None = None
     again: bool = False  # sent again: what it said is known
@@ -85,6 +85,7 @@ class Mesh:
         self.failed: dict[int, str] = {}  # handle -> why it has no value
         self.placements: dict[int, Placement] = {}
         self.error: tuple[str, str] | None = None  # the first that nobody was told yet
+        self.copied: collections.Counter[int] = collections.Counter()  # memory -> views of it that are copies: it may not be written
         self.sent: dict[str, Any] = {}  # programs that the workers have
         self.plans: dict[Any, Any] = {}
         self.counts: collections.Counter[str] = collections.Counter()
@@ -312,8 +313,8 @@ class Mesh:
         self.dead.append(handle)
 
     # -- tensors --------------------------------------------------------------------------------------------------------------------
-    def handle(self, placement: Placement) -> Handle:
-        h = Handle(self, next(self.ids))
+    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False) -> Handle:
+        h = Handle(self, next(self.ids), memory, copy)
         self.placements[h.id] = placement
         return h
 

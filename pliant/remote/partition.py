@@ -86,7 +86,8 @@ class Plan:
     `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the numbers
     that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers` the number of numbers that
     it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws random
-    numbers. `rank`: the worker that runs it alone.
+    numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input of whose memory it
+    should be a view, and is a copy.
     """
 
     name: str
@@ -99,6 +100,8 @@ class Plan:
     writes: list[int]
     random: bool
     rank: int | None
+    shares: list[int | None]
+    copies: list[int | None]
     collectives: int
     gathered: list[str]
     held: list[Any] = field(default_factory=list)  # handles of the constants, once they were sent
@@ -133,6 +136,8 @@ class Partitioner(Rewriter):
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
         self.storages: dict[int, int] = {}  # vid of a tensor of the graph -> its memory
         self.collectives = 0
+        self.shares: list[int | None] = []
+        self.copies: list[int | None] = []
 
     # -- numbers ----------------------------------------------------------------------------------------------------------------
     def expression(self, e: Any) -> Any:
@@ -236,7 +241,7 @@ class Partitioner(Rewriter):
                 base = self.plain(self.symbol(n) // placement.factor)
                 place = Shard(placement.dim, base, placement.factor)
         sizes = self.sizes(t, place)
-        strides = self.strides(t, sizes, place, real)
+        strides = self.strides(t, sizes, real)
         offset: Any = t.offset
         if type(offset) is not int:
             name = f"o{len(self.inputs)}"
@@ -246,15 +251,21 @@ class Partitioner(Rewriter):
         self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
         self.places[t.vid], self.local[t.vid] = place, x
 
-    def strides(self, t: TracedTensor, sizes: list[Any], place: Place, real: Any) -> list[Any]:
+    def strides(self, t: TracedTensor, sizes: list[Any], real: Any) -> list[Any]:
+        """Those of a tensor without gaps; where there are gaps, only the worker knows them."""
         if t.dense:
             return list(contiguous_strides(tuple(sizes)))
         order = order_of(real)
         if order is not None:
             return ordered_strides(sizes, order)
-        if type(place) is Shard:
-            raise Refused("a sharded tensor with gaps in its memory: use .contiguous() first")
-        return [self.number(s) for s in t.strides]
+        out: list[Any] = []
+        for d, stride in enumerate(real.stride()):
+            if stride == 0:
+                out.append(0)
+                continue
+            name = f"t{len(self.inputs)}{d:02d}"
+            out.append(to_sym(self.scope, self.scope.backed(name, hint=stride, lo=0, size_like=True)))
+        return out
 
     def constant(self, t: TracedTensor) -> None:
         """A tensor that the capture made out of constants: it travels once."""
@@ -404,12 +415,12 @@ class Partitioner(Rewriter):
                 outer = OuterShard(place.dim, factor)
         if any(x is i.value for i in self.inputs):
             return x, outer
-        if t.dense and not x.dense:
+        if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
             x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
         elif not t.dense:
             order = expected_order(t)
-            if order is None:
-                raise Refused(f"{self.where()} gives a tensor with gaps in its memory")
+            if order is None or x.storage_id in {i.value.storage_id for i in self.inputs}:
+                return x, outer
             want = ordered_strides(list(x.sizes), order)
             if not all(self.equal(a, b) for a, b in zip(want, x.strides, strict=True)) or not self.equal(x.offset, 0):
                 y = self.emit(aten.permute.default, x, list(order))
@@ -439,14 +450,17 @@ class Partitioner(Rewriter):
         memory = {t.storage_id for op in p.ops for t in liveness.written(op)}
         for i in p.inputs:
             i.written = i.is_tensor and i.value.storage_id in memory
+        owners = {i.value.storage_id: n for n, i in enumerate(self.inputs) if i.is_tensor}
+        self.shares = [owners.get(x.storage_id) for x, _ in made]
+        given = [t.storage_id for t in outputs if type(t) is TracedTensor]
+        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given, self.shares, strict=True)]
         return p, [place for _, place in made], len(answers)
 
     def agreement(self) -> None:
-        """Before the first write to memory from before, workers tell each other that they came so far, where one could fail."""
-        first = self.before_write or 0
-        checked = any(op.target in liveness.DATA_CHECKED for op in self.ops) or self.scope.asserts or self.scope.guards
-        if not checked and not self.collectives:
+        """Before the first write to memory from before, workers tell each other that they came so far: all of them write, or none."""
+        if self.workers == 1:
             return
+        first = self.before_write or 0
         written = [self.inputs[i].value for i in sorted(self.written)]
         rest, self.ops = self.ops[first:], self.ops[:first]
         self.emit(c.AGREE, written)
@@ -522,7 +536,7 @@ def partition(
     given = len(inputs)
     return Plan(
         hashlib.sha256(text.encode()).hexdigest()[:32], text, p.numbers, list(p.cuts), places, answers, p.constants,
-        [i for i in sorted(p.written) if i < given], p.random, rank, p.collectives, p.gathered,
+        [i for i in sorted(p.written) if i < given], p.random, rank, p.shares, p.copies, p.collectives, p.gathered,
     )  # fmt: skip
 
 

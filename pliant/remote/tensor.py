@@ -22,14 +22,18 @@ from pliant.remote.placements import OnWorker, Placement, RemoteError
 class Handle:
     """What the controller holds of a tensor on the workers; they drop theirs when nobody holds it any more."""
 
-    __slots__ = ("failed", "id", "mesh", "__weakref__")
+    __slots__ = ("copy", "id", "memory", "mesh", "__weakref__")
 
-    def __init__(self, mesh: Any, id_: int) -> None:
-        self.mesh, self.id = mesh, id_
-        self.failed: str | None = None
+    def __init__(self, mesh: Any, id_: int, memory: int | None = None, copy: bool = False) -> None:
+        self.mesh, self.id, self.copy = mesh, id_, copy  # a copy that should be a view of `memory`
+        self.memory = id_ if memory is None else memory  # the same for tensors that may share memory
         mesh.live[id_] = None
+        if copy:
+            mesh.copied[self.memory] += 1
 
     def __del__(self) -> None:
+        if self.copy:
+            self.mesh.copied[self.memory] -= 1
         self.mesh.drop(self.id)
 
 

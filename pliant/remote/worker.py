@@ -55,6 +55,18 @@ def line_of(e: BaseException) -> str:
     return f"{file}:{line} in {function}"
 
 
+class Exact(Runner):
+    """Runs a program. `views`: inputs of which it gives views, which must therefore lie as the program says."""
+
+    views: frozenset[str] = frozenset()
+
+    def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
+        found = super().laid_out(i, v, env, back)
+        if found is not v and i.name in self.views:
+            raise RemoteError("a tensor lies in memory otherwise than the program that views it was made for")
+        return found
+
+
 class Loaded:
     """A program, ready to run. `collectives`: its operations that are, with the sizes of their operands."""
 
@@ -63,7 +75,7 @@ class Loaded:
         for op in self.program.ops:  # so that an error has the user's line
             if op.site is not None:
                 op.site = Site(op.site.filename, op.site.lineno, op.site.function, 0, named(op.site.function))
-        self.runner = Runner(self.program)
+        self.runner = Exact(self.program)
         self.names = [i.name for i in self.program.inputs]
         tensors = [i for i in self.program.inputs if i.is_tensor]
         self.n_tensors = len([i for i in tensors if i.name != "token"])
@@ -71,7 +83,8 @@ class Loaded:
         self.numbers = [i.name for i in self.program.inputs if not i.is_tensor]
         self.collectives = [op for op in self.program.ops if op.target in c.COLLECTIVES]
         memory = {i.value.storage_id: i.name for i in tensors}
-        self.views = [memory[o.value.storage_id] for o in self.program.outputs if type(o.value) is TracedTensor and o.value.storage_id in memory]
+        given = [o.value.storage_id for o in self.program.outputs if type(o.value) is TracedTensor]
+        self.runner.views = frozenset(memory[sid] for sid in given if sid in memory)
 
     def inputs(self, tensors: list[torch.Tensor], numbers: list[Any], cuts: list[int], group: Any, token: torch.Tensor) -> dict[str, Any]:
         values: dict[str, Any] = dict(zip(self.names, tensors))

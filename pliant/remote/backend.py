@@ -22,7 +22,7 @@ from pliant.interpret.state import vm
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
 from pliant.remote import sharding
-from pliant.remote.partition import Plan, Refused, partition
+from pliant.remote.partition import Plan, Refused, order_of, partition
 from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 
@@ -79,6 +79,7 @@ class Call:
         self.p, self.tensors, self.symbols, self.outputs, self.numbers = p, tensors, symbols, outputs, numbers
         self.plans: dict[Any, Plan | None] = {}
         self.local: Any = None
+        self.dense = [t.dense for t in tensors]
         self.makers = [(evaluator(t.sizes), evaluator(t.strides), evaluator((t.offset,)), t.dtype) for t in outputs]
 
     def run(self, *values: Any) -> tuple:
@@ -93,7 +94,7 @@ class Call:
             slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in given]
             if any(t.mesh is not mesh for t in slots):
                 raise RemoteError("a graph reads tensors of two meshes")
-            layout = tuple([(t.placement, t.storage_offset() != 0) for t in slots])
+            layout = tuple([(t.placement, t.storage_offset() != 0, dense or order_of(t)) for t, dense in zip(slots, self.dense, strict=True)])
             key = (mesh, layout)
             if key not in self.plans:
                 self.plans[key] = self.plan(mesh, slots)

@@ -243,7 +243,7 @@ class Partitioner(Rewriter):
         sizes = self.sizes(t, place)
         strides = self.strides(t, sizes, real)
         offset: Any = t.offset
-        if type(offset) is not int:
+        if type(offset) is not int or real.storage_offset():
             name = f"o{len(self.inputs)}"
             offset = to_sym(self.scope, self.scope.backed(name, hint=real.storage_offset(), lo=0, size_like=True))
         x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(sizes, strides))

@@ -708,6 +708,61 @@ def nll_loss_backward(p: Partitioner, op: Op) -> Any:
     return None
 
 
+@rule("mse_loss smooth_l1_loss huber_loss binary_cross_entropy")
+def element_loss(p: Partitioner, op: Op) -> Any:
+    """Losses of elements: a mean is the sum over all workers divided by the number of all elements."""
+    x, target = op.args[:2]
+    place, reduction = p.place(x), argument(op, "reduction")
+    if not isinstance(place, Shard):
+        place = p.place(target)
+    if not isinstance(place, Shard) or not all(same_sizes(p, t, x) for t in tensors(op)):
+        return NotImplemented
+    if reduction == NONE:
+        p.apply(op, lambda t: place, place)
+        return None
+    args, kwargs = with_sum(op)
+    p.apply(op, lambda t: place, P, args, kwargs)
+    if reduction == MEAN:
+        out = op.outs[0]
+        p.give(out, p.emit(aten.div.Tensor, p.local[out.vid], count_of(p, x)), P)
+    return None
+
+
+@rule("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
+def element_loss_backward(p: Partitioner, op: Op) -> Any:
+    grad, x = op.args[:2]
+    place, reduction = p.place(x), argument(op, "reduction")
+    if not isinstance(place, Shard):
+        place = p.place(op.args[2])
+    if not isinstance(place, Shard) or not all(same_sizes(p, t, x) for t in tensors(op)[1:]) or op.kwargs.get("out") is not None:
+        return NotImplemented
+    want = lambda t: place if t is not grad or reduction == NONE else R
+    if reduction == NONE:
+        p.apply(op, want, place)
+        return None
+    args, kwargs = with_sum(op)
+    p.apply(op, want, place, args, kwargs)
+    if reduction == MEAN:
+        out = op.outs[0]
+        p.give(out, p.emit(aten.div.Tensor, p.local[out.vid], count_of(p, x)), place)
+    return None
+
+
+def with_sum(op: Op) -> tuple[tuple, dict]:
+    """The arguments of a loss, its reduction a sum."""
+    at = next(i for i, a in enumerate(op.target._schema.arguments) if a.name == "reduction")
+    if at < len(op.args):
+        return (*op.args[:at], SUM, *op.args[at + 1 :]), op.kwargs
+    return op.args, {**op.kwargs, "reduction": SUM}
+
+
+def count_of(p: Partitioner, x: TracedTensor) -> Any:
+    n: Any = 1
+    for s in x.sizes:
+        n = n * p.number(s)
+    return n
+
+
 # -- attention, convolutions --------------------------------------------------------------------------------------------------------------
 @rule("_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward scaled_dot_product_attention")
 def attention(p: Partitioner, op: Op) -> Any:
@@ -789,7 +844,7 @@ def of_images(p: Partitioner, op: Op) -> Any:
 # -- all others ---------------------------------------------------------------------------------------------------------------------------
 MADE = frozenset(overloads(("copy_", "fill_", "zero_", "masked_fill", "masked_fill_", "where", "clamp", "gelu_backward", "threshold_backward",
                             "sigmoid_backward", "tanh_backward", "silu_backward", "lerp", "lerp_", "addcmul", "addcmul_", "addcdiv",
-                            "addcdiv_", "native_dropout_backward", "contiguous", "rsub", "mse_loss_backward", "alias", "detach", "clone",
+                            "addcdiv_", "native_dropout_backward", "contiguous", "rsub", "alias", "detach", "clone",
                             "_to_copy", "isnan", "hardtanh_backward", "leaky_relu_backward", "elu_backward", "softplus_backward",
                             "hardswish_backward", "hardsigmoid_backward", "mish_backward", "logit_backward")))  # fmt: skip
 """Pointwise operators that PyTorch does not tag so."""

@@ -18,6 +18,8 @@ from pliant.remote.groups import Board, Gloo, Shared, Threads
 from pliant.remote.placements import RemoteError
 from pliant.remote.worker import Worker
 
+START = 300.0
+"""Seconds in which a process of a worker must have begun."""
 OBJECT = 1 << 17
 """From this many bytes on a message lies in Ray's object store once, in place of travelling to each worker."""
 
@@ -93,6 +95,8 @@ class RayTransport:
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
+        for rank, ref in enumerate([a.ready.remote() for a in self.actors]):
+            self.get(rank, ref, max(START, timeout))
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [], None
         for rank, r in enumerate(found):

@@ -32,7 +32,9 @@ def raw(t: torch.Tensor) -> Any:
     """The bytes of a tensor, row-major."""
     if t.dtype not in NAMES or t.layout is not torch.strided:
         raise WireError(f"a {t.layout} tensor of {t.dtype} cannot travel")
-    flat = t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    flat = t.detach().resolve_conj().resolve_neg().reshape(-1)
+    if flat.stride(0) != 1:  # also of a single element
+        flat = torch.empty(flat.shape, dtype=t.dtype).copy_(flat)
     return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
 
 

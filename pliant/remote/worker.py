@@ -330,6 +330,10 @@ class Worker:
             time.sleep(command[1])
 
     # -- recovery -------------------------------------------------------------------------------------------------------------------
+    def ready(self) -> int:
+        """It has begun."""
+        return os.getpid()
+
     def join(self, make_group: Callable, epoch: int) -> int:
         """Become one of a group of workers, the `epoch`-th that there is."""
         self.group = None

@@ -27,6 +27,7 @@ from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
+from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -308,6 +309,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
+        said = SAID.get((getattr(fn, "__module__", ""), name_of(fn)))
+        if said is not None:
+            return said(*args, **kwargs)
         inner = getattr(fn, "_torchdynamo_orig_callable", None)
         if inner is not None and (inner.__module__ or "").startswith("torch.optim."):  # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
@@ -602,6 +606,8 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
         return vm.getattr(args[0], o.__name__)
     if name == "__get__" and isinstance(o, property):
         return call(o.fget, args[:1], {})
+    if name == "__get__" and type(o) is FunctionType and not kwargs and len(args) in (1, 2):
+        return types.MethodType(o, args[0]) if args[0] is not None else native(fn, args, kwargs)
     if name == "__init__" and type(o).__init__ is object.__init__ and not args and not kwargs:
         return None
     row = ROWS.get(type(o))

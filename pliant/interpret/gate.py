@@ -132,7 +132,7 @@ def through_c(e: BaseException) -> None:
 def index(v: Any) -> Any:
     """`operator.index(v)`: an int, perhaps symbolic. TypeError, in CPython's words, for what has no index."""
     t = type(v)
-    if t is int or t is torch.SymInt or t is bool:
+    if t is int or t is torch.SymInt:
         return v
     row = ROWS.get(t)
     if row is not None and row.index is not None:

@@ -18,9 +18,10 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
-from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor
+from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
@@ -554,6 +555,13 @@ def text_literal(b: Builder, text: LateText) -> str:
 
 
 ROWS[LateText] = Row(text_literal)
+
+
+def hook_handle(b: Builder, v: Any) -> str:
+    raise Reconsider("register_hook", "a handle of a hook, which is part of the graph, is needed later", HOOKS)
+
+
+ROWS[RemovableHandle] = Row(hook_handle)
 
 
 def view_literal(method: str) -> Row:

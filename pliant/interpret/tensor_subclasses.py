@@ -349,7 +349,7 @@ def set_own(t: Any, name: str, value: Any) -> bool:
     own = lookup(t.pytype, "__setattr__")
     if type(own) is types.FunctionType and own is not lookup(Tensor, "__setattr__"):
         raise Break("PL0012", f"attribute {name!r} of a tensor whose class has a __setattr__", clean=True)
-    if not is_wrapped(t) or hasattr(Tensor, name):
+    if not is_wrapped(t) or type(lookup(Tensor, name)) in COMPUTED:
         return False
     wrapper_of(t).__dict__[name] = wrapper_of(value)
     if vm.world.real.get(id(t)) is not None:

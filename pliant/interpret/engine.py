@@ -41,6 +41,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     hooks,
     imports,
     instances,
+    jagged,
     library,
     lifetimes,
     lookasides,
@@ -285,7 +286,8 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
     try:
-        yield
+        with jagged.answers():
+            yield
     finally:
         vm.active = False
         torch.compiler._is_compiling_flag = flag

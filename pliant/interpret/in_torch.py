@@ -33,6 +33,39 @@ class FunctionsOff:
         torch._C._set_torch_function_state(self.before)  # type: ignore[attr-defined]
 
 
+# -- jagged nested tensors -----------------------------------------------------------------------------------------------
+def jagged_attention(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
+    """`scaled_dot_product_attention` of jagged tensors (batch, heads, ragged, features) with the same offsets, on padded rows.
+
+    PyTorch takes rows one by one on the CPU. What a padded row asks is dropped, and nobody is given what stands in one.
+    """
+    offsets = query.offsets()
+    longest = query.transpose(1, 2)._get_max_seqlen()
+    n = offsets.shape[0] - 1
+    heads, width = query.shape[1], value.shape[3]
+
+    total = value.transpose(1, 2).values().shape[0]
+    places = torch.arange(longest, device=offsets.device)
+    filled = places < offsets.diff()[:, None]
+    index = (offsets[:-1, None] + places).clamp(max=total - 1).flatten()
+
+    def padded(x: Any) -> Any:
+        rows = x.transpose(1, 2).values()
+        items = rows.index_select(0, index).reshape(n, longest, rows.shape[1], rows.shape[2])
+        return torch.where(filled[:, :, None, None], items, 0.0).transpose(1, 2)
+
+    there = filled[:, None, None, :]
+    if is_causal:
+        there = there & (places <= places[:, None])
+    scores = padded(query) @ padded(key).transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
+    out = scores.masked_fill(~there, float("-inf")).softmax(-1) @ padded(value)
+    item = torch.arange(total, device=offsets.device)
+    row = torch.searchsorted(offsets[1:], item, right=True)
+    at = row * longest + item - offsets[row]
+    kept = out.transpose(1, 2).reshape(n * longest, heads, width).index_select(0, at)
+    return torch.nested.nested_tensor_from_jagged(kept, offsets).transpose(1, 2)
+
+
 # -- transforms --------------------------------------------------------------------------------------------------------
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """`torch.func.linearize`: the tangents are worked out together with the function's value, which is worked out once in the graph."""

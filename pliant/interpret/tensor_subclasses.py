@@ -29,7 +29,7 @@ from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import jagged, tensor_inputs
+from pliant.interpret import in_torch, jagged, tensor_inputs
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
@@ -582,7 +582,27 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
 def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch function of wrappers of PyTorch's own, whose code is run as it is."""
     refuse_gradients(fn, args, kwargs)
+    if fn is torch.nn.functional.scaled_dot_product_attention:
+        given = attention(args, kwargs)
+        if given is not None:
+            return inline(in_torch.jagged_attention, given, {})
     return taken_apart(fn, args, kwargs)
+
+
+ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+def attention(args: tuple, kwargs: dict) -> tuple | None:
+    """What `in_torch.jagged_attention` is given for a call that it answers."""
+    given = dict(zip(ATTENTION, args, strict=False)) | kwargs
+    parts = [given.pop(name, None) for name in ATTENTION[:3]]
+    is_causal, scale = given.pop("is_causal", False), given.pop("scale", None)
+    if any(given.values()) or not all([type(t) is TracedTensor and jagged.is_jagged(t.pytype) for t in parts]):
+        return None
+    inner = [wrapper_of(t) for t in parts]
+    first = inner[0]
+    fits = all([w._ragged_idx == 2 and w.dim() == 4 and w._lengths is None and w._offsets is first._offsets for w in inner])
+    return (*parts, is_causal, scale) if fits and first.device.type == "cpu" else None
 
 
 def refuse_gradients(fn: Any, args: tuple, kwargs: dict) -> None:

@@ -34,6 +34,15 @@ OF_JAGGED = {
     "questions": lambda n: (n.size(0), n.dim(), n.is_nested, n.layout, n.shape[2], n.offsets() + 1, n.dtype, n.requires_grad),
     "copies": lambda n: (n.clone(), n.detach(), torch.zeros_like(n), n.to(torch.float64)),
 }
+
+
+def attention(n, is_causal=False):
+    n = n.unflatten(-1, (2, 2)).transpose(1, 2)
+    return F.scaled_dot_product_attention(n, n * 2, n, is_causal=is_causal).transpose(1, 2).flatten(2)
+
+
+OF_JAGGED["attention"] = attention
+OF_JAGGED["causal_attention"] = lambda n: attention(n, True)
 WITHOUT_DERIVATIVE = {"over_the_ragged_dim", "questions"}  # eager has none for a part of it
 
 

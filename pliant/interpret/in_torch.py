@@ -34,7 +34,7 @@ class FunctionsOff:
 
 
 # -- jagged nested tensors -----------------------------------------------------------------------------------------------
-def jagged_attention(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None) -> Any:
+def jagged_attention(query: Any, key: Any, value: Any, scale: float | None) -> Any:
     """`scaled_dot_product_attention` of jagged tensors (batch, heads, ragged, features) with the same offsets, on padded rows.
 
     PyTorch takes rows one by one on the CPU. What a padded row asks is dropped, and nobody is given what stands in one.
@@ -55,8 +55,6 @@ def jagged_attention(query: Any, key: Any, value: Any, is_causal: bool, scale: f
         return torch.where(filled[:, :, None, None], items, 0.0).transpose(1, 2)
 
     there = filled[:, None, None, :]
-    if is_causal:
-        there = there & (places <= places[:, None])
     scores = padded(query) @ padded(key).transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
     out = scores.masked_fill(~there, float("-inf")).softmax(-1) @ padded(value)
     item = torch.arange(total, device=offsets.device)

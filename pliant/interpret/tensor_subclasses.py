@@ -596,13 +596,13 @@ def attention(args: tuple, kwargs: dict) -> tuple | None:
     """What `in_torch.jagged_attention` is given for a call that it answers."""
     given = dict(zip(ATTENTION, args, strict=False)) | kwargs
     parts = [given.pop(name, None) for name in ATTENTION[:3]]
-    is_causal, scale = given.pop("is_causal", False), given.pop("scale", None)
+    scale = given.pop("scale", None)
     if any(given.values()) or not all([type(t) is TracedTensor and jagged.is_jagged(t.pytype) for t in parts]):
         return None
     inner = [wrapper_of(t) for t in parts]
     first = inner[0]
     fits = all([w._ragged_idx == 2 and w.dim() == 4 and w._lengths is None and w._offsets is first._offsets for w in inner])
-    return (*parts, is_causal, scale) if fits and first.device.type == "cpu" else None
+    return (*parts, scale) if fits and first.device.type == "cpu" else None
 
 
 def refuse_gradients(fn: Any, args: tuple, kwargs: dict) -> None:

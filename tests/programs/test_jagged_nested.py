@@ -42,7 +42,6 @@ def attention(n, is_causal=False):
 
 
 OF_JAGGED["attention"] = attention
-OF_JAGGED["causal_attention"] = lambda n: attention(n, True)
 WITHOUT_DERIVATIVE = {"over_the_ragged_dim", "questions"}  # eager has none for a part of it
 
 
@@ -133,6 +132,13 @@ def test_others_are_refused_as_eager_refuses_them():
     for f in (lambda a, b: a + b, target):
         with pytest.raises(RuntimeError):
             f(a, b)
+
+
+def test_causal_attention_is_refused_as_eager_refuses_it():
+    n = jagged(t(5, 4), torch.tensor([0, 2, 5]))
+    for f in (attention, compiled(attention)):
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            f(n, True)
 
 
 def test_shapes_are_pytorchs_own():

@@ -114,8 +114,11 @@ LAZY: Any = torch.nn.parameter.UninitializedParameter.__mro__[1]
 OF_TRACERS = "torch._subclasses."  # tensors that other tracers make: they show PyTorch what they are not
 
 
+METACLASSES = (type(Tensor), type(torch.nn.Parameter))
+
+
 def admitted(cls: type) -> bool:
-    return not issubclass(cls, (LAZY, TracedTensor)) and not cls.__module__.startswith(OF_TRACERS) and type(cls) is type(Tensor)
+    return not issubclass(cls, (LAZY, TracedTensor)) and not cls.__module__.startswith(OF_TRACERS) and type(cls) in METACLASSES
 
 
 class Heard(python_dispatch.TorchDispatchMode):

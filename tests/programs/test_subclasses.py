@@ -501,3 +501,35 @@ def test_the_gradient_of_a_plain_tensor_that_would_be_a_wrapper_breaks_the_graph
             r.sum().backward()
         compare(sides[0][1].grad, sides[1][1].grad)
     assert pliant.stats()["fallbacks"] == 0
+
+
+class Tagged(nn.Parameter):
+    def __new__(cls, data, tag=1):
+        made = torch.Tensor._make_subclass(cls, data, True)
+        made.tag = tag
+        return made
+
+
+@own_backend
+def test_parameters_of_a_subclass():
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 3)
+    layer.weight = Tagged(layer.weight.detach().clone(), 5)
+
+    def scaled(x):
+        return (layer(x) * layer.weight.tag).sum()
+
+    pliant.reset()
+    before = pliant.stats()
+    target = compiled(scaled)
+    for n in (3, 5, 7):
+        found = []
+        for f in (scaled, target):
+            layer.zero_grad()
+            f(t(n, 4)).backward()
+            found.append((layer.weight.grad, layer.bias.grad))
+        compare(*found)
+    layer.weight.tag = 2
+    compare(scaled(t(3, 4)), target(t(3, 4)))
+    assert type(layer.weight) is Tagged
+    assert pliant.stats()["graph_breaks"] == before["graph_breaks"]

@@ -67,6 +67,7 @@ LIMITS = (
     "Cannot access storage",
     "Expected IntList but got GenericList",
     "setStorage: sizes",
+    "is not supported for tensor subclasses",
 )
 
 

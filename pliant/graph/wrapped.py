@@ -25,8 +25,12 @@ def parts_of(w: Any) -> tuple[list[str], Any]:
     return list(names), rest
 
 
-def together(cls: Any, names: list[str], parts: Any, rest: Any, sizes: Any, strides: Any) -> Any:
-    return cls.__tensor_unflatten__(dict(zip(names, parts, strict=True)), rest, sizes, strides)
+def among_parts(w: Any, names: list[str]) -> tuple[list[str], Any]:
+    """`parts_of`, of which those called `names` may have gradients."""
+    found, rest = parts_of(w)
+    if not set(names) <= set(found):
+        raise RuntimeError(f"a {type(w).__name__} has changed its parts")
+    return found, rest
 
 
 def leaf_of(x: TracedTensor) -> TracedTensor:
@@ -43,8 +47,7 @@ def gradients_of_parts(g: Any, cls: type, names: list[str], dtype: Any) -> list[
         return [None] * len(names)
     if type(g) is not cls:
         raise Reconsider(cls.__name__, f"its gradient is a {type(g).__name__}", WRAPPED)
-    found, _ = parts_of(g)
-    if found != names:
+    if not set(names) <= set(parts_of(g)[0]):
         raise Reconsider(cls.__name__, "its gradient has other parts", WRAPPED)
     return [getattr(g, name) for name in names]
 
@@ -68,11 +71,10 @@ class Lower(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, w: Any, names: list[str]) -> Any:
-        found, rest = parts_of(w)
-        if found != names:
-            raise RuntimeError(f"a {type(w).__name__} has changed its parts")
+        found, rest = among_parts(w, names)
         parts = [getattr(w, name) for name in names]
-        ctx.whole = type(w), names, rest, w.size(), w.stride()
+        ctx.whole = type(w), rest, w.size(), w.stride()
+        ctx.names, ctx.parts = names, {name: None if name in names else getattr(w, name) for name in found}
         ctx.like = [(p.size(), p.stride(), p.dtype, p.device) for p in parts]
         ctx.set_materialize_grads(False)
         return tuple([SAME(p, p.sizes, p.strides) if type(p) is TracedTensor else ALIAS(p) for p in parts])
@@ -81,12 +83,12 @@ class Lower(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         if all([g is None for g in grads]):
             return None, None
-        cls, names, rest, sizes, strides = ctx.whole
+        cls, rest, sizes, strides = ctx.whole
         whole = [
             torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
             for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
         ]
-        return together(cls, names, whole, rest, sizes, strides), None
+        return cls.__tensor_unflatten__({**ctx.parts, **dict(zip(ctx.names, whole, strict=True))}, rest, sizes, strides), None
 
 
 class Whole(torch.autograd.Function):

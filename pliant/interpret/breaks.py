@@ -110,7 +110,8 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0011": BreakInfo(
         "Operation or tensor that cannot be traced",
-        "A tensor subclass with code of its own, or an operator for which no shape can be computed without running it, met the graph.",
+        "A tensor subclass of which docs/subclasses.md says so, or an operator for which no shape can be computed without running it,"
+        " met the graph.",
         (
             "Give a custom operator a shape function with `torch.library.register_fake`.",
             "Convert the subclass to a plain tensor before the compiled function.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     checks,
     classes,
     comparisons,
+    compiler_settings,
     contextvars_,
     copies,
     data_loops,
@@ -39,6 +41,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     hooks,
     imports,
     instances,
+    jagged,
     library,
     lifetimes,
     lookasides,
@@ -58,7 +61,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     transforms,
 )
 from pliant.interpret import capture as C
-from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed
@@ -284,7 +286,8 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
     try:
-        yield
+        with jagged.answers():
+            yield
     finally:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
@@ -495,6 +498,7 @@ SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a 
 REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
 """Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""
 
+FIND_AND_LOAD = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]
 MAKE_SYMBOLS = frozenset(t.__init__.__code__ for t in (torch.SymInt, torch.SymFloat, torch.SymBool))
 """PyTorch's C++ code wraps a node of ours again: what it makes is no number yet, and so nothing that anybody may read."""
 
@@ -549,6 +553,8 @@ def captured_frame(fn: Any, args: list) -> Any:
             vm.frame.tail = False
         if policy.runs_natively(fn.__code__) and all(map(readable, args)):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
+        if fn is FIND_AND_LOAD and str(args[0]).partition(".")[0] == "torch":  # a part of PyTorch that its C++ code needs
+            return engine.call_in_mode(engine.OFF, fn, tuple(args))
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)

@@ -13,6 +13,7 @@ it was made of. `graph/wrapped.py` has what gradients need at both edges.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +25,11 @@ from pliant.errors import Tripwire
 from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import gradients
 from pliant.graph.schema import argument, op_info
-from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable
+from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import tensor_inputs
+from pliant.interpret import jagged, tensor_inputs
 from pliant.interpret.attributes import getattr_, lookup
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
@@ -74,8 +75,8 @@ def unwrapped(raw: Any) -> Any:
 
 
 def overrides(cls: Any) -> bool:
-    """Whether the class has a `__torch_function__` of its own."""
-    return function_of(cls) not in (None, PLAIN_FUNCTION)
+    """Whether the class has a `__torch_function__` of its own, which is interpreted."""
+    return function_of(cls) not in (None, PLAIN_FUNCTION) and not jagged.is_jagged(cls)
 
 
 def is_subclass(x: Any) -> bool:
@@ -101,7 +102,9 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
         if not wraps(cls):
             world.has_subclasses = True
             return as_tensor(world, v, source)
-        if not plain_wrapper(v):
+        if jagged.is_jagged(cls) and jagged_wrapper_fits(v):
+            return jagged_wrapper(world, v, source)
+        if not plain_wrapper(v) or (v.requires_grad and not differentiable(v)):
             world.guard(source, "TYPE_MATCH", cls)
             return world.adopt(v, source)
         return wrapper(world, v, source)
@@ -133,15 +136,14 @@ class Heard(python_dispatch.TorchDispatchMode):
 
 def plain_wrapper(v: Any) -> bool:
     """Whether a tensor has no memory of its own, and answers for its sizes, strides and device itself."""
-    if v.layout is not torch.strided or v.is_quantized:
-        return False
     heard = Heard()
     try:
-        with heard:
-            v.size(), v.stride(), v.device, v.layout, v.storage_offset()
+        with python_dispatch._disable_current_modes(), heard:
+            known = (v.size(), v.stride(), v.device, v.storage_offset(), v.is_quantized)
+            strided = v.layout is torch.strided and not known[-1]
     except Exception:
         return False
-    if heard.asked:
+    if heard.asked or not strided:
         return False
     try:
         v.untyped_storage().data_ptr()
@@ -168,7 +170,8 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
         return w
 
     if v.requires_grad:
-        w = with_gradients(v, source, parts, build)
+        names, _ = parts_of(v)
+        w = with_gradients(source, names, [parts[name] for name in names], build)
     else:
         with torch._C._DisableTorchDispatch():
             w = build()
@@ -180,20 +183,62 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
     return stand
 
 
-def with_gradients(v: Any, source: Source, parts: dict[str, Any], build: Callable[[], Any]) -> Any:
-    """The wrapper of an input that has gradients: those of its parts, which have to be floating-point tensors."""
-    cls = type(v)
-    if not hasattr(cls, "__tensor_flatten__") or not hasattr(cls, "__tensor_unflatten__"):
-        raise Break("PL0011", f"a {cls.__name__} with gradients, whose class does not tell its parts", clean=True)
-    names, _ = parts_of(v)
-    inner: list[Any] = [parts.get(name) for name in names]
-    if not all([type(x) is TracedTensor and not is_wrapped(x) and x.is_floating_point() and not x.requires_grad for x in inner]):
-        raise Break("PL0011", f"a {cls.__name__} with gradients, whose parts cannot have any", clean=True)
+def differentiable(v: Any) -> bool:
+    """Whether gradients for a wrapper are gradients for its parts: plain floating-point tensors, as its class tells."""
+    if not hasattr(type(v), "__tensor_flatten__") or not hasattr(type(v), "__tensor_unflatten__"):
+        return False
+    held = [v.__dict__.get(name) for name in parts_of(v)[0]]
+    return all([type(x) in BUILT_IN and x.is_floating_point() and not x.requires_grad for x in held])
+
+
+def with_gradients(source: Source, names: list[str], inner: list[Any], build: Callable[[], Any]) -> Any:
+    """The wrapper of an input that has gradients: those of its parts."""
     for name, x in zip(names, inner, strict=True):
         vm.world.parts[x.vid] = (source, names, name)
     leaves = [leaf_of(x) for x in inner]
     with gradients(True):
         return Lift.apply(build, names, *leaves)
+
+
+def jagged_wrapper_fits(v: Any) -> bool:
+    held = jagged.held(v)
+    given = [x for x in held.values() if x is not None]
+    plain = all([type(x) in BUILT_IN and x.layout is torch.strided and x.device.type != "meta" and not x.requires_grad for x in given])
+    return plain and (held["_values"].is_floating_point() or not v.requires_grad)
+
+
+def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
+    """The stand-in for a jagged tensor from outside."""
+    cls, inside = type(v), source.dict()
+    world.guard(source, "TYPE_MATCH", cls)
+    with python_dispatch._disable_current_modes():
+        world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
+        jagged.dummy()
+    world.guard(inside.key("_ragged_idx"), "EQ_MATCH", v._ragged_idx)
+    parts: dict[str, Any] = {}
+    for name, x in jagged.held(v).items():
+        cached = name in ("min_seqlen", "max_seqlen")
+        if cached and x is None:
+            parts[name] = None
+            world.guard(inside.key("_metadata_cache"), "DICT_CONTAINS", (name, name in v._metadata_cache), name)
+        else:
+            parts[name] = world.locate(x, (inside.key("_metadata_cache") if cached else inside).key(name))
+
+    def build() -> Any:
+        jagged.ragged_size(parts["_offsets"] if parts["_lengths"] is None else parts["_lengths"])
+        return jagged.build(cls, parts, v._ragged_idx)
+
+    vm.trace.wrapping.add(cls)
+    if v.requires_grad:
+        w = with_gradients(source, ["_values"], [parts["_values"]], build)
+    else:
+        w = build()
+    stand = stand_of(w)
+    stand.source = source
+    world.tensors[id(v)] = stand
+    world.real[id(stand)] = v
+    world.keep.append(v)
+    return stand
 
 
 def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:
@@ -254,6 +299,8 @@ HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "__dict__")
 def attribute(t: Any, name: str, raw: Any) -> Any:
     """An attribute of a tensor of a subclass; UNSET if it is that of any tensor. `raw`: what tensors have under this name."""
     computed = type(raw) in COMPUTED
+    if jagged.is_jagged(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
+        return graph_call(getattr, (t, name), {})
     if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
         return told(getattr, (t, name), {})
     own = own_attribute(t, name)
@@ -282,6 +329,29 @@ def method(t: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
     return graph_call(fn, (t, *args), kwargs, name)
 
 
+def call_of_jagged(fn: Any, args: tuple, kw: dict) -> Any:
+    """A function of PyTorch about jagged tensors, which is run as it is."""
+    with python_dispatch._disable_current_modes():
+        jagged.dummy()
+    vm.trace.wrapping.add(jagged.class_())
+    vm.world.has_subclasses = True
+    args = tuple([a if type(a) is TracedTensor else to_graph(fn, a) for a in args])
+    return native_code(fn, args, {k: a if type(a) is TracedTensor else to_graph(fn, a) for k, a in kw.items()})
+
+
+def makes_jagged(fn: Any) -> None:
+    def make(args: tuple, kw: dict) -> Any:
+        if not whole_loops():
+            raise Break("PL0034", "a jagged tensor, for a backend that is not pliant's own", clean=True)
+        return call_of_jagged(fn, args, kw)
+
+    LOOKASIDES[fn] = make
+
+
+for _fn in (torch.nested.nested_tensor_from_jagged, torch.nested.to_padded_tensor):
+    makes_jagged(_fn)
+
+
 def own_attribute(t: Any, name: str) -> Any:
     """An attribute that the class of `t`, or `t` itself, has beside those of all tensors; UNSET if there is none."""
     world, cls = vm.world, t.pytype
@@ -302,6 +372,8 @@ def own_attribute(t: Any, name: str) -> Any:
     if of_tensors:
         return UNSET
     if type(raw) is types.FunctionType:
+        if jagged.is_jagged(cls):
+            LOOKASIDES.setdefault(raw, functools.partial(call_of_jagged, raw))
         return types.MethodType(raw, t)
     if type(raw) is classmethod:
         return types.MethodType(raw.__func__, cls)
@@ -348,7 +420,7 @@ def set_own(t: Any, name: str, value: Any) -> bool:
     own = lookup(t.pytype, "__setattr__")
     if type(own) is types.FunctionType and own is not lookup(Tensor, "__setattr__"):
         raise Break("PL0012", f"attribute {name!r} of a tensor whose class has a __setattr__", clean=True)
-    if not is_wrapped(t) or hasattr(Tensor, name):
+    if not is_wrapped(t) or type(lookup(Tensor, name)) in COMPUTED:
         return False
     wrapper_of(t).__dict__[name] = wrapper_of(value)
     if vm.world.real.get(id(t)) is not None:
@@ -494,6 +566,8 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     """A torch function of tensors of subclasses. `record`: how one of plain tensors is captured."""
     enabled = torch._C._is_torch_function_enabled()
     order = in_order(tensors) if enabled else []
+    if any([jagged.is_jagged(class_of(t)) for t in tensors]):
+        return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
     trace = vm.trace
@@ -505,16 +579,38 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
     return of_class(out, order[0], before) if order else out
 
 
+def native_code(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch function of wrappers of PyTorch's own, whose code is run as it is."""
+    refuse_gradients(fn, args, kwargs)
+    return taken_apart(fn, args, kwargs)
+
+
+def refuse_gradients(fn: Any, args: tuple, kwargs: dict) -> None:
+    if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_in([args, kwargs])]):
+        raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers, whose gradients cannot be captured", clean=True)
+
+
+def taken_apart(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What C++ makes of a torch function of wrappers."""
+    try:
+        return on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+    except (RuntimeError, NotImplementedError) as e:
+        if is_limit(e):
+            raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers: {str(e).splitlines()[0]}") from e
+        raise
+
+
 def on_parts(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch function of wrappers: C++ takes it to operators, and these to the code of the class."""
     world = vm.world
-    if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_in([args, kwargs])]):
-        raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers, whose gradients cannot be captured", clean=True)
+    refuse_gradients(fn, args, kwargs)
     wrapped = {id(t): t for t in among([args, kwargs], []) if type(t) is TracedTensor and is_wrapped(t)}
     outside = [t for t in wrapped.values() if world.real.get(id(t)) is not None]
     before = [(t, wrapper_of(t), wrapper_of(t).grad_fn, wrapper_of(t)._version) for t in outside]
     with torch._C.DisableTorchFunctionSubclass():
-        out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+        if type(fn) is types.FunctionType:  # what CPython runs for it would start the code of the classes past the interpreter
+            return inline(fn, args, kwargs)
+        out = taken_apart(fn, args, kwargs)
     for t, w, node, version in before:
         if w.grad_fn is not node:
             raise Break("PL0011", f"a {t.pytype.__name__} from outside is written with gradients")

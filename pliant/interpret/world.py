@@ -86,6 +86,7 @@ class World:
         self.tensor_likes: set[type] = set()  # classes that are no tensors, and have a `__torch_function__`
         self.wrappers_made: dict[int, tuple] = {}  # id of a wrapper that the program has made -> what `_make_wrapper_subclass` was given
         self.parts: dict[int, tuple] = {}  # vid of a part of a wrapper with gradients -> (its source, names of parts, own name)
+        self.ragged: dict[str, Any] = {}  # symbol of a ragged size -> the offsets that it belongs to
         self.probes: dict[int, tuple] = {}  # id of a probe -> (it, what it is in the place of)
         self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)

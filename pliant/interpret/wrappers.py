@@ -38,6 +38,8 @@ def stand_for(w: torch.Tensor, owner: type[Elsewhere] | None = None) -> TracedTe
     levels, trace = vm.world.levels, vm.trace
     x = levels.stands.get(id(w))
     if x is None:
+        if owner is Made:
+            trace.wrapping.add(type(w))
         sizes, strides, offset = metadata(w)
         with torch._C._DisableTorchDispatch():
             x = make(trace, sizes, strides, w.dtype, offset, None, w.device, is_dense(sizes, strides), w.requires_grad)
@@ -46,7 +48,6 @@ def stand_for(w: torch.Tensor, owner: type[Elsewhere] | None = None) -> TracedTe
         levels.wrappers[id(x)] = (x, w)
         if owner is Made:
             x.pytype = type(w)
-            trace.wrapping.add(type(w))
     elif w.requires_grad is not x.requires_grad:
         tell_gradients(x, w.requires_grad)
     return x

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pliant.guards.source import Source
-from pliant.interpret import runtime
+from pliant.interpret import jagged, runtime
 from pliant.jit import support
 from pliant.symbolic import maths
 
@@ -160,12 +160,26 @@ class Builder:
         if e.const is not None:
             return self.simple(e.const)
         symbols = {s.name for s in e.symbols()}
+        if symbols & self.world.ragged.keys():
+            return self.ragged_number(e)
         if self.numbers_from_graph or not symbols <= self.world.symbols.keys():
             return self.output(value)
         text = e.python(lambda name: self.slot(getattr(name, "name", name)))
         if "math." in text:
             self.env.setdefault("math", maths)
         return text if e.op == "sym" else f"({text})"
+
+    def ragged_number(self, e: Any) -> str:
+        """A number made of the ragged size of a jagged tensor: it is PyTorch's own, which its offsets give."""
+        ragged = self.world.ragged
+
+        def named(symbol: Any) -> str:
+            name = getattr(symbol, "name", symbol)
+            return self.slot(name) if name not in ragged else f"{self.constant(jagged.size_of, 'ragged')}({self.ref(ragged[name])})"
+
+        if not {s.name for s in e.symbols()} <= self.world.symbols.keys() | ragged.keys():
+            raise CannotReconstruct("a number made of the size of a jagged tensor")
+        return f"({e.python(named)})"
 
     def output(self, value: Any) -> str:
         found = self.outputs.get(id(value))

@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
 from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
-from pliant.interpret import runtime, tracebacks
+from pliant.interpret import jagged, runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.data_ranges import DataIterator, DataRange
@@ -76,21 +76,35 @@ OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
 def wrapper(b: Builder, t: Any) -> str:
     """A tensor of a class with a `__torch_dispatch__`, made as the program has made it."""
     w = b.world.levels.wrappers[id(t)][1]
+    if jagged.is_jagged(type(w)):
+        return jagged_tensor(b, w)
     recipe = b.world.wrappers_made.get(id(w))
-    if recipe is None:
-        raise CannotReconstruct(f"a {t.pytype.__name__} that C++ has made", t.pytype)
+    if recipe is None:  # code that CPython ran has made it
+        like = {"strides": t.strides, "storage_offset": t.offset, "dtype": w.dtype, "device": w.device, "layout": w.layout}
+        recipe = (t.sizes,), like
     stands = b.world.levels.stands
     held = {k: stands.get(id(v), v) for k, v in w.__dict__.items()}
     given = f"{b.constant(t.pytype)}, {b.ref(recipe[0])}, {b.ref(recipe[1])}"
-    if not w.requires_grad:
+    if w.is_leaf:
         return f"{b.constant(wrapped.made, 'made')}({given}, {{{b.pairs(held)}}})"
     names, parts = in_parts(b, w)
-    rest = {k: v for k, v in held.items() if k not in names}
+    rest = {k: None if k in names else v for k, v in held.items()}
     outputs = ", ".join([b.output(p) for p in parts])
     return f"{b.constant(wrapped.made_of, 'made_of')}({given}, {{{b.pairs(rest)}}}, {names!r}, ({outputs},))"
 
 
 WRAPPER = Row(wrapper)
+
+
+def jagged_tensor(b: Builder, w: Any) -> str:
+    """A jagged nested tensor: its parts, of which the values alone may have gradients."""
+    parts, cls = jagged.held(w), b.constant(type(w))
+    if w.is_leaf:
+        return f"{b.constant(jagged.build, 'jagged')}({cls}, {{{b.pairs(parts)}}}, {w._ragged_idx}, {w.requires_grad})"
+    with b.world.trace.recording(), layout.framework():
+        (values,) = wrapped.lowered(w, ["_values"])
+    rest = {**parts, "_values": None}
+    return f"{b.constant(jagged.differentiable, 'jagged')}({cls}, {{{b.pairs(rest)}}}, {w._ragged_idx}, {b.output(values)})"
 
 
 def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:

@@ -74,7 +74,7 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
     Where nothing else is made of `y`, nobody can tell.
     """
-    steps = view_steps(ops)
+    steps = {vid: s for vid, s in view_steps(ops).items() if not made_below(s, vid)}
     detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
     if detached:
         uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
@@ -86,6 +86,13 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
             if uses[base.vid] > 1 or base.vid not in made or base.vid in steps:
                 steps[op.outs[0].vid] = ViewStep(op, base)
     return steps
+
+
+def made_below(step: ViewStep, vid: int) -> bool:
+    """Was it made below autograd, by code that takes an operator apart, as a result with gradients? Then autograd sees no view."""
+    if step.base.requires_grad:
+        return False
+    return any([isinstance(t, TracedTensor) and t.vid == vid and t.requires_grad and not t._is_view() for t in step.op.outs])
 
 
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:

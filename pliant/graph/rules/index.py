@@ -42,6 +42,13 @@ def embedding_dense_backward(trace: Any, grad: TracedTensor, indices: TracedTens
     return new(trace, (num_weights, grad.sizes[-1]), grad.dtype, grad.device)
 
 
+@rule("_padded_dense_to_jagged_forward")
+def padded_to_jagged(trace: Any, dense: TracedTensor, offsets: list, total_L: Any = None) -> Any:
+    if total_L is None or len(offsets) != 1 or len(dense.sizes) < 2:
+        return NotImplemented
+    return new(trace, (total_L, *dense.sizes[2:]), dense.dtype, dense.device)
+
+
 @rule("index_select")
 def index_select(trace: Any, x: TracedTensor, dim: int, index: TracedTensor) -> Any:
     d = wrap(dim, len(x.sizes))

@@ -1,0 +1,503 @@
+"""Subclasses of tensors: `__torch_function__` classes and modes, objects that are no tensors, `__torch_dispatch__` wrappers.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import pliant
+from tests.helpers import compiled, own_backend
+from tests.programs.registry import cases, each, program, t
+
+aten = torch.ops.aten
+ROWS = each(3, 5, 2, tail=(4,))
+GRADS = each(3, 5, 2, tail=(4,), grad=True)
+WHOLE = {"breaks": 0, "captures": 1}
+
+
+# -- classes that are told of torch functions ----------------------------------------------------------------------------
+class Logged(torch.Tensor):
+    """Writes down what it is told."""
+
+    calls: list = []
+    tag = "logged"
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+    def twice(self):
+        return self * 2
+
+    @property
+    def half(self):
+        return self / 2
+
+    @classmethod
+    def of(cls, x):
+        return x.as_subclass(cls)
+
+
+class Swapped(torch.Tensor):
+    """Says nothing about torch functions, and has an operator and a method of its own."""
+
+    def extra(self):
+        return self.sum() + 1
+
+    def __add__(self, other):
+        return torch.mul(self, other)
+
+
+class Marked(torch.Tensor):
+    """Carries a number, which one torch function uses."""
+
+    @staticmethod
+    def __new__(cls, x, scale=1.0):
+        return torch.Tensor._make_subclass(cls, x)
+
+    def __init__(self, x, scale=1.0):
+        self.scale = scale
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.add or func is torch.Tensor.add:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs) * args[0].scale
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class Refusing(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.sub:
+            return NotImplemented
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Untold(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Held:
+    """No tensor, but torch functions are told of it."""
+
+    def __init__(self, x):
+        self.x = x
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func(*[a.x if isinstance(a, Held) else a for a in args], **(kwargs or {}))
+
+
+class Shifted(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out + 1 if func is torch.sin else out
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def attributes(x):
+    Logged.calls.clear()
+    y = x.as_subclass(Logged)
+    parts = y.shape, y.ndim, y.dtype, y.tag, y.half, y.T, Logged.of(x).twice(), y.requires_grad, y.device
+    return parts, list(Logged.calls)
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def functions_in_python(x):
+    Logged.calls.clear()
+    y = x.as_subclass(Logged)
+    labels = torch.zeros(x.shape[0], dtype=torch.long)
+    out = F.layer_norm(y, (4,)), F.softmax(y, -1), F.dropout(y, 0.0), F.cross_entropy(y, labels), F.linear(y, x), 2 - y, y**2
+    return out, list(Logged.calls)
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def operators(x):
+    Logged.calls.clear()
+    y = x.as_subclass(Logged)
+    out = y @ y.t(), y > 0, -y, y.sum(0).argmax(), torch.stack([y, y]), torch.where(y > 0, y, x), y.mean(dim=0, keepdim=True)
+    return out, list(Logged.calls)
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def written_in_place(x):
+    Logged.calls.clear()
+    y = x.clone().as_subclass(Logged)
+    y.add_(1)
+    y[0] = 3
+    y += x
+    return y, y[1], len(y), list(Logged.calls)
+
+
+@program(*GRADS, grad=True, breaks=0)  # how many rows there are is pinned
+def rows(x):
+    Logged.calls.clear()
+    y = x.as_subclass(Logged)
+    return [r * 2 for r in y], list(Logged.calls)
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def default_function(x):
+    y = x.as_subclass(Swapped)
+    return y.extra(), y + 2, y - 1, y.view(-1), type(y.sum()) is Swapped, isinstance(y * 2, Swapped), Swapped(x).extra()
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def carries_a_number(x):
+    m = Marked(x, 3.0)
+    m.other = [1]
+    return m + 1, torch.add(m, x), m * 2, m.scale, m.other, m
+
+
+@program(*ROWS, **WHOLE)
+def nobody_answers(x):
+    try:
+        return torch.sub(x.as_subclass(Refusing), 1)
+    except TypeError:
+        return x + 1
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def untold(x):
+    y = x.as_subclass(Untold)
+    return y + 1, y, type(y.sin()) is torch.Tensor
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def no_tensors(x):
+    h = Held(x)
+    return torch.add(h, 1), F.relu(h), torch.cat([h.x, x])
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def modes_nested(x):
+    with Shifted():
+        y = torch.sin(x)
+        with Shifted():
+            y = y + torch.sin(x.as_subclass(Swapped))
+    return y
+
+
+@program(*GRADS, grad=True, **WHOLE)
+def switched_off(x):
+    Logged.calls.clear()
+    y = x.as_subclass(Logged)
+    with torch._C.DisableTorchFunctionSubclass():
+        z = y * 2
+    return z, type(z) is torch.Tensor, y * 3, list(Logged.calls)
+
+
+@program(*ROWS, world=True, **WHOLE)
+def from_outside():
+    held = t(4, seed=2).as_subclass(Logged)
+    marked = Marked(t(4, seed=3), 2.0)
+    return lambda x: ((x * held + held.twice()).as_subclass(torch.Tensor).sum(0), marked + x, held)
+
+
+@program(*GRADS, grad=True)
+def left_at_a_break(x):
+    y = x.as_subclass(Logged) * 2
+    pliant.graph_break()
+    return y + 1, type(y) is Logged
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=repr)
+@own_backend
+def test_program(case):
+    case.run()
+
+
+# -- wrappers --------------------------------------------------------------------------------------------------------------
+class Scaled(torch.Tensor):
+    """A tensor times a number, some operators of which change the number alone. Others work on the product."""
+
+    @staticmethod
+    def __new__(cls, data, scale, depth=0):
+        return torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=data.dtype, device=data.device, strides=data.stride())
+
+    def __init__(self, data, scale, depth=0):
+        super().__init__()
+        self.inner = data
+        self.scale = scale
+        self.depth = depth
+
+    def __tensor_flatten__(self):
+        return ["inner"], (self.scale, self.depth)
+
+    @staticmethod
+    def __tensor_unflatten__(parts, rest, size, stride):
+        return Scaled(parts["inner"], *rest)
+
+    def dense(self):
+        return self.inner * self.scale
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is aten.mul.Tensor and isinstance(args[0], Scaled) and isinstance(args[1], (int, float)):
+            return Scaled(args[0].inner, args[0].scale * args[1], args[0].depth)
+        if func in (aten.t.default, aten.detach.default, aten.clone.default, aten.view.default, aten.alias.default):
+            return Scaled(func(args[0].inner, *args[1:], **kwargs), args[0].scale, args[0].depth + 1)
+        return func(*tree_map_only(Scaled, Scaled.dense, args), **tree_map_only(Scaled, Scaled.dense, kwargs))
+
+
+class Quantized(torch.Tensor):
+    """Int8 rows with a scale each, of which a table says what operators do."""
+
+    TABLE: dict = {}
+
+    @staticmethod
+    def __new__(cls, q, scales, dtype, transposed=False):
+        shape = q.shape[::-1] if transposed else q.shape
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=q.device)
+
+    def __init__(self, q, scales, dtype, transposed=False):
+        self.q, self.scales, self.transposed = q, scales, transposed
+
+    @classmethod
+    def of(cls, w):
+        scales = w.abs().amax(1, keepdim=True) / 127
+        return cls((w / scales).round().to(torch.int8), scales, w.dtype)
+
+    def dense(self):
+        w = self.q.to(self.dtype) * self.scales
+        return w.t() if self.transposed else w
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls.TABLE[func](func, *args, **(kwargs or {}))
+
+
+def same_kind(func, x):
+    return Quantized(x.q, x.scales, x.dtype, x.transposed ^ (func is aten.t.default))
+
+
+def on_dense(func, *args):
+    return func(*[a.dense() if isinstance(a, Quantized) else a for a in args])
+
+
+Quantized.TABLE.update({aten.t.default: same_kind, aten.detach.default: same_kind, aten.mm.default: on_dense, aten.addmm.default: on_dense})
+
+
+def compare(want, got, where=""):
+    assert type(want) is type(got), (where, type(want), type(got))
+    if isinstance(want, torch.Tensor):
+        for name in ("shape", "dtype", "requires_grad", "device", "layout"):
+            assert getattr(want, name) == getattr(got, name), (where, name, getattr(want, name), getattr(got, name))
+        assert want.stride() == got.stride(), (where, want.stride(), got.stride())
+        if type(want) in (torch.Tensor, nn.Parameter):
+            torch.testing.assert_close(want, got)
+        compare(want.__dict__, got.__dict__, where)
+        if want.is_leaf and want.requires_grad:
+            compare(want.grad, got.grad, f"{where}.grad")
+    elif isinstance(want, (list, tuple)):
+        assert len(want) == len(got), where
+        for i, (a, b) in enumerate(zip(want, got)):
+            compare(a, b, f"{where}[{i}]")
+    elif isinstance(want, dict):
+        assert list(want) == list(got), (where, list(want), list(got))
+        for k in want:
+            compare(want[k], got[k], f"{where}[{k!r}]")
+    else:
+        assert want == got, (where, want, got)
+
+
+def fresh(x, grad):
+    """A copy with or without gradients."""
+    made = TwoTensor(x.a.clone(), x.b.clone()) if isinstance(x, TwoTensor) else x.clone()
+    return made.requires_grad_(grad)
+
+
+def total(value):
+    terms = [(x * x).sum() for x in tree_leaves(value) if isinstance(x, torch.Tensor) and x.requires_grad]
+    return sum(terms) if terms else None
+
+
+def run(fn, calls, grads, captures=1, breaks=0):
+    """Eager and compiled, over calls with other sizes, forward and backward."""
+    pliant.reset()
+    before = pliant.stats()
+    target = compiled(fn)
+    for args in calls:
+        sides = [[fresh(x, g) for x, g in zip(args, grads)] for _ in range(2)]
+        results = [fn(*sides[0]), target(*sides[1])]
+        compare(*results, "result")
+        for loss in map(total, results):
+            if loss is not None:
+                loss.backward()
+        compare(*sides, "arguments")
+        assert [x._version for x in sides[0]] == [x._version for x in sides[1]]
+    stats = {k: pliant.stats()[k] - before[k] for k in ("captures", "graph_breaks", "fallbacks")}
+    assert stats == {"captures": captures, "graph_breaks": breaks, "fallbacks": 0}
+
+
+def two(n, seed=0):
+    return TwoTensor(t(n, 4, seed=seed), t(n, 4, seed=seed + 7))
+
+
+TWO = [(two(n), t(n, 4, seed=3)) for n in (3, 5, 7)]
+PLAIN = [(t(n, 4, seed=3),) for n in (3, 5, 7)]
+
+OF_TWO = {
+    "results": lambda x, y: (x * 2 + y, (x * 2).sin(), x),
+    "parts": lambda x, y: (x.a + 1, x.b, x.get_elem_a() * 2, (x * 2).a),
+    "products": lambda x, y: ((x @ y.t()).relu().sum(0), F.linear(y, x), F.linear(y, x).a),
+    "views": lambda x, y: (x.view(-1), x.t(), x[0], x[:, 1:].sum(1), x.split(2, 1), len(x), list(x[:2])),
+    "made": lambda x, y: (TwoTensor(y, y + 1) * x, TwoTensor(y, y).b),
+    "questions": lambda x, y: (isinstance(x, TwoTensor), type(x) is TwoTensor, x.shape, x.dtype, x.stride(), x.is_leaf, hasattr(x, "c")),
+    "functions_in_python": lambda x, y: (F.layer_norm(x, (4,)), F.softmax(x, -1), F.gelu(x), F.mse_loss(x, x * 2), torch.cat([x, x])),
+    "factories": lambda x, y: (torch.zeros_like(x), x.new_ones(3), x.detach(), x.clone(), x.to(torch.float64), x.contiguous() is x),
+    "sizes": lambda x, y: (x.reshape(x.shape[0] * 2, 2), x.numel(), x.expand(2, -1, -1).mean(1)),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "gradients"])
+@pytest.mark.parametrize("name", OF_TWO)
+@own_backend
+def test_two_tensors(name, grad):
+    run(OF_TWO[name], TWO, (grad, False))
+
+
+def inside(x):
+    y = Scaled(x, 2.0)
+    return y.dense() + 1, y * 3, (y * 3).scale, y + x, F.linear(x, y), y @ x.t(), y.t(), y.view(-1).depth
+
+
+def nested(x):
+    y = TwoTensor(Scaled(x, 2.0), Scaled(x, 3.0))
+    return y + 1, y * 2, (y * 2).a.scale
+
+
+def sized(x):
+    y = Scaled(x, x.shape[0])
+    return y * 2, y.sum()
+
+
+def attributes_set(x):
+    y = TwoTensor(x, x + 1)
+    y.extra, y.kept = 5, [1]
+    return y, y.extra, getattr(y, "nope", 3)
+
+
+def without_gradients(x):
+    y = TwoTensor(x * 1, x + 1) * 2
+    with torch.no_grad():
+        z = y * 2
+    return z, z.requires_grad, F.mse_loss(y.detach(), z)
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "gradients"])
+@pytest.mark.parametrize("fn", [inside, nested, sized, attributes_set, without_gradients], ids=lambda fn: fn.__name__)
+@own_backend
+def test_wrappers_made_inside(fn, grad):
+    run(fn, PLAIN, (grad,))
+
+
+@own_backend
+def test_writes_to_what_is_wrapped():
+    def write(x, y):
+        x.add_(y)
+        x.a.mul_(2)
+        x[0] = 1
+        return x * 2
+
+    run(write, TWO, (False, False))
+
+
+@own_backend
+def test_a_break_between():
+    def broken(x, y):
+        z = x * 2
+        pliant.graph_break()
+        return z + x
+
+    run(broken, TWO, (False, False), captures=2, breaks=1)
+    run(broken, TWO, (True, False), captures=2, breaks=1)
+
+
+@own_backend
+def test_what_the_class_is_told_is_guarded():
+    """Other metadata of a wrapper is another graph, and never the answer of this one."""
+    target = compiled(lambda x: x * 2 + 1)
+    for scale, n in itertools.product((2.0, 3.0, 2.0), (3, 5)):
+        x = t(n, 4)
+        compare(Scaled(x, scale) * 2 + 1, target(Scaled(x, scale)))
+    x = Scaled(t(3, 4), 2.0)
+    compare(x * 2 + 1, target(x))
+    x.scale = 5.0
+    compare(x * 2 + 1, target(x))
+    x.inner = t(3, 4, seed=5).to(torch.float64)
+    compare(x * 2 + 1, target(x))
+
+
+@own_backend
+def test_quantized_weights():
+    layers = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    for layer in (layers[0], layers[2]):
+        layer.weight = nn.Parameter(Quantized.of(layer.weight.detach()), requires_grad=False)
+    run(lambda x: layers(x), PLAIN, (False,))
+    for p in layers.parameters():
+        p.requires_grad_(False)
+    run(lambda x: layers(x), PLAIN, (True,))
+
+
+@own_backend
+def test_training_of_wrapped_parameters():
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    for layer, name in itertools.product((layers[0], layers[2]), ("weight", "bias")):
+        p = getattr(layer, name).detach()
+        setattr(layer, name, nn.Parameter(TwoTensor(p, p * 2)))
+
+    def train(compile_):
+        net = copy.deepcopy(layers)
+        step = compiled(net) if compile_ else net
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        losses = []
+        for n in (3, 5, 7, 5):
+            optimizer.zero_grad()
+            loss = step(t(n, 4)).sum()
+            loss.backward()
+            losses.append(loss.detach())
+            optimizer.step()
+        return losses, [p.detach() for p in net.parameters()]
+
+    pliant.reset()
+    before = pliant.stats()
+    compare(train(False), train(True))
+    assert pliant.stats()["captures"] - before["captures"] == 1
+    assert pliant.stats()["fallbacks"] == before["fallbacks"]
+
+
+@own_backend
+def test_the_gradient_of_a_plain_tensor_that_would_be_a_wrapper_breaks_the_graph():
+    def mixed(x, y):
+        return x * y
+
+    target = compiled(mixed)
+    for n in (3, 5):
+        sides = [(two(n), t(n, 4, grad=True)) for _ in range(2)]
+        results = [mixed(*sides[0]), target(*sides[1])]
+        compare(*results)
+        for r in results:
+            r.sum().backward()
+        compare(sides[0][1].grad, sides[1][1].grad)
+    assert pliant.stats()["fallbacks"] == 0

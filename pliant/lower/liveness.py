@@ -13,6 +13,7 @@ import torch
 
 from pliant.graph.dispatch import same
 from pliant.graph.operators import Column, overloads
+from pliant.graph.schema import KNOWN
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr, postorder
 
@@ -178,7 +179,7 @@ def has_effect(op: Any) -> bool:
 @of_operator
 def effectful(target: Any) -> bool:
     schema = target._schema
-    if not schema.name.startswith(("aten::", "prims::")):
+    if not schema.name.startswith(KNOWN):
         return True  # a custom operator may do anything
     if RANDOM in target.tags or target in DATA_CHECKED:
         return True

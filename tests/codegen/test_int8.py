@@ -123,6 +123,31 @@ def test_dynamic_linear(kind, seed):
             assert untouched(memory)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_products_of_floats(kind, seed):
+    """As right as those of floats, over all magnitudes."""
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    for _ in range(40):
+        m, n, k = (rng.choice((*SIDES, rng.randint(1, 300))) for _ in range(3))
+        x, w = torch.randn(m, k + rng.choice((0, 3)))[:, :k] * 10 ** rng.uniform(-25, 25), part(rng, n, k)
+        memory, out = results(m, n, torch.float32)
+        assert call(kind[2], x.data_ptr(), w.data_ptr(), out.data_ptr(), m, n, k, x.stride(0), w.stride(0)) == 0
+        scale = x.double().abs() @ w.double().abs().t()
+        assert ((out.double() - x.double() @ w.double().t()).abs() <= 5e-7 * scale).all(), (m, n, k)
+        assert untouched(memory)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), 3.4e38, -3.4e38])
+def test_products_of_odd_floats(kind, value):
+    x, w = torch.randn(20, 64), torch.randint(-128, 128, (40, 64), dtype=torch.int8)
+    x[4, 3], w[7, 3] = value, 0
+    memory, out = results(20, 40, torch.float32)
+    assert call(kind[2], x.data_ptr(), w.data_ptr(), out.data_ptr(), 20, 40, 64, 64, 64) == 0
+    torch.testing.assert_close(out, x @ w.t().float(), equal_nan=True, rtol=1e-5, atol=1e-2)
+    assert untouched(memory)
+
+
 # -- which operations become one --
 
 
@@ -156,6 +181,37 @@ def test_products_in_a_program(monkeypatch):
         x, y = torch.randn(n, 64), torch.randint(-128, 128, (32, 8), dtype=torch.int8)
         assert all(map(torch.equal, compiled(x, y), fn(x, y)))
     assert seen.count("Int8Product") >= 1
+
+
+@needs_vectors
+def test_weights_that_become_floats(monkeypatch):
+    seen = native_steps(monkeypatch)
+    w, scale = torch.randint(-128, 128, (48, 64), dtype=torch.int8), torch.rand(48)
+
+    def fn(x):
+        wide = w.to(x.dtype)
+        return torch.nn.functional.linear(x, w.to(x.dtype)) * scale + 1, x[0] @ w.t().to(x.dtype), (x[1] @ wide.t(), wide + 1)
+
+    compiled = pliant.compile(fn, fullgraph=True)
+    for n in (2, 17, 40):
+        x = torch.randn(2, n, 64)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-5, atol=1e-3)
+    assert seen.count("FloatProduct") >= 3
+
+
+def test_weights_that_are_written():
+    """The product reads them where they were made floats."""
+
+    def fn(x, w):
+        wide = w.t().to(x.dtype)
+        w.add_(1)
+        return x @ wide, w * 2
+
+    compiled = pliant.compile(fn)
+    for n in (2, 9, 17):
+        x, w = torch.randn(n, 16), torch.randint(-100, 100, (8, 16), dtype=torch.int8)
+        want, got = fn(x, w.clone()), compiled(x, w)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-3)
 
 
 def test_products_of_wrong_operands():

@@ -128,6 +128,7 @@ def main() -> None:
                     table.add_row(name, kind, system, outcome.status, (outcome.error.splitlines() or [""])[-1])
                     continue
                 rows.append(r)
+                print(f"{name}, {kind}, {system}: {r['ms']:.0f} ms, first answer {r['first_s']:.1f} s", flush=True)
                 bf16 = r["ms"] if (kind, system) == ("bf16", "eager") else bf16
                 over = f"{bf16 / r['ms']:.2f}" if bf16 else ""
                 counts = (str(r.get("captures", "")), str(r.get("breaks", "")))

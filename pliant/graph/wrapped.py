@@ -108,6 +108,11 @@ def lowered(w: Any, names: list[str]) -> tuple:
         return Lower.apply(w, names)  # type: ignore[no-any-return]
 
 
+def plain(x: torch.Tensor) -> torch.Tensor:
+    """The tensor without its class."""
+    return x.as_subclass(torch.Tensor)
+
+
 MAKE: Any = torch.Tensor._make_wrapper_subclass
 
 

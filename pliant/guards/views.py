@@ -48,6 +48,27 @@ def sizes_of_wrapper(t: Any) -> Any:
 
 
 @view
+def referent(ref: Any) -> Any:
+    """What a weak reference refers to: None, which no guard on an object takes, if that is gone."""
+    return ref()
+
+
+@view
+def world_group(members: Any) -> Any:
+    """The default process group, None before it is made and after it is destroyed."""
+    return members.WORLD
+
+
+@view
+def group_identity(group: Any) -> str:
+    """The name of a process group, which leads to it, and its size. Raises if its name leads elsewhere."""
+    name = group.group_name
+    if torch._C._distributed_c10d._resolve_process_group(name) is not group:  # type: ignore[attr-defined]
+        raise ValueError("another group has this name")
+    return f"{name} of {group.size()}"
+
+
+@view
 def proxied(p: Any) -> Any:
     """The dict that a mapping proxy shows."""
     (under,) = gc.get_referents(p)

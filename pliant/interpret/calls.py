@@ -27,6 +27,7 @@ from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
+from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -308,6 +309,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
+        said = SAID.get((getattr(fn, "__module__", ""), name_of(fn)))
+        if said is not None:
+            return said(*args, **kwargs)
         inner = getattr(fn, "_torchdynamo_orig_callable", None)
         if inner is not None and (inner.__module__ or "").startswith("torch.optim."):  # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
@@ -602,6 +606,8 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
         return vm.getattr(args[0], o.__name__)
     if name == "__get__" and isinstance(o, property):
         return call(o.fget, args[:1], {})
+    if name == "__get__" and type(o) is FunctionType and not kwargs and len(args) in (1, 2):
+        return types.MethodType(o, args[0]) if args[0] is not None else native(fn, args, kwargs)
     if name == "__init__" and type(o).__init__ is object.__init__ and not args and not kwargs:
         return None
     row = ROWS.get(type(o))
@@ -649,19 +655,22 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     init = lookup(cls, "__init__")
     python_new, python_init = type(new) is FunctionType, type(init) is FunctionType
     kind = policy.class_kind(cls, id(cls) not in vm.world.own_functions)
-    if kind == "skip":
+    made_of_data = kind == "skip" and not python_new and cls not in TENSOR_TYPES and issubclass(cls, torch.Tensor)
+    if kind == "skip" and not made_of_data:
         code, reason = policy.break_of(cls)
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
-    if kind == "native" or (not python_new and not python_init and kind != "inline"):
+    if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
     lasting(cls)
-    if python_new:
+    if made_of_data:
+        obj = vm.new_tensor_of_class(cls, args, kwargs)
+    elif python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:
         obj = object.__new__(cls)

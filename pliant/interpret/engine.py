@@ -51,12 +51,14 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     quantized,
     scans,
     sequential_scans,
+    subclass_making,
     templates,
     tensor_subclasses,
     tracebacks,
     transforms,
 )
 from pliant.interpret import capture as C
+from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed
@@ -64,11 +66,12 @@ from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
+from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, tries_loop, vm
-from pliant.interpret.subprograms import Open
+from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -83,6 +86,9 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
 from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of
 from pliant.symbolic import DataDependent, Scope
+
+if torch.distributed.is_available():
+    from pliant.interpret import collectives  # noqa: F401
 
 MAX_RESTARTS = 64
 UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
@@ -356,6 +362,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     with scene(scope, trace, world), released_on_error(world):
         entry_state = world.entry_state = globalstate.save()
         world.code = fn.__code__
+        world.error_on_break = compiler_settings.at_begin()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
         frame = first_frame(fn, args, start)
@@ -384,6 +391,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
+        if type(exit_) is C.Return:
+            check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
@@ -409,6 +418,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     """The frame to interpret, its locals not yet looked at."""
     h = vm.history
     vm.world.loops_seen = h is not None and h.watches(fn.__code__ if start is None else start.code)
+    vm.world.resumed = start is not None
     vm.world.in_loop = start is not None and bool(start.loops)
     if start is None:
         code = fn.__code__

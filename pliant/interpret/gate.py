@@ -132,7 +132,7 @@ def through_c(e: BaseException) -> None:
 def index(v: Any) -> Any:
     """`operator.index(v)`: an int, perhaps symbolic. TypeError, in CPython's words, for what has no index."""
     t = type(v)
-    if t is int or t is torch.SymInt or t is bool:
+    if t is int or t is torch.SymInt:
         return v
     row = ROWS.get(t)
     if row is not None and row.index is not None:
@@ -221,6 +221,10 @@ def to_graph(fn: Any, a: Any) -> Any:
     if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
+        return a
+    if t.__flags__ & HEAPTYPE and lookup(t, "__torch_function__") is not UNSET:  # it is told of the call
+        world.has_subclasses = True
+        world.tensor_likes.add(t)
         return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
 

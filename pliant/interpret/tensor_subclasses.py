@@ -30,9 +30,10 @@ from pliant.guards import views
 from pliant.guards.source import Source
 from pliant.interpret import tensor_inputs
 from pliant.interpret.attributes import getattr_, lookup
-from pliant.interpret.calls import LOOKASIDES, call, graph_call
+from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
+from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs
 from pliant.interpret.types.row import row
@@ -312,6 +313,16 @@ def own_attribute(t: Any, name: str) -> Any:
     return getattr_(cls, name)
 
 
+def length(t: Any) -> Any:
+    """`len(t)`, of which a class that overrides torch functions is told; UNSET if nothing is different."""
+    return inline(Tensor.__len__, (t,), {}) if overrides(t.pytype) and torch._C._is_torch_function_enabled() else UNSET
+
+
+def iterated(t: Any) -> Any:
+    """`iter(t)`, likewise."""
+    return inline(Tensor.__iter__, (t,), {}) if overrides(t.pytype) and torch._C._is_torch_function_enabled() else UNSET
+
+
 def of_wrapper(t: Any, name: str) -> Any:
     """What a wrapper holds under this name."""
     w = wrapper_of(t)
@@ -425,14 +436,20 @@ def among(value: Any, found: list[Any]) -> list[Any]:
             among(x, found)
     elif t is slice:
         among((value.start, value.stop, value.step), found)
+    elif t in vm.world.tensor_likes:
+        found.append(value)
     return found
+
+
+def class_of(x: Any) -> type:
+    return x.pytype if type(x) is TracedTensor else type(x)
 
 
 def in_order(tensors: list[Any]) -> list[type]:
     """The classes whose `__torch_function__` is asked, in the order in which PyTorch asks."""
     order: list[type] = []
     for t in tensors:
-        cls = t.pytype
+        cls = class_of(t)
         if cls in order or function_of(cls) is None:
             continue
         at = next((i for i, other in enumerate(order) if issubclass(cls, other)), len(order))
@@ -481,7 +498,7 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
         return told(fn, args, kwargs)
     trace = vm.trace
     before = trace.next_vid
-    if any([is_wrapped(t) for t in tensors]):
+    if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
         out = record(fn, args, kwargs)
@@ -493,7 +510,8 @@ def on_parts(fn: Any, args: tuple, kwargs: dict) -> Any:
     world = vm.world
     if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_in([args, kwargs])]):
         raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers, whose gradients cannot be captured", clean=True)
-    outside = {id(t): t for t in among([args, kwargs], []) if world.real.get(id(t)) is not None and is_wrapped(t)}.values()
+    wrapped = {id(t): t for t in among([args, kwargs], []) if type(t) is TracedTensor and is_wrapped(t)}
+    outside = [t for t in wrapped.values() if world.real.get(id(t)) is not None]
     before = [(t, wrapper_of(t), wrapper_of(t).grad_fn, wrapper_of(t)._version) for t in outside]
     with torch._C.DisableTorchFunctionSubclass():
         out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
@@ -506,7 +524,15 @@ def on_parts(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def told(fn: Any, args: tuple, kwargs: dict) -> Any:
-    """A torch function of which C++ tells the classes or modes that ask to be told."""
+    """A torch function of which the classes or modes that ask for it are told: by C++, or by the function itself if it is Python's."""
+    if type(fn) is types.FunctionType:
+        return inline(fn, args, kwargs)
+    names = BINARY_METHODS.get(fn)
+    if names is not None and len(args) == 2:  # some operators are Python methods of tensors
+        first = type(args[0]) is TracedTensor
+        special = lookup(Tensor, (names[2] or names[0]) if first else names[1])
+        if type(special) is types.FunctionType:
+            return inline(special, args if first else args[::-1], kwargs)
     probes, vm.world.probes = vm.world.probes, {}
     try:
         return swapped(captured_call(fn, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
@@ -521,12 +547,45 @@ def l_probed(args: tuple, kw: dict) -> Any:
     """What C++ says to a probe: the classes of the tensors behind the probes are asked, one after the other."""
     _, func, _, given, *rest = args
     given, named = swapped(given, from_probe), swapped((rest[0] if rest else None) or {}, from_probe)
-    order = in_order(among([given, named], []))
+    return asked(in_order(among([given, named], [])), func, given, named)
+
+
+def asked(order: list[type], func: Any, given: tuple, named: dict) -> Any:
+    """What the first class says that has an answer."""
     for cls in order:
         out = call(getattr_(cls, "__torch_function__"), (func, tuple(order), given, named), {})
         if out is not NotImplemented:
             return out
     return NotImplemented
+
+
+def answers_for_subclasses(fn: Any) -> None:
+    """`torch.overrides.has_torch_function` and its like, about tensors of subclasses."""
+
+    def has(args: tuple, kw: dict) -> Any:
+        if not vm.world.has_subclasses or not among(list(args), []):
+            return native(fn, args, kw)
+        return torch._C._is_torch_function_enabled() and bool(in_order(among(list(args), [])))
+
+    LOOKASIDES[fn] = has
+
+
+for _fn in (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic):
+    answers_for_subclasses(_fn)
+
+
+@lookaside(torch.overrides.handle_torch_function)
+def l_handle(args: tuple, kw: dict) -> Any:
+    """What a torch function written in Python does first where a class asks to be told."""
+    func, relevant, *given = args
+    if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
+        raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
+    order = in_order(among(relevant, []))
+    out = asked(order, func, tuple(given), kw)
+    if out is NotImplemented:
+        name = f"{func.__module__}.{func.__name__}"
+        raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {order}")
+    return out
 
 
 @lookaside(PLAIN_FUNCTION)

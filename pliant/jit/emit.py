@@ -41,6 +41,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.exits import of_while
 from pliant.interpret.state import vm
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
@@ -229,7 +230,7 @@ class Emitter:
         b = self.builder
         before = set(b.slots)
         lines, texts = self.taken_apart(tensors)
-        spelled = [(t, texts.get(t.vid) or b.outside(t.source)) for t in tensors] + [(s, b.slot(s.name)) for s in symbols]
+        spelled = [(t, texts.get(t.vid) or self.as_input(t)) for t in tensors] + [(s, b.slot(s.name)) for s in symbols]
         self.apart = lines
         new = {name for key, name in b.slots.items() if key not in before} - self.whole
         own = [item for item in spelled if item[1] not in new]
@@ -238,6 +239,11 @@ class Emitter:
         self.passed_on = new
         inputs = [value for value, _ in own] + [value for value, text in spelled if text in new]
         return inputs, [*(text for _, text in own), f"*{PASSED_ON}"]
+
+    def as_input(self, t: Any) -> str:
+        """An input as the graph gets it: the memory alone of a tensor whose class would be told of torch functions."""
+        text = self.builder.outside(t.source)
+        return text if t.pytype in TENSOR_TYPES else f"{self.builder.constant(wrapped.plain)}({text})"
 
     def taken_apart(self, tensors: list[Any]) -> tuple[list[str], dict[int, str]]:
         """Lines that take wrappers with gradients apart, if gradients flow out of the graph, and what each part is called then."""

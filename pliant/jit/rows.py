@@ -18,9 +18,10 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
-from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor
+from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
@@ -69,7 +70,7 @@ DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
 """`x.data`: read off the real tensor, for its version counter."""
 
 
-OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.constant(t.pytype)})")
+OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
 
 
 def wrapper(b: Builder, t: Any) -> str:
@@ -553,6 +554,13 @@ def text_literal(b: Builder, text: LateText) -> str:
 
 
 ROWS[LateText] = Row(text_literal)
+
+
+def hook_handle(b: Builder, v: Any) -> str:
+    raise Reconsider("register_hook", "a handle of a hook, which is part of the graph, is needed later", HOOKS)
+
+
+ROWS[RemovableHandle] = Row(hook_handle)
 
 
 def view_literal(method: str) -> Row:

@@ -138,12 +138,24 @@ class Reuse:
         return "reuse"
 
 
+class ExternalCall:
+    """The target of an operation that somebody else runs: `run(*operands)` gives its results (`pliant.remote`)."""
+
+    __slots__ = ("name", "run")
+
+    def __init__(self, name: str, run: Callable[..., tuple]) -> None:
+        self.name, self.run = name, run
+
+    def __str__(self) -> str:
+        return self.name
+
+
 REUSE = Reuse()
 
 
 def is_aten(target: Any) -> bool:
     """An operator of PyTorch or of a library for it, rather than something of ours."""
-    return not isinstance(target, (KernelCall, SegmentCall, Reuse))
+    return not isinstance(target, (KernelCall, SegmentCall, ExternalCall, Reuse))
 
 
 @dataclass(slots=True, eq=False)

@@ -80,6 +80,10 @@ def length(t: Any) -> Any:
     own = replaced(t, "__len__")
     if own is not None:
         return interp(own, (t,), {})
+    if of_class(t):
+        said = tensor_subclasses.length(t)
+        if said is not UNSET:
+            return said
     if not t.sizes:
         raise TypeError("len() of a 0-d tensor")
     return t.sizes[0]
@@ -98,6 +102,10 @@ def iterate(t: Any) -> Any:
     own = replaced(t, "__iter__")
     if own is not None:
         return interp(own, (t,), {})
+    if of_class(t):
+        said = tensor_subclasses.iterated(t)
+        if said is not UNSET:
+            return said
     rows = walks.over_rows(t)
     return rows if rows is not None else iter(unbind(t))
 

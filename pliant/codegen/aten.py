@@ -287,8 +287,10 @@ class Writer:
             steps.append(self.statement(op))
             steps[-1].outside = True
             if views.hides_gradient(op):
-                self.globals["_no_grad"] = torch.no_grad
-                steps[-1].lines[-1] = f"with _no_grad(): {steps[-1].lines[-1]}"
+                below = not any([t._is_view() for t in op.outs if isinstance(t, TracedTensor)])  # autograd has not seen it made
+                name = "_hidden" if below else "_no_grad"
+                self.globals[name] = torch._C._AutoDispatchBelowADInplaceOrView if below else torch.no_grad
+                steps[-1].lines[-1] = f"with {name}(): {steps[-1].lines[-1]}"
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
         closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -495,6 +496,7 @@ SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a 
 REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
 """Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""
 
+FIND_AND_LOAD = importlib._bootstrap._find_and_load  # type: ignore[attr-defined]
 MAKE_SYMBOLS = frozenset(t.__init__.__code__ for t in (torch.SymInt, torch.SymFloat, torch.SymBool))
 """PyTorch's C++ code wraps a node of ours again: what it makes is no number yet, and so nothing that anybody may read."""
 
@@ -549,6 +551,8 @@ def captured_frame(fn: Any, args: list) -> Any:
             vm.frame.tail = False
         if policy.runs_natively(fn.__code__) and all(map(readable, args)):
             return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
+        if fn is FIND_AND_LOAD and str(args[0]).partition(".")[0] == "torch":  # a part of PyTorch that its C++ code needs
+            return engine.call_in_mode(engine.OFF, fn, tuple(args))
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)

@@ -101,7 +101,7 @@ def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, So
         if not wraps(cls):
             world.has_subclasses = True
             return as_tensor(world, v, source)
-        if not plain_wrapper(v):
+        if not plain_wrapper(v) or (v.requires_grad and not differentiable(v)):
             world.guard(source, "TYPE_MATCH", cls)
             return world.adopt(v, source)
         return wrapper(world, v, source)
@@ -133,15 +133,14 @@ class Heard(python_dispatch.TorchDispatchMode):
 
 def plain_wrapper(v: Any) -> bool:
     """Whether a tensor has no memory of its own, and answers for its sizes, strides and device itself."""
-    if v.layout is not torch.strided or v.is_quantized:
-        return False
     heard = Heard()
     try:
-        with heard:
-            v.size(), v.stride(), v.device, v.layout, v.storage_offset()
+        with python_dispatch._disable_current_modes(), heard:
+            known = (v.size(), v.stride(), v.device, v.storage_offset(), v.is_quantized)
+            strided = v.layout is torch.strided and not known[-1]
     except Exception:
         return False
-    if heard.asked:
+    if heard.asked or not strided:
         return False
     try:
         v.untyped_storage().data_ptr()
@@ -168,7 +167,8 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
         return w
 
     if v.requires_grad:
-        w = with_gradients(v, source, parts, build)
+        names, _ = parts_of(v)
+        w = with_gradients(source, names, [parts[name] for name in names], build)
     else:
         with torch._C._DisableTorchDispatch():
             w = build()
@@ -180,15 +180,16 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
     return stand
 
 
-def with_gradients(v: Any, source: Source, parts: dict[str, Any], build: Callable[[], Any]) -> Any:
-    """The wrapper of an input that has gradients: those of its parts, which have to be floating-point tensors."""
-    cls = type(v)
-    if not hasattr(cls, "__tensor_flatten__") or not hasattr(cls, "__tensor_unflatten__"):
-        raise Break("PL0011", f"a {cls.__name__} with gradients, whose class does not tell its parts", clean=True)
-    names, _ = parts_of(v)
-    inner: list[Any] = [parts.get(name) for name in names]
-    if not all([type(x) is TracedTensor and not is_wrapped(x) and x.is_floating_point() and not x.requires_grad for x in inner]):
-        raise Break("PL0011", f"a {cls.__name__} with gradients, whose parts cannot have any", clean=True)
+def differentiable(v: Any) -> bool:
+    """Whether gradients for a wrapper are gradients for its parts: plain floating-point tensors, as its class tells."""
+    if not hasattr(type(v), "__tensor_flatten__") or not hasattr(type(v), "__tensor_unflatten__"):
+        return False
+    held = [v.__dict__.get(name) for name in parts_of(v)[0]]
+    return all([type(x) in BUILT_IN and x.is_floating_point() and not x.requires_grad for x in held])
+
+
+def with_gradients(source: Source, names: list[str], inner: list[Any], build: Callable[[], Any]) -> Any:
+    """The wrapper of an input that has gradients: those of its parts."""
     for name, x in zip(names, inner, strict=True):
         vm.world.parts[x.vid] = (source, names, name)
     leaves = [leaf_of(x) for x in inner]
@@ -514,6 +515,8 @@ def on_parts(fn: Any, args: tuple, kwargs: dict) -> Any:
     outside = [t for t in wrapped.values() if world.real.get(id(t)) is not None]
     before = [(t, wrapper_of(t), wrapper_of(t).grad_fn, wrapper_of(t)._version) for t in outside]
     with torch._C.DisableTorchFunctionSubclass():
+        if type(fn) is types.FunctionType:  # what CPython runs for it would start the code of the classes past the interpreter
+            return inline(fn, args, kwargs)
         out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
     for t, w, node, version in before:
         if w.grad_fn is not node:

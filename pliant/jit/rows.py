@@ -77,15 +77,16 @@ def wrapper(b: Builder, t: Any) -> str:
     """A tensor of a class with a `__torch_dispatch__`, made as the program has made it."""
     w = b.world.levels.wrappers[id(t)][1]
     recipe = b.world.wrappers_made.get(id(w))
-    if recipe is None:
-        raise CannotReconstruct(f"a {t.pytype.__name__} that C++ has made", t.pytype)
+    if recipe is None:  # code that CPython ran has made it
+        like = {"strides": t.strides, "storage_offset": t.offset, "dtype": w.dtype, "device": w.device, "layout": w.layout}
+        recipe = (t.sizes,), like
     stands = b.world.levels.stands
     held = {k: stands.get(id(v), v) for k, v in w.__dict__.items()}
     given = f"{b.constant(t.pytype)}, {b.ref(recipe[0])}, {b.ref(recipe[1])}"
-    if not w.requires_grad:
+    if w.is_leaf:
         return f"{b.constant(wrapped.made, 'made')}({given}, {{{b.pairs(held)}}})"
     names, parts = in_parts(b, w)
-    rest = {k: v for k, v in held.items() if k not in names}
+    rest = {k: None if k in names else v for k, v in held.items()}
     outputs = ", ".join([b.output(p) for p in parts])
     return f"{b.constant(wrapped.made_of, 'made_of')}({given}, {{{b.pairs(rest)}}}, {names!r}, ({outputs},))"
 

@@ -159,6 +159,8 @@ class Plan:
                 return list(engine_gradients(heads, targets, tangents))
         except (RuntimeError, Untraceable) as e:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
+            if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
+                raise Reconsider(self.name, str(e), WRAPPED) from e
             name = found[1] if found is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
                 raise NoBackward(e) from e

@@ -10,6 +10,7 @@ import torch
 
 import pliant
 from pliant import native
+from pliant.codegen import target
 from pliant.codegen.cpu import runtime, segment
 from pliant.lower import emit
 
@@ -66,6 +67,28 @@ def test_extremes(kind):
         assert call(kind[0], a.data_ptr(), b.data_ptr(), out.data_ptr(), 5, 7, 1000, 1000, 1000) == 0
         assert (out == 1000 * x * y).all()
         assert untouched(memory)
+
+
+def test_threads(kind):
+    """Cut between threads, results are the same to the bit."""
+    before = torch.get_num_threads()
+    a, b = torch.randint(-128, 128, (130, 500), dtype=torch.int8), torch.randint(-128, 128, (700, 500), dtype=torch.int8)
+    x, scale, bias = torch.randn(130, 500), torch.rand(700), torch.randn(700)
+    sums, found = b.sum(1, dtype=torch.int32), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            outs = [torch.empty(130, 700, dtype=dtype) for dtype in (torch.int32, torch.float32, torch.float32)]
+            assert call(kind[0], a.data_ptr(), b.data_ptr(), outs[0].data_ptr(), 130, 700, 500, 500, 500) == 0
+            data = [t.data_ptr() for t in (x, b, scale, sums, bias, outs[1])]
+            assert call(kind[1], *data, 130, 700, 500, 500, 500, 127, 1) == 0
+            assert call(kind[2], x.data_ptr(), b.data_ptr(), outs[2].data_ptr(), 130, 700, 500, 500, 500) == 0
+            found.append(outs)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0][0], (a.double() @ b.double().t()).int())
+    for outs in found[1:]:
+        assert all(map(torch.equal, outs, found[0]))
 
 
 def packed(n: int, k: int, per_channel: bool, bias: torch.Tensor | None):
@@ -164,7 +187,7 @@ def native_steps(monkeypatch) -> list[str]:
     return seen
 
 
-needs_vectors = pytest.mark.skipif(runtime.own_bits() == 0 or runtime.products() is None, reason="needs vectors")
+needs_vectors = pytest.mark.skipif(not target.current().has_int8() or runtime.products() is None, reason="needs vectors")
 
 
 @needs_vectors

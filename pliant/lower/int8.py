@@ -105,6 +105,8 @@ def dynamic_linear(p: Products, op: Any, read: set[int]) -> list[DynamicLinear] 
     if left is None or left.transposed:
         return None
     n, k = map(p.facts.size, weight.sizes)
+    if not p.facts.equal(left.columns, k) or not all(p.facts.equal(p.facts.size(t.sizes[0]), n) for t in tensors[1:]):
+        return None
     fields = [left.rows, n, k, left.distance, k, most, int(fused)]
     operands = [x, *tensors]
     return [DynamicLinear([p.root(t) for t in operands], out, [*fields, *(p.offset(t) for t in operands)])]

@@ -207,6 +207,23 @@ def test_products_in_a_program(monkeypatch):
 
 
 @needs_vectors
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+def test_dynamic_linear_in_a_program(monkeypatch):
+    seen = native_steps(monkeypatch)
+    weights, _, _ = packed(24, 16, False, torch.randn(24))
+
+    def fn(x):
+        y = x.transpose(0, 1)
+        return torch.ops.quantized.linear_dynamic(x * 2, weights, True) + 1, torch.ops.quantized.linear_dynamic(y, weights, False) * 2
+
+    compiled = pliant.compile(fn, fullgraph=True)
+    for n in (3, 9):
+        x = torch.randn(n, 17, 16)
+        assert all(map(torch.equal, compiled(x), fn(x)))
+    assert seen.count("DynamicLinear") >= 1
+
+
+@needs_vectors
 def test_weights_that_become_floats(monkeypatch):
     seen = native_steps(monkeypatch)
     w, scale = torch.randint(-128, 128, (48, 64), dtype=torch.int8), torch.rand(48)

@@ -31,14 +31,15 @@ import torch
 from pliant import native
 from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import LEAVE, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.code_shapes import of_while
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
-from pliant.interpret.exits import of_while
 from pliant.interpret.state import vm
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
@@ -179,6 +180,7 @@ class Emitter:
         if not trace.ops and not outputs and not trace.scope.asserts:
             return [], None
         tensors, symbols = self.needed(outputs)
+        self.branches += [op.flow.counter for op in trace.ops if op.target in FLOWS and op.flow.counter is not None]
         given = {number: self.given(trace.exits[number].way) for number in self.left_at()}  # before what only the graph reads
         inputs, texts = self.arguments(tensors, symbols)
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))

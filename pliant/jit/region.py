@@ -119,7 +119,7 @@ class Region:
         if found is None:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
-            history.whole_loops = backends.OWN.get(self.config.backend) is not None
+            history.whole_loops = history.joins = backends.OWN.get(self.config.backend) is not None
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found

@@ -73,6 +73,10 @@ def overload_of(name: str, raw: Any) -> Any:
     raise NotPortable(f"the global {name}")
 
 
+UNCOUNTED = types.SimpleNamespace(counting=False)
+"""Stands for a branch of which both sides are one operation: what comes from the disk stays what it is."""
+
+
 def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple:
     if type(value) is native.Launcher:
         place = linked.place_of(value.address)
@@ -87,6 +91,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return "tensor", *encode_tensor(value)
     if value is aten.AUTOGRAD_AND_AUTOCAST:
         return ("keys",)
+    if type(value) is Branch:
+        return ("uncounted",)
     if is_printed(value):
         return "printed", *encode_printed(value, table, linker)
     if name.startswith("_op_"):
@@ -109,6 +115,8 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return native.empty_of(getattr(torch, rest[0]))
     if kind == "number":
         return native.number
+    if kind == "uncounted":
+        return UNCOUNTED
     return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
 
 

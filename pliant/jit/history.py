@@ -34,6 +34,7 @@ from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
@@ -58,6 +59,7 @@ class Sites:
         self.loops: WeakIdDict[set[int]] = WeakIdDict()
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
+        self.plain = PlainPython()
 
     def fail(self, site: Site) -> int:
         counter = self.failures.get(site.code)
@@ -116,6 +118,10 @@ class History:
         """What counts the sides that runs of this branch take, both of them being one operation. None: nothing is to be decided."""
         branch = self.sites.branches.at(site)
         return branch if branch.begins_joined() else None
+
+    def python_behind(self, code: CodeType) -> bool:
+        """Whether nothing is done with tensors behind the graph breaks of this code."""
+        return self.sites.plain.alone(code)
 
     def refuse_exit(self, site: Site, why: str) -> None:
         """The other side of this branch cannot be an exit."""

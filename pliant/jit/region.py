@@ -26,7 +26,7 @@ from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
-from pliant.interpret.capture import BreakExit, Capture
+from pliant.interpret.capture import BreakExit, Capture, Return
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
@@ -153,6 +153,9 @@ class Region:
             if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
                 return RETRY  # another thread was faster
             if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
+                return EAGER
+            if self.sites.plain.leaves(code):
+                native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
                 return EAGER
             record = self.record(code)
             met, record.met = record.met, True
@@ -298,6 +301,7 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        self.sites.plain.note(code, bool(found.trace.ops), isinstance(found.exit, Return))
         for way in emitted.exits:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
@@ -366,6 +370,7 @@ class Region:
         for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
             branch.adopt(code, side)
         record.captures += 1
+        self.sites.plain.note(code, taken.emitted.executable is not None, taken.exit == Return.__name__)
         events.count("entries")
         events.count("entries_from_disk")
         if taken.exit == BreakExit.__name__:

@@ -39,7 +39,7 @@ from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.state import LEAVE, TRY, Frame, Restart, by_value, current_site, vm, whole_loops
-from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
+from pliant.interpret.subprograms import Open, TooMany, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
@@ -148,6 +148,8 @@ def at_header(f: Frame) -> None:
         raise Open("it goes on to a loop further out")
     if vm.loops.get((id(f.code), f.pc), LEAVE) is not LEAVE:
         whole(f, f.pc)
+        if f.pc in f.stops:  # where the loop ends, the way does
+            raise Stopped
 
 
 def next_of_data(it: DataIterator) -> Any:
@@ -299,6 +301,10 @@ class Whole:
                 found: list[Found] = settled(self.explored)
                 if not self.widened([end for end in found[0][1] if end.again]):
                     break
+            except TooMany:
+                if vm.joins_inside:
+                    raise
+                vm.joins_inside = True
             except Open as refusal:
                 if not self.taken(refusal):
                     raise

@@ -22,7 +22,7 @@ from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while,
 from pliant.interpret.grown_lists import Grown
 from pliant.interpret.selects import selected
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
-from pliant.interpret.subprograms import Open, Unchanged, explore, settled, tree
+from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
 from pliant.interpret.walks import RESTART
 
 RETURNED = "what it returns"
@@ -35,7 +35,7 @@ def joined(f: Frame, v: Any) -> bool:
     if not getattr(history, "joins", False) or key in vm.joining or vm.joins.get(key) is LEAVE:
         return False
     site = current_site()
-    if not history.joins_at(site, vm.scope.oracle is not None):
+    if not (vm.joins_inside if vm.scope.oracle is not None else history.joins_at(site)):
         return False
     sides = sides_of(Key(f.decoded), f.pc - 1)
     if sides is None:
@@ -88,6 +88,10 @@ class Join:
         while True:
             try:
                 return settled(lambda: tree(explore(self.run, gradients=vm.differentiates)))
+            except TooMany:
+                if vm.joins_inside:
+                    raise
+                vm.joins_inside = True
             except Open as e:
                 new = [x for x in e.changed if type(x) is list and all([x is not held for held, _ in self.lists])]
                 if not new or len(new) != len(e.changed):

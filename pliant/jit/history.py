@@ -110,9 +110,9 @@ class History:
         """The side of a branch on data behind which the graph goes on. None: it ends there."""
         return self.sites.branches.hot_side(site)
 
-    def joins_at(self, site: Site, exploring: bool) -> bool:
-        """Whether both sides of this branch are tried as one operation. `exploring`: every way through it is captured already."""
-        return branches.joins and not exploring and self.hot_side(site) is None
+    def joins_at(self, site: Site) -> bool:
+        """Whether both sides of this branch are tried as one operation."""
+        return branches.joins and self.hot_side(site) is None
 
     def counter_at(self, site: Site) -> Any:
         """What counts the sides that runs of this branch take, both of them being one operation. None: nothing is to be decided."""

@@ -327,3 +327,45 @@ def test_recursion():
 
 def test_other_sizes():
     check(blocks, *[(t(n, 3, seed=n) + s,) for n in range(2, 9) for s in (5, -5)])
+
+
+def many_ways(x):
+    n = 0
+    while x.abs().max() > 0.5 and n < 20:
+        x = x * 0.9 if x.sum() > 0 else x.sin()
+        if x[0] > 0:
+            x = x - 0.01
+        else:
+            x = x.cumsum(0) * 0.5
+        if x.mean() > 0.1:
+            n += 1
+        if x.max() > 1:
+            x = x / 2
+        elif x.min() < -1:
+            x = x.relu() + 0.1
+        if x[1] > 0.3:
+            n += 1
+            x = x * 0.7
+        n += 1
+    return x, n
+
+
+def many_ways_in_a_side(x):
+    y = x
+    if x.sum() > 3:
+        for i in range(6):
+            if y[i] > 0:
+                y = y.cumsum(0) * 0.5
+            else:
+                y = y.sin()
+    return y
+
+
+@ours
+@pytest.mark.parametrize("fn", [many_ways, many_ways_in_a_side], ids=lambda f: f.__name__)
+def test_many_ways_become_branches_inside(fn):
+    compiled = helpers.compiled(fn)
+    for i in range(20):
+        x = torch.randn(8, generator=torch.Generator().manual_seed(i)) * 3
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert pliant.stats()["captures"] == 1 and pliant.stats()["graph_breaks"] == 0

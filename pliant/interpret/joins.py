@@ -15,17 +15,24 @@ from pliant import events
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.record import Bind
+from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import equal, flat, is_new, merged, parts, rebuilt
 from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while, sides_of
-from pliant.interpret.grown_lists import Grown
+from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
+from pliant.interpret.late_text import LateText, Piece
+from pliant.interpret.opaque import Opaque
+from pliant.interpret.runtime import call_if
 from pliant.interpret.selects import selected
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
 from pliant.interpret.walks import RESTART
+from pliant.symbolic import ops
 
 RETURNED = "what it returns"
+SHOWN = (bytes, Opaque, *SYMS)
+"""What a call that waits may show besides text, and numbers from before."""
 
 
 def joined(f: Frame, v: Any) -> bool:
@@ -70,19 +77,22 @@ class Join:
         self.before = set(vm.scope.symbols)
         bits = sides.live[sides.meet] if sides.meet is not None else 0
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
+        self.calls: list[tuple] = []
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
 
     def capture(self, v: Any) -> None:
         block = self.explored()
         ends = [leave.values[0] for leave in block.leaves()]
         results, outs, binds = self.results(block.leaves(), ends)
-        made = selected(block, v, self.begin)
+        made = selected(block, v, self.begin) if not self.calls else None
         if made is None:
             site = current_site()
             counts = vm.make_exit is not None and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
             record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
-        self.stand_behind(ends[0], dict(zip(results, outs if made is None else made, strict=True)))
+        results_now = dict(zip(results, outs if made is None else made, strict=True))
+        self.stand_behind(ends[0], results_now)
+        vm.world.calls += self.calls
 
     def explored(self) -> Block:
         while True:
@@ -99,7 +109,7 @@ class Join:
                 self.lists += [(x, list(x)) for x in new]
 
     def run(self) -> Leave:
-        """One way. Its end is the only value: by slot, what the frame has."""
+        """One way. Its end: by slot, what the frame has; and the calls that wait for the end of the graph (`print`)."""
         f, meet = self.f, self.sides.meet
         g = Frame(f.decoded, f.func, list(f.fast), f.globals)
         g.pc, g.stack, g.parent, g.watched = f.pc - 1, list(f.stack), f.parent, True
@@ -107,6 +117,8 @@ class Join:
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         returned: Any = UNSET
         items: list[list] = []
+        calls = vm.world.calls
+        n = len(calls)
         try:
             with contextlib.suppress(Stopped):
                 returned = vm.run(g)
@@ -114,6 +126,8 @@ class Join:
             for held, was in self.lists:
                 items.append(list(held))
                 held[:] = was
+            told = calls[n:]
+            del calls[n:]
         if returned is not UNSET:
             if meet is not None or g.yielded:
                 raise Open("it returns from the middle")
@@ -122,7 +136,7 @@ class Join:
             values = dict([(i, g.fast[i]) for i in self.live])
             values.update([(("stack", i), x) for i, x in enumerate(g.stack)])
         values |= {("item", k, i): x for k, now in enumerate(items) for i, x in enumerate(now)}
-        return Leave(False, [values])
+        return Leave(False, [values, told])
 
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the branch."""
@@ -150,6 +164,8 @@ class Join:
                 if not all([equal(x, column[0]) for x in column]) or not self.outer(column[0]):
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
                     columns.append(column)
+        told = [leave.values[1] for leave in leaves]
+        self.calls = self.told(told, found, columns) if any(told) else []
         for n, leave in enumerate(leaves):
             leave.values = [parts(column[n]) for column in columns]
         binds: list[Bind] = []
@@ -159,6 +175,32 @@ class Join:
                 continue
             binds += [Bind(number_of(s), at, d) for d, s in enumerate(r.sizes) if is_new(s, self.before)]
         return list(found), list(found.values()), binds
+
+    def told(self, told: list[list], found: dict[Any, Any], columns: list[tuple]) -> list[tuple]:
+        """The calls of all ways, each on the condition that the run took its way. What they show becomes results."""
+        which = found["its way"] = to_sym(vm.scope, vm.trace.unbacked(int))
+        columns.append(tuple(range(len(told))))
+
+        def shown(v: Any, way: int) -> Any:
+            if type(v) is LateText:
+                pieces = [Piece(shown(p.value, way), p.conversion, p.spec) if isinstance(p, Piece) else p for p in v.pieces or ()]
+                return LateText(tuple(pieces), v.firm)
+            if isinstance(v, SYMS) and not self.outer(v):
+                kind = NUMBERS[type(v)]
+                r = found[("shown", len(found))] = to_sym(vm.scope, vm.trace.unbacked(kind))
+                columns.append(tuple([v if i == way else kind() for i in range(len(told))]))
+                return r
+            if type(v) not in PLAIN and type(v) not in SHOWN and id(v) not in vm.world.outside:
+                raise Open(f"it shows a {type(v).__name__} that it makes")
+            return v
+
+        out: list[tuple] = []
+        for way, calls in enumerate(told):
+            taken = to_sym(vm.scope, ops.eq(number_of(which), way))
+            for fn, args, kwargs in calls:
+                given = (taken, fn, tuple([shown(a, way) for a in args]), {k: shown(a, way) for k, a in kwargs.items()})
+                out.append((call_if, given, {}))
+        return out
 
     def name(self, slot: Any) -> str:
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)

@@ -682,8 +682,12 @@ def effect_delattr(e: Emitter, x: Effect) -> None:
 def effect_real_call(e: Emitter, x: Effect) -> None:
     b = e.builder
     args, kwargs = x.args
+    fn, test = x.target, ""
+    if fn is runtime.call_if:  # of one side of a branch
+        taken, fn, args, kwargs = args
+        test = f"if {b.ref(taken)}: "
     keywords = f", **{{{b.pairs(kwargs)}}}" if kwargs else ""
-    e.tail.append(f"{b.ref(x.target)}(*{b.tuple(args)}{keywords})")
+    e.tail.append(f"{test}{b.ref(fn)}(*{b.tuple(args)}{keywords})")
 
 
 def effect_global(e: Emitter, x: Effect) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
+
 import pytest
 import torch
 
@@ -369,3 +373,45 @@ def test_many_ways_become_branches_inside(fn):
         x = torch.randn(8, generator=torch.Generator().manual_seed(i)) * 3
         torch.testing.assert_close(compiled(x), fn(x))
     assert pliant.stats()["captures"] == 1 and pliant.stats()["graph_breaks"] == 0
+
+
+def tells(x, seen):
+    if x.sum() < 0:
+        print("negative:", x.shape[0], f"of {tuple(x.shape)}", sep="|")
+        x = -x
+    seen.append(len(seen))
+    print("always", len(seen) > 3)
+    y = x.square()
+    if y.max() > 9:
+        print("large:", int(y.max() * 10), f"and {int(y.sum())!r:>8}", end="!\n")
+    elif y.max() > 2:
+        print(f"middle {int(y.max() * 100)}")
+        logging.getLogger("pliant.tests").info("middle %s", "one")
+    return y / y.sum()
+
+
+def tells_what_it_makes(x, seen):
+    if x.sum() < 0:
+        print([1, 2], {"k": x.shape[0]}, x.shape)
+    return x * 2
+
+
+@pytest.mark.parametrize("fn", [tells, tells_what_it_makes], ids=lambda f: f.__name__)
+def test_prints_of_a_side_happen_once_and_in_order(fn, caplog):
+    def factory():
+        seen = []
+        return (lambda x: fn(x, seen)), seen
+
+    calls = [x for x in CALLS[:-1]] * 2
+    check_world(factory, *[(x,) for x in calls])
+    compiled, mine, told = helpers.compiled(fn), [], []
+    with caplog.at_level("INFO", logger="pliant.tests"):
+        for run in (fn, compiled):
+            caplog.clear()
+            with contextlib.redirect_stdout(io.StringIO()) as text:
+                for x in calls:
+                    run(x, mine)
+            told.append((text.getvalue(), [r.getMessage() for r in caplog.records]))
+            mine.clear()
+    assert told[0] == told[1]
+    assert not OURS or fn is not tells or pliant.stats()["graph_breaks"] == 0

@@ -518,7 +518,8 @@ class Writer:
     def flow(self, op: Any, reads: set[str]) -> str:
         """The call of a branch or loop on data, which is a function of its own."""
         name = f"{self.name}_flow{len(self.flows)}"
-        writer = FlowWriter(op, name, self.scope, build, self.lower, torch_state_guard(GUARD_PAYS, True))
+        guard = torch_state_guard(GUARD_PAYS, True) if op.flow.loops else None  # of a branch, each block has its own where that pays
+        writer = FlowWriter(op, name, self.scope, build, self.lower, guard)
         source = writer.text()
         self.flows += [source, *writer.sources]
         self.globals[f"_{name}"] = compile_text(source, name, writer.globals)

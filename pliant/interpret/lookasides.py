@@ -701,12 +701,18 @@ def l_filters_mutated(args: tuple, kw: dict) -> None:
 
 
 def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
+    if vm.history is not None and vm.frame is not None and vm.scope.oracle is None and vm.history.python_behind(vm.frame.code):
+        raise Break("PL0002", "the numbers of `tolist()`, with which only Python works", clean=True)
+    return numbers_of(t)
+
+
+def numbers_of(t: Any) -> Any:
     if not t.sizes:
         return tensors.item(t)
     n = t.sizes[0]
     if type(n) is not int:
         concrete(n)  # a list has a length
-    return [tensor_tolist(x, (), {}) for x in unpack(t)]
+    return [numbers_of(x) for x in unpack(t)]
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:

@@ -30,8 +30,8 @@ from pliant.export.program import MUTATION, USER, Input, Output, Program, Relati
 from pliant.export.rewrite import SETTLED, Rewriter
 from pliant.export.text import one_text
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.dispatch import is_dense
+from pliant.graph.layout import contiguous_strides
 from pliant.graph.leaving import LEAVE
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym

@@ -27,7 +27,7 @@ from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.slots import unpack
+from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
@@ -239,9 +239,13 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
     """`Optimizer.step`, below the mark for profilers. Raises Break where parameters are of a class of tensors that graphs do not take:
     one break for the whole step, in place of some for each of its tensors."""
     if args and isinstance(args[0], torch.optim.Optimizer):
-        found = {type(p) for group in args[0].param_groups for p in group["params"]} - TENSOR_TYPES
-        for t in found:
-            raise Break("PL0012", f"a step of an optimizer of {t.__qualname__} parameters", clean=True)
+        for i, group in enumerate(args[0].param_groups):
+            for j, p in enumerate(group["params"]):
+                if type(p) not in TENSOR_TYPES:
+                    params = vm.world.by_copy.get(id(getitem(getitem(getattr_(args[0], "param_groups"), i), "params")))
+                    if params is not None:  # another optimizer's step is another capture
+                        vm.world.guard(params.source.index(j), "TYPE_MATCH", type(p))
+                    raise Break("PL0012", f"a step of an optimizer of {type(p).__qualname__} parameters", clean=True)
     return inline(fn, args, kw)
 
 

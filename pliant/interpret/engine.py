@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -345,6 +346,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
     trace.by_value = getattr(history, "counts_rounds", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
+    trace.entry_number = functools.partial(numbers.entry_number, world)
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()
     with scene(scope, trace, world), released_on_error(world):

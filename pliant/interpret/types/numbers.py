@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from pliant.graph.numbers import COUNTED
 from pliant.graph.symnode import concrete, to_sym
+from pliant.guards import views
 from pliant.guards.source import Source, holder
 from pliant.interpret import declared
 from pliant.interpret.capture import UNSET
@@ -110,6 +112,32 @@ def floating(world: World, v: float, source: Source) -> Any:
     world.guard(source, "FLOAT")
     r = world.reads[(source, "float")] = to_sym(world.scope, world.scope.backed(name, hint=v, kind=float, source=source))
     return r
+
+
+
+def entry_number(world: World, t: Any) -> Any:
+    """The count that a tensor on the CPU keeps for an object (the step of an optimizer, the batches that a mean has seen): a symbol that
+    the guards read, so that what the program decides by it is a guard. None for other tensors."""
+    source, v = t.source, world.real.get(id(t))
+    if v is None or source is None or v.dim() or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
+        return None
+    view = source.apply("count_held")
+    kept = source.op in ("key", "index", "attr") and through_attribute(source)
+    if not kept or view in world.opaque or world.dynamic is False or type(v) is not torch.Tensor:
+        return None
+    try:
+        with world.trace.paused():
+            n = views.count_held(v)
+    except (ValueError, RuntimeError):
+        return None
+    known = world.reads.get((view, "count"))
+    if known is None:
+        world.unusual()
+        kind = type(n)
+        world.guard(view, "FLOAT" if kind is float else "INT")
+        name = world.new_symbol(view, "f" if kind is float else "s")
+        known = world.reads[view, "count"] = world.scope.backed(name, hint=n, kind=kind, source=view)
+    return known
 
 
 def scheduled(world: World, source: Source) -> bool:

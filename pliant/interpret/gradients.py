@@ -21,6 +21,7 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -250,6 +251,22 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
 
 
 BY_CODE[id(optimizers._use_grad_for_differentiable(lambda self: None).__code__)] = step_of
+
+
+def fused(fn: Any) -> Any:
+    """A fused step of an optimizer: a learning rate that changes is given as a tensor, which it takes as well."""
+
+    def run(args: tuple, kw: dict) -> Any:
+        if type(kw.get("lr")) is torch.SymFloat:
+            kw = kw | {"lr": graph_call(torch.scalar_tensor, (kw["lr"],), {"dtype": torch.float64})}
+        return graph_call(fn, args, kw)
+
+    return run
+
+
+for _name in FUSED_STEPS:
+    _fused = getattr(torch, _name)
+    lookaside(_fused)(fused(_fused))
 
 
 @lookaside(torch._C._group_tensors_by_device_and_dtype)

@@ -68,11 +68,11 @@ def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
     if op.target not in ADDITIONS or op.kwargs.get("alpha", 1) != 1 or len(op.args) != 2:
         return None
     written, n = op.args
-    mine = sum(map(operator.is_, written, repeat(x))) if isinstance(written, (list, tuple)) else int(written is x)
+    same = [t for t in (written if isinstance(written, (list, tuple)) else (written,)) if t.storage_id == x.storage_id]
     if type(n) is TracedTensor:
         data = trace.known.get(n.storage_id)
         n = data.item() if data is not None and data.numel() == 1 else None
-    return int(n) if mine == 1 and type(n) in (int, float) and n == n // 1 and abs(n) < SMALL else None
+    return int(n) if len(same) == 1 and same[0] is x and type(n) in (int, float) and n == n // 1 and abs(n) < SMALL else None
 
 
 def computed(trace: Any, x: TracedTensor, until: int) -> Any:

@@ -374,6 +374,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e, world.torch_error == id(e)) from e
         if world.hooks_set:
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
+        numbers.keep_counts_apart(world)
         try:
             with trace.recording():
                 effects = effects_of(world)

@@ -10,7 +10,7 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.numbers import known_number, remember
+from pliant.graph.numbers import counted, known_number, remember
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
@@ -103,6 +103,10 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         with torch._C._DisableTorchDispatch():
             return data.item()
     number = known_number(trace, x)
+    if number is None:
+        number = counted(trace, x, len(trace.ops))
+    if type(number) in (int, float):
+        return number
     if number is not None:
         return to_sym(trace.scope, number)
     need_unbacked(trace, func)

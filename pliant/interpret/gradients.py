@@ -21,13 +21,14 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.slots import unpack
+from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
@@ -239,13 +240,33 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
     """`Optimizer.step`, below the mark for profilers. Raises Break where parameters are of a class of tensors that graphs do not take:
     one break for the whole step, in place of some for each of its tensors."""
     if args and isinstance(args[0], torch.optim.Optimizer):
-        found = {type(p) for group in args[0].param_groups for p in group["params"]} - TENSOR_TYPES
-        for t in found:
-            raise Break("PL0012", f"a step of an optimizer of {t.__qualname__} parameters", clean=True)
+        for i, group in enumerate(args[0].param_groups):
+            for j, p in enumerate(group["params"]):
+                if type(p) not in TENSOR_TYPES:
+                    params = vm.world.by_copy.get(id(getitem(getitem(getattr_(args[0], "param_groups"), i), "params")))
+                    if params is not None:  # another optimizer's step is another capture
+                        vm.world.guard(params.source.index(j), "TYPE_MATCH", type(p))
+                    raise Break("PL0012", f"a step of an optimizer of {type(p).__qualname__} parameters", clean=True)
     return inline(fn, args, kw)
 
 
 BY_CODE[id(optimizers._use_grad_for_differentiable(lambda self: None).__code__)] = step_of
+
+
+def fused(fn: Any) -> Any:
+    """A fused step of an optimizer: a learning rate that changes is given as a tensor, which it takes as well."""
+
+    def run(args: tuple, kw: dict) -> Any:
+        if type(kw.get("lr")) is torch.SymFloat:
+            kw = kw | {"lr": graph_call(torch.scalar_tensor, (kw["lr"],), {"dtype": torch.float64})}
+        return graph_call(fn, args, kw)
+
+    return run
+
+
+for _name in FUSED_STEPS:
+    _fused = getattr(torch, _name)
+    lookaside(_fused)(fused(_fused))
 
 
 @lookaside(torch._C._group_tensors_by_device_and_dtype)

@@ -50,6 +50,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     policy,
     scans,
     sequential_scans,
+    spelled_out,
     templates,
     tracebacks,
     transforms,

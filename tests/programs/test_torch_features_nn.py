@@ -10,6 +10,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from tests.programs.registry import REGISTRY, Case, cases, each, program, t
 
@@ -261,7 +262,7 @@ MODULES = [
         "Registered": Registered, "Asked": Asked, "Functional": Functional, "Functional eval": lambda: Functional().eval(), "Parametrized": Parametrized,
         "weight_norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), "spectral_norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)),
         "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(4, 4)), "Hooked": Hooked, "KeywordHooked": KeywordHooked, "Shared": Shared, "Frozen": Frozen, "Switched": Switched,
-        "Switched eval": lambda: Switched().eval(), "Recorded": Recorded, "pruned": lambda: nn.utils.prune.l1_unstructured(nn.Linear(4, 3), "weight", 0.5), "LazyLinear": lambda: made(nn.LazyLinear(3), t(2, 4)),
+        "Switched eval": lambda: Switched().eval(), "Recorded": Recorded, "pruned": lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", 0.5), "LazyLinear": lambda: made(nn.LazyLinear(3), t(2, 4)),
         "deep copy": lambda: copy.deepcopy(nn.Linear(4, 3)), "double": lambda: nn.Sequential(Cast(), nn.Linear(4, 2).double()), "bfloat16": lambda: nn.Sequential(Cast(torch.bfloat16), nn.Linear(4, 2).bfloat16()),
     }),
     (GRADS, {name: getattr(nn, name) for name in (
@@ -335,10 +336,10 @@ class Cast(nn.Module):
 class Residual(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+        self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
 
     def forward(self, x):
-        return torch.relu(self.body(x) + x)
+        return torch.relu(self.body(x) * 0.01 + x)
 
 
 def made(module, *x):

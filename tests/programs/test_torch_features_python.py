@@ -38,7 +38,7 @@ TWO = each(3, 5, 2, tail=(4,), n=2)
 programs(__name__, *ROWS, **WHOLE)({
     "list_of_tensors": lambda x: [a.sum() for a in [x, x + 1, x * 2][::-1]],
     "list_built": lambda x: [out for out in [[]] if not any([out.append(x), out.extend([x + 1, 2]), out.insert(0, x.sum()), out.reverse()])][0],
-    "list_methods": lambda x: [(v.pop(), v.index(2), v.count(2), v.copy(), v.remove(1), v.clear()) for v in [[1, 2, x.shape[0], x]]][0][:4],
+    "list_methods": lambda x: [(v.pop(), v.index(2), v.count(1), v.copy(), v.remove(1), v.clear()) for v in [[1, 2, 7, x]]],
     "list_sorted": lambda x: (sorted([x, x[:1]], key=lambda v: v.shape[1]), sorted([3, 1, 2], reverse=True), sorted("bca"), sorted([(2, "b"), (1, "a")])),
     "list_repeat_and_add": lambda x: ([x] * 3, [x] + [x + 1], [0] * 4 + [x.shape[0]], (x,) * 2 + (1,)),
     "list_slices": lambda x: [(v[1:], v[::2], v[-1], v.__setitem__(slice(0, 1), [x, x * 2]), v) for v in [[x, x + 1, x + 2]]],
@@ -77,7 +77,7 @@ programs(__name__, *ROWS, **WHOLE)({
     "itertools_tee": lambda x: [[*a] + [*b] for a, b in [itertools.tee(iter([x, x + 1]))]] + [[next(c) for _ in range(3)] for c in [itertools.cycle([1, 2])]] + [list(itertools.repeat(x, 2))],
     "functools_used": lambda x: (functools.reduce(torch.add, [x, x, x]), functools.partial(torch.sum, dim=1)(x), functools.reduce(lambda a, b: a * b, x.shape, 1), functools.partial(torch.add, x)(1)),
     "builtins_used": lambda x: (list(map(lambda v: v * 2, [x, x + 1])), list(filter(None, [0, 1, 2])), list(zip([x], [1])), list(enumerate([x], 1)), any([0, 1]), all([]), sum([x, x]), min(3, 1), abs(-2), round(2.5), divmod(7, 2), pow(2, 3), len([x])),
-    "builtins_more": lambda x: (isinstance(x, torch.Tensor), issubclass(bool, int), callable(torch.sin), type(x) is torch.Tensor, hasattr(x, "shape"), getattr(x, "nothing", 3), id(x) == id(x), x is x, x is not None, list(reversed([1, x])), next(iter([x]))),
+    "builtins_more": lambda x: (isinstance(x, torch.Tensor), issubclass(bool, int), callable(torch.sin), type(x) is torch.Tensor, hasattr(x, "shape"), getattr(x, "nothing", 3), x is x, x is not None, list(reversed([1, x])), next(iter([x]))),
     "operators_used": lambda x: (operator.add(x, 1), operator.matmul(x, x.T), operator.getitem(x, 0), operator.itemgetter(0)(x), operator.neg(x), operator.truediv(x, 2), operator.is_(x, x), operator.contains([1], 1), operator.concat([x], [1]), operator.index(3)),
     "bisect_and_heapq": lambda x: (bisect.bisect([1, 3, 5], 3), [h for h in [[3, 1, 2]] if heapq.heapify(h) is None], heapq.nlargest(2, [1, 5, 3]), heapq.nsmallest(1, [(2, "a"), (1, "b")])),
     "maths": lambda x: (math.ceil(x.shape[1] / 3), math.floor(2.5), math.log2(8), math.gcd(12, 8), math.inf > 1, math.isnan(float("nan")), math.comb(4, 2), math.sqrt(x.shape[1]), math.pi * x, math.copysign(1, -2), int(3.9), float("1.5"), complex(1, 2) * 2),
@@ -458,6 +458,8 @@ def loop_forms(x):
 def match_statements(x):
     def name(v):
         match v:
+            case torch.Tensor(ndim=2):
+                return "matrix"
             case 0 | 1:
                 return "small"
             case [a, b, *rest]:
@@ -470,8 +472,6 @@ def match_statements(x):
                 return "pair", first.shape[1], second
             case str() as s:
                 return s.upper()
-            case torch.Tensor(ndim=2):
-                return "matrix"
             case Colour.RED:
                 return "red"
             case None:
@@ -486,7 +486,7 @@ def match_statements(x):
 def counting(x, n):
     got = None
     for i in range(n):
-        got = yield x * i + (got or 0)
+        got = yield x * i + (0 if got is None else got)
     return "end"
 
 
@@ -738,7 +738,7 @@ def structures(x, y):
 
 @program(*ROWS, world=True, **WHOLE)
 def attribute_writes():
-    holder = types.SimpleNamespace(steps=torch.zeros(()), seen=[], last=None, names={})
+    holder = types.SimpleNamespace(steps=torch.zeros(()), seen=[], last=torch.zeros(()), names={"x": 0.0})
 
     def run(x):
         holder.steps = holder.steps + 1

@@ -26,6 +26,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     checks,
     classes,
     comparisons,
+    compiler_settings,
     contextvars_,
     copies,
     data_loops,
@@ -48,6 +49,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    random_state,
     scans,
     sequential_scans,
     spelled_out,
@@ -56,7 +58,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     transforms,
 )
 from pliant.interpret import capture as C
-from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed

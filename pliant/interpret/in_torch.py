@@ -67,6 +67,25 @@ def kron(input: Any, other: Any) -> Any:
     return (input.reshape(spread[0]) * other.reshape(spread[1])).reshape([p * q for p, q in zip(a, b)])
 
 
+def cov(input: Any, *, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    if fweights is not None or aweights is not None or not 0 < input.dim() <= 2 or not input.is_floating_point():
+        raise Refused
+    x = input if input.dim() == 2 else input.view(1, -1)
+    n = x.size(1)
+    if n - correction <= 0:  # it warns
+        raise Refused
+    x = x - x.mean(1).unsqueeze(1)
+    return torch.true_divide(torch.mm(x, x.t()), torch.scalar_tensor(n, dtype=torch.int64, device=x.device) - correction).squeeze()
+
+
+def corrcoef(input: Any) -> Any:
+    c = cov(input)
+    if c.dim() == 0:
+        return c / c
+    deviations = c.diag().sqrt()
+    return (c / deviations.view(-1, 1) / deviations.view(1, -1)).clip(-1, 1)
+
+
 # -- other higher-order operators ------------------------------------------------------------------------------------------
 def out_dtype(op: Any, output_dtype: Any, *args: Any) -> Any:
     """`out_dtype`: the operator on arguments of the dtype that they and the result have in common, and the result as asked for."""
@@ -129,4 +148,4 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
     return weights.to(query.dtype) @ value.to(query.dtype), sums / math.log(2), maxima / math.log(2)
 
 
-__all__ = ["Refused", "attention", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]
+__all__ = ["Refused", "attention", "corrcoef", "cov", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
 import functools
 import inspect
 import logging
-import reprlib
 import sys
 import types
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 from pliant.guards import source as S
 from pliant.interpret import process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
-from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, native
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, guard_function, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
@@ -35,17 +33,6 @@ def coded(fn: Any) -> Any:
 
 
 METHOD_LOOKASIDES[str, "encode"], METHOD_LOOKASIDES[bytes, "decode"] = coded("encode"), coded("decode")
-
-
-def once(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
-    """A `__repr__` that asks which thread it is in, to say `...` where it is called below itself: that one goes too deep here, and breaks."""
-    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
-    return call(cells["user_function"].cell_contents, args, kw)
-
-
-if hasattr(dataclasses, "_recursive_repr"):  # of dataclasses, up to Python 3.11
-    BY_CODE[id(dataclasses._recursive_repr(repr).__code__)] = once
-BY_CODE[id(reprlib.recursive_repr()(repr).__code__)] = once
 
 
 # -- signatures --------------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ def spelled_out(name: str, own: Callable[..., Any]) -> None:
 
 spelled_out("take_along_dim", in_torch.take_along_dim)
 spelled_out("kron", in_torch.kron)
+spelled_out("cov", in_torch.cov)
+spelled_out("corrcoef", in_torch.corrcoef)
 
 
 @lookaside(out_dtype, OutDtypeOperator.__call__)

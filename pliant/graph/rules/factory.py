@@ -99,7 +99,7 @@ def logspace(
 
 def below(rows: Any, columns: Any, offset: int) -> Any:
     """How many elements of a matrix lie on and below a diagonal, as PyTorch counts them: a trapezoid, and rows that are there whole."""
-    low, high = (lambda a, b: torch.sym_min(a, b)), (lambda a, b: torch.sym_max(a, b))
+    low, high = torch.sym_min, torch.sym_max
     first = low(columns, 1 + offset) if offset > 0 else (1 if rows + offset > 0 else 0)
     last = high(0, low(columns, rows + offset))
     reached = high(0, low(rows, rows + offset))
@@ -109,8 +109,9 @@ def below(rows: Any, columns: Any, offset: int) -> Any:
 
 @rule("tril_indices")
 def lower_triangle(
-    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
+    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
     if unusual(layout) or pin_memory or type(offset) is not int:
         return NotImplemented
     return new(trace, (2, below(rows, columns, offset)), dtype or torch.int64, default_device(device))
@@ -118,8 +119,9 @@ def lower_triangle(
 
 @rule("triu_indices")
 def upper_triangle(
-    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
+    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
     if unusual(layout) or pin_memory or type(offset) is not int:
         return NotImplemented
     return new(trace, (2, rows * columns - below(rows, columns, offset - 1)), dtype or torch.int64, default_device(device))
@@ -179,6 +181,11 @@ def to_copy(
 @rule("bernoulli", "bernoulli.p")
 def bernoulli(trace: Any, x: TracedTensor, *args: Any, generator: Any = None) -> Any:
     return like(trace, x)
+
+
+@rule("binomial")
+def binomial(trace: Any, count: TracedTensor, prob: TracedTensor, generator: Any = None) -> Any:
+    return from_size(trace, count.sizes, dtype=count.dtype, device=count.device) if prob.dtype is count.dtype else NotImplemented
 
 
 @rule("native_dropout")

@@ -46,7 +46,7 @@ from pliant.graph.schema import op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.program import REUSE, Program, is_aten
+from pliant.lower.program import REUSE, ExternalCall, Program, is_aten
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
@@ -489,6 +489,8 @@ class Writer:
             (old,), (new,) = args, op.outs
             self.names[new.vid] = f"v{new.vid}"
             return Step([f"{self.names[new.vid]} = {self.tensor(old)}"], {self.tensor(old)}, [self.names[new.vid]])
+        if type(target) is ExternalCall:
+            return self.external(op)
         if is_kernel(target):
             return self.launch(op)
         if target is LEAVE:
@@ -569,6 +571,16 @@ class Writer:
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in op.args]
         return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads, dispatches=False)
+
+    def external(self, op: Any) -> Step:
+        """The call of what somebody else runs, which gives a tuple."""
+        name = f"_{op.target}"
+        self.globals[name] = op.target.run
+        reads: set[str] = set()
+        expression = f"{name}({', '.join([self.text(v, reads) for v in op.args])})"
+        before = self.take_pending()
+        lines, makes = self.assign(op, list(op.outs), expression)
+        return Step([*before, *lines, *self.due_checks()], reads, makes, dispatches=False)
 
     def take_pending(self) -> list[str]:
         lines, self.pending = self.pending, []
@@ -734,6 +746,8 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
 
     Random numbers are drawn again, from the state that the generator had (`note_state`).
     """
+    if type(op.target) is ExternalCall:
+        return True
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
     if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS:

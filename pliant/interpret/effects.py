@@ -41,6 +41,13 @@ def effects_of(world: World) -> list[Effect]:
     return out
 
 
+def unwritten_so_far(world: World) -> bool:
+    """Whether the program has written nothing to the outside yet."""
+    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
+        return False
+    return not any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()]) and not effects_of(world)
+
+
 def base_of(copy: Any) -> Any:
     for t in (dict, list, set, collections.deque):
         if isinstance(copy, t):

@@ -74,6 +74,9 @@ ATTENTION: dict[str, Row] = {
 }
 ATTENTION["attention priority"] = torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order
 
+TORCH_FUNCTIONS: Row = torch._C._get_torch_function_state, torch._C._set_torch_function_state  # type: ignore[attr-defined]
+"""Whether classes and modes are told of torch functions."""
+
 #: How the autograd engine goes about its work.
 ENGINE: dict[str, Row] = {
     "backward in threads": (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
@@ -88,6 +91,7 @@ ROWS: dict[str, Row] = {
     "autocast nesting": (nesting, set_nesting),
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
     "deterministic": (get_deterministic, set_deterministic),
+    "torch functions": TORCH_FUNCTIONS,
     "function modes": (function_modes, set_function_modes),
     **ATTENTION,
     **ENGINE,

@@ -319,7 +319,8 @@ def _class_policy(cls: type) -> Policy | None:
     if isinstance(cls, enum.EnumMeta):
         return NATIVE
     if issubclass(cls, torch.Tensor):
-        return TENSOR_CLASS
+        new = cls.__new__ if cls.__flags__ & HEAPTYPE else None
+        return INLINE if type(new) is types.FunctionType and cls.__module__ != "torch.nn.parameter" else TENSOR_CLASS
     rule = modules.module_policy(cls.__module__)
     if rule.kind == "skip":
         return rule

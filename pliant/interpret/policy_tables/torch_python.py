@@ -97,6 +97,7 @@ CONSTANTS: list[Row] = [
         reads="process",
     ),
     Row("torch.distributed", "constant", "is_torchelastic_launched get_rank get_world_size get_backend is_initialized", reads="itself"),
+    Row("torch._utils", "inline", "_maybe_view_chunk_cat"),
     Row(
         "torch.cuda",
         "constant",
@@ -109,7 +110,8 @@ CONSTANTS: list[Row] = [
     Row(
         "torch.cpu",
         "constant",
-        "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported",
+        "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported _is_avx512_bf16_supported"
+        " _is_vnni_supported _is_amx_tile_supported _is_amx_fp16_supported",
         reads="process",
     ),
     Row("torch.xpu", "constant", "is_available device_count is_initialized is_bf16_supported", reads="itself"),

@@ -389,7 +389,8 @@ def saved_on_cpu_pinned(x):
 
 def kept_handle(x):
     y = x * 2
-    return y.sin(), y.register_hook(scaled_hook(3))
+    handle = y.register_hook(scaled_hook(3))
+    return y.sin(), handle
 
 
 def test_the_handle_of_a_hook_may_be_kept():

@@ -273,6 +273,8 @@ def getattr_(t: Any, name: str) -> Any:
         raise Break("PL0007", "the __dict__ of a tensor")
     if name == "numpy" and (torch.Tensor, name) in METHOD_LOOKASIDES:
         return torch.Tensor.numpy.__get__(t)  # the stand-in's own refuses
+    if name == "grad_fn" and (not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)):
+        return None
     if name in TENSOR_BREAKS:
         raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
     if name == "nbytes":

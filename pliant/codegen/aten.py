@@ -40,12 +40,13 @@ from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.program import REUSE, Program, is_aten
+from pliant.lower.program import REUSE, ExternalCall, Program, is_aten
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
@@ -161,8 +162,8 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
-    """The slots whose memory these operations write."""
-    memory = {t.storage_id for op in ops for t in liveness.written(op)}
+    """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
+    memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
     return [t for t in slots if t.storage_id in memory]
 
 
@@ -271,6 +272,8 @@ class Writer:
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
+        if guard is None and any(op.target is BATCH_NORM for op in self.ops):
+            guard = True  # nor does batch normalization, as the program calls it
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
         if context is not None and self.written:
             self.globals["_bump"] = torch._C._increment_version
@@ -486,6 +489,8 @@ class Writer:
             (old,), (new,) = args, op.outs
             self.names[new.vid] = f"v{new.vid}"
             return Step([f"{self.names[new.vid]} = {self.tensor(old)}"], {self.tensor(old)}, [self.names[new.vid]])
+        if type(target) is ExternalCall:
+            return self.external(op)
         if is_kernel(target):
             return self.launch(op)
         if target is LEAVE:
@@ -566,6 +571,16 @@ class Writer:
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in op.args]
         return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads, dispatches=False)
+
+    def external(self, op: Any) -> Step:
+        """The call of what somebody else runs, which gives a tuple."""
+        name = f"_{op.target}"
+        self.globals[name] = op.target.run
+        reads: set[str] = set()
+        expression = f"{name}({', '.join([self.text(v, reads) for v in op.args])})"
+        before = self.take_pending()
+        lines, makes = self.assign(op, list(op.outs), expression)
+        return Step([*before, *lines, *self.due_checks()], reads, makes, dispatches=False)
 
     def take_pending(self) -> list[str]:
         lines, self.pending = self.pending, []
@@ -731,6 +746,8 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
 
     Random numbers are drawn again, from the state that the generator had (`note_state`).
     """
+    if type(op.target) is ExternalCall:
+        return True
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
     if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS:

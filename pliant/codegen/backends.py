@@ -37,9 +37,13 @@ def run_module(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Calla
     return module.forward
 
 
+REMOTE = "remote"
+"""The backend of `pliant.compile(..., on=mesh)`."""
 TIERS = {"native": "pliant.codegen.native:two_tiers"}
 """Backends that have something which runs at once and is replaced later: what makes that."""
-OWN: dict[str, Compiler | str | None] = {"aten": compile_region, "native": "pliant.codegen.native:compile_native", "eager": None}
+OWN: dict[str, Compiler | str | None] = {
+    "aten": compile_region, "native": "pliant.codegen.native:compile_native", "remote": "pliant.remote.backend:compile_remote", "eager": None,
+}
 """Our own backends; one that takes long to import is named by its place."""
 
 

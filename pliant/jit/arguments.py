@@ -50,3 +50,13 @@ def check(**given: Any) -> None:
         if not row.admits(value):
             fix = f": {row.fix}" if row.fix else ""
             raise TypeError(f"pliant.compile: {name}= is {row.wanted}, not {value!r} (a {type(value).__name__}){fix}")
+
+
+def on_mesh(on: Any, backend: Any) -> str:
+    """The backend of a mesh. TypeError for what is none, ValueError where another backend was asked for too."""
+    own = getattr(on, "backend", None)
+    if not isinstance(own, str) or not hasattr(on, "workers"):
+        raise TypeError(f"pliant.compile: on= is a mesh (pliant.remote.mesh), not {on!r} (a {type(on).__name__})")
+    if backend not in (None, own):
+        raise ValueError(f"pliant.compile: give either on= or backend={backend!r}: the workers of a mesh have a compiler of their own")
+    return own

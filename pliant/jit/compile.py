@@ -54,6 +54,7 @@ def compile(
     strict: bool | None = None,
     verify: float | None = None,
     background: bool | None = None,
+    on: Any = None,
 ) -> Any:
     """Compile a function, method, module or callable object: the first call captures it, later calls run what was compiled.
 
@@ -67,9 +68,12 @@ def compile(
     `background`: the first calls run ATen, and machine code takes over when a thread has made it, at some later call (`synchronize`
     waits for that). False makes the machine code before the first answer: every call gives the same bits (default: PLIANT_BACKGROUND, else
     True).
+    `on`: a mesh (`pliant.remote.mesh`), whose workers run the graphs that read its tensors (docs/remote.md).
     Without `model` it is a decorator. `mode` and `options`: see `pliant.jit.modes`. Raises ValueError for an unknown backend or a share
     that is none, PliantError for an unknown mode or option, and TypeError for what cannot be compiled and for an argument of another type.
     """
+    if on is not None:
+        backend, background = arguments.on_mesh(on, backend), False
     backend = DEFAULT_BACKEND if backend is None else backend
     arguments.check(
         fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, strict=strict,

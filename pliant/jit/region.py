@@ -105,7 +105,8 @@ class Region:
         self.context = Context(
             self.cache, self.miss, self.build, self.again, below, config.backend != "aten", backends.OWN.get(config.backend) is None
         )
-        self.context.branches = self.sites.branches if backends.OWN.get(config.backend) is not None and not config.fullgraph else None
+        leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
+        self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
         _regions.add(self)
 
@@ -119,7 +120,7 @@ class Region:
         if found is None:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
-            history.whole_loops = backends.OWN.get(self.config.backend) is not None
+            history.whole_loops = backends.OWN.get(self.config.backend) is not None and self.config.backend != backends.REMOTE
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found
@@ -378,7 +379,7 @@ class Region:
     def note_break(self, found: Capture, exit_: BreakExit) -> None:
         events.count("graph_breaks")
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
-        if self.config.fullgraph:
+        if self.config.fullgraph or found.world.error_on_break:
             raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
         for frame in exit_.frames:
             if frame.lasti >= 0:

@@ -27,12 +27,13 @@ from pliant.lower.aliases import Aliases
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
+from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Facts, LoopNest, TensorStore
 
 GRAPH, GROUPS, INSTRUCTIONS, RUNS, CALLS = LEVELS = ("graph", "groups", "instructions", "runs", "calls")
 
-LibraryCall = Gemm | Attention | Convolution
+LibraryCall = Gemm | Attention | Convolution | Int8Product | DynamicLinear
 """A routine of pliant's own library (`native/`), or of a BLAS, that native code calls."""
 NativeStep = Launch | LibraryCall
 
@@ -137,12 +138,24 @@ class Reuse:
         return "reuse"
 
 
+class ExternalCall:
+    """The target of an operation that somebody else runs: `run(*operands)` gives its results (`pliant.remote`)."""
+
+    __slots__ = ("name", "run")
+
+    def __init__(self, name: str, run: Callable[..., tuple]) -> None:
+        self.name, self.run = name, run
+
+    def __str__(self) -> str:
+        return self.name
+
+
 REUSE = Reuse()
 
 
 def is_aten(target: Any) -> bool:
     """An operator of PyTorch or of a library for it, rather than something of ours."""
-    return not isinstance(target, (KernelCall, SegmentCall, Reuse))
+    return not isinstance(target, (KernelCall, SegmentCall, ExternalCall, Reuse))
 
 
 @dataclass(slots=True, eq=False)

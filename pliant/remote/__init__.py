@@ -1,0 +1,62 @@
+"""One program that drives many machines: a mesh of workers, tensors on it, captured graphs sent there (docs/remote.md).
+
+    from pliant import remote
+    mesh = remote.mesh(workers=4)
+    model = mesh.replicate(model)
+    step = pliant.compile(step, on=mesh)
+    loss = step(mesh.shard(x), mesh.shard(y))
+
+Nothing here imports Ray until a mesh is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.remote import eager
+from pliant.remote.mesh import Failed, Mesh
+from pliant.remote.partition import Refused
+from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard
+from pliant.remote.tensor import RemoteTensor
+from pliant.remote.transport import ModelTransport, RayTransport, ThreadTransport
+
+TRANSPORTS = ("ray", "threads", "model")
+
+
+def mesh(
+    workers: int,
+    *,
+    address: str | None = None,
+    transport: str = "ray",
+    options: dict[str, Any] | None = None,
+    init: dict[str, Any] | None = None,
+    window: int = 32,
+    timeout: float = 300.0,
+    lineage: int = 512,
+    recover: bool = True,
+) -> Mesh:
+    """A mesh of `workers`.
+
+    Each is a Ray actor. Ray is started on this machine unless it runs in this process or `address` names a cluster. `options`: of the
+    actors, as Ray takes them (`num_cpus`, `resources`, `scheduling_strategy`); `init`: of `ray.init`. `window`: how many messages the
+    controller may be ahead. `timeout`: seconds after which a worker that does not answer is lost. `lineage`: messages that are kept for
+    recovery, before the workers copy what they have; `recover=False`: none are, and a lost worker is an error.
+    `transport`: "ray"; "threads", workers in this process; "model", nobody (for measurements of the controller).
+    """
+    if type(workers) is not int or workers < 1:
+        raise ValueError(f"workers= is a number from 1 up, not {workers!r}")
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport= is one of {', '.join(TRANSPORTS)}, not {transport!r}")
+    made: Any
+    if transport == "ray":
+        made = RayTransport(workers, address, dict(options or {}), dict(init or {}), timeout)
+    elif transport == "threads":
+        made = ThreadTransport(workers, timeout)
+    else:
+        made = ModelTransport(workers)
+    return Mesh(made, window=window, timeout=timeout, lineage=lineage, recover=recover)
+
+
+__all__ = [
+    "Failed", "Mesh", "OnWorker", "Placement", "Refused", "RemoteError", "RemoteTensor", "Replicate", "Shard", "eager", "mesh",
+]  # fmt: skip

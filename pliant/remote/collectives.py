@@ -1,0 +1,155 @@
+"""Collectives as operators of a program: `pliant_remote::all_reduce`, `all_gather`, `reduce_scatter`, `agree`.
+
+What they do is asked of the group of the worker that runs the program (`using`), so that a program names no process group. Each has a
+fake kernel, so that programs with collectives are recorded, written and read as all others are. `gather` and `scatter` take the dim, how
+many elements of it were cut (`base`) and how many elements belong to one of these (`factor`), from which each worker knows every piece.
+
+Each writes to a token, a tensor of the worker that nobody reads: that keeps them in order, and none of them is left out.
+
+`agree` has no value: behind it every worker knows that all of them came so far, or all raise `Cancelled`. It stands before a program's
+first write to memory from before, so that an error of one worker leaves no other with half a step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from pliant.remote.placements import RemoteError, chunk
+
+SPACE = "pliant_remote"
+
+
+class Cancelled(RemoteError):
+    """The program ended because another worker could not go on."""
+
+
+class Group(Protocol):
+    """What collectives ask of the workers that run a program together."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor: ...
+
+    def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all workers, which have the same sizes."""
+
+
+class Current(threading.local):
+    group: Group | None = None
+    done = 0  # collectives that the running program has been through
+    wire: list[Any] | None = None  # bytes that they moved
+
+
+current = Current()
+
+
+@contextmanager
+def using(group: Group | None) -> Iterator[Current]:
+    """Inside, programs of this thread run on `group`."""
+    before = current.group, current.done
+    current.group, current.done = group, 0
+    try:
+        yield current
+    finally:
+        current.group, current.done = before
+
+
+def here() -> Group:
+    if current.group is None:
+        raise RemoteError("a program with collectives runs outside of a mesh")
+    current.done += 1
+    return current.group
+
+
+library = torch.library.Library(SPACE, "DEF")
+library.define("all_reduce(Tensor x, str op, Tensor(a!) token) -> Tensor")
+library.define("all_gather(Tensor x, int dim, SymInt base, SymInt factor, Tensor(a!) token) -> Tensor")
+library.define("reduce_scatter(Tensor x, int dim, SymInt base, SymInt factor, SymInt length, Tensor(a!) token) -> Tensor")
+library.define("agree(Tensor(b!)[] written, Tensor(a!) token) -> ()")
+
+
+def all_reduce(x: torch.Tensor, op: str, token: torch.Tensor) -> torch.Tensor:
+    return here().all_reduce(x.contiguous(), op)
+
+
+def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
+    """`x` with `length` elements along `dim`, the new ones zero."""
+    if x.shape[dim] == length:
+        return x.contiguous()
+    sizes = list(x.shape)
+    sizes[dim] = length
+    out = x.new_zeros(sizes)
+    out.narrow(dim, 0, x.shape[dim]).copy_(x)
+    return out
+
+
+def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, token: torch.Tensor) -> torch.Tensor:
+    group = here()
+    pieces = [chunk(base, group.size, r)[1] * factor for r in range(group.size)]
+    if x.shape[dim] != pieces[group.rank]:
+        raise RemoteError(f"a piece of {pieces[group.rank]} elements along dim {dim} is to be gathered, but it has {x.shape[dim]}")
+    found = group.all_gather(padded(x, dim, pieces[0]))
+    return torch.cat([t.narrow(dim, 0, n) for t, n in zip(found, pieces, strict=True)], dim)
+
+
+def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, token: torch.Tensor) -> torch.Tensor:
+    group = here()
+    whole = group.all_reduce(x.contiguous(), "sum")
+    start, n = chunk(base, group.size, group.rank)
+    return whole.narrow(dim, start * factor, n * factor).contiguous()
+
+
+def agree(written: list[torch.Tensor], token: torch.Tensor) -> None:
+    if here().all_reduce(torch.zeros(1, dtype=torch.int64), "sum").item():
+        raise Cancelled("another worker could not go on")
+
+
+def fake_gather(x: Any, dim: int, base: Any, factor: Any, token: Any) -> Any:
+    sizes = list(x.shape)
+    sizes[dim] = base * factor
+    return x.new_empty(sizes)
+
+
+def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, token: Any) -> Any:
+    sizes = list(x.shape)
+    sizes[dim] = length
+    return x.new_empty(sizes)
+
+
+for name, kernel, fake in (
+    ("all_reduce", all_reduce, lambda x, op, token: x.new_empty(x.shape)),
+    ("all_gather", all_gather, fake_gather),
+    ("reduce_scatter", reduce_scatter, fake_scatter),
+    ("agree", agree, lambda written, token: None),
+):
+    library.impl(name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{SPACE}::{name}", fake, lib=library)
+
+ALL_REDUCE = torch.ops.pliant_remote.all_reduce.default
+ALL_GATHER = torch.ops.pliant_remote.all_gather.default
+REDUCE_SCATTER = torch.ops.pliant_remote.reduce_scatter.default
+AGREE = torch.ops.pliant_remote.agree.default
+COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, AGREE)
+
+
+def stand_in(target: Any, sizes: tuple[int, ...], dtype: torch.dtype, args: tuple) -> None:
+    """The part of a worker that cannot go on in a collective of the others: zeros of the right sizes, or the bad news.
+
+    `sizes` and `dtype` are those of the operand, `args` what is behind it, numbers for expressions.
+    """
+    group = here()
+    if target is AGREE:
+        group.all_reduce(torch.ones(1, dtype=torch.int64), "sum")
+        raise Cancelled("this worker could not go on")
+    x = torch.zeros(sizes, dtype=dtype)
+    if target is ALL_GATHER:
+        dim, base, factor = args[:3]
+        group.all_gather(padded(x, dim, chunk(base, group.size, 0)[1] * factor))
+    else:
+        group.all_reduce(x, "sum" if target is REDUCE_SCATTER else args[0])

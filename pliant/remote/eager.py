@@ -1,0 +1,160 @@
+"""Operators on remote tensors outside of a captured graph: each is a program of one operator.
+
+It is recorded at the sizes that are there, and known again by operator, sizes, placements and numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.graph.dispatch import is_dense
+from pliant.graph.trace import Trace
+from pliant.graph.traced import TracedTensor, make
+from pliant.lower import liveness
+from pliant.remote import sharding
+from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
+from pliant.remote.partition import Plan, Refused, partition
+from pliant.remote.placements import RemoteError
+from pliant.remote.tensor import RemoteTensor
+from pliant.symbolic.scope import Scope
+
+aten = torch.ops.aten
+ITEM = aten._local_scalar_dense.default
+SAME = (aten.detach.default, aten.alias.default)
+MOST = 4096
+"""Plans of single operators that a mesh keeps."""
+
+
+class Known:
+    """A recorded operator: its plan, and what it returns."""
+
+    __slots__ = ("makers", "plan", "spec", "where")
+
+    def __init__(self, plan: Plan, makers: list[Any], where: list[Any], spec: Any) -> None:
+        self.plan, self.makers, self.where, self.spec = plan, makers, where, spec
+
+
+def operator(func: Any, args: tuple, kwargs: dict) -> Any:
+    """Run one operator of ATen on remote tensors."""
+    if func is ITEM:
+        return args[0].fetched("item()").item()
+    if func in SAME:  # another object for the same tensor
+        x = args[0]
+        return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+    flat: list[Any] = []
+    key = (func, described(args, flat), described(kwargs, flat))
+    mesh = mesh_of(flat)
+    with mesh.lock:
+        for t in flat:
+            if type(t) is RemoteTensor and t.mesh is not mesh:
+                raise RemoteError("an operator reads tensors of two meshes")
+        written = {id(t) for t in written_of(func, args, kwargs)}
+        if any(type(t) is not RemoteTensor and id(t) in written for t in flat):
+            return here(func, args, kwargs)
+        distinct: list[Any] = []
+        for t in flat:
+            if not any(t is d for d in distinct):
+                distinct.append(t)
+        known = mesh.plans.get(key)
+        if known is not None:
+            slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+        else:
+            slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in distinct]
+            if len(mesh.plans) >= MOST:
+                mesh.plans.clear()
+            known = mesh.plans[key] = recorded(mesh, func, args, kwargs, distinct, slots)
+        if known.plan.writes and overlapping(known.plan, slots):
+            raise Refused(f"{func} writes to memory of which it reads another tensor")
+        outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
+    return put_together(known.spec, known.where, outs, distinct)
+
+
+def here(func: Any, args: tuple, kwargs: dict) -> Any:
+    """A tensor of this process is written: the operator runs here."""
+    fetch = lambda x: x.fetched(f"{func} into a tensor of this process") if type(x) is RemoteTensor else x
+    return func(*mapped(args, fetch), **mapped(kwargs, fetch))
+
+
+def mapped(x: Any, fn: Any) -> Any:
+    if type(x) in (list, tuple):
+        return type(x)(mapped(v, fn) for v in x)
+    if type(x) is dict:
+        return {k: mapped(v, fn) for k, v in x.items()}
+    return fn(x)
+
+
+def written_of(func: Any, args: tuple, kwargs: dict) -> list[Any]:
+    if not func._schema.is_mutable:
+        return []
+    found = []
+    for i, a in enumerate(func._schema.arguments):
+        if a.alias_info is not None and a.alias_info.is_write:
+            v = args[i] if i < len(args) else kwargs.get(a.name)
+            found += v if isinstance(v, (list, tuple)) else [v]
+    return [v for v in found if v is not None]
+
+
+def described(x: Any, flat: list[Any]) -> Any:
+    """Arguments as a key; the tensors among them are added to `flat`."""
+    if isinstance(x, torch.Tensor):
+        n = next((i for i, t in enumerate(flat) if t is x), len(flat))
+        if n == len(flat):
+            flat.append(x)
+        where = x.placement if type(x) is RemoteTensor else None
+        return n, x.dtype, tuple(x.shape), x.stride(), x.storage_offset() != 0, where
+    if type(x) in (list, tuple):
+        return (type(x), *[described(v, flat) for v in x])
+    if type(x) is dict:
+        return tuple([(k, described(v, flat)) for k, v in x.items()])
+    if isinstance(x, torch.Generator):
+        raise RemoteError("a generator of random numbers cannot be given to an operator on a mesh")
+    return type(x), repr(x) if type(x) is float else x
+
+
+def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any], slots: list[RemoteTensor]) -> Known:
+    """The plan of an operator."""
+    scope = Scope()
+    trace = Trace(scope, allow_unbacked=False)
+    stands: dict[int, TracedTensor] = {}
+    with trace.paused():
+        for t, slot in zip(distinct, slots, strict=True):
+            sizes, strides = tuple(slot.shape), tuple(slot.stride())
+            offset: Any = slot.storage_offset()
+            stands[id(t)] = make(trace, sizes, strides, slot.dtype, offset, None, slot.device, is_dense(sizes, strides))
+    now = lambda v: stands[id(v)] if isinstance(v, torch.Tensor) else v
+    with torch.no_grad(), trace.recording():
+        out = func(*mapped(args, now), **mapped(kwargs, now))
+    inputs = list(stands.values())
+    given = {t.vid: i for i, t in enumerate(inputs)}
+    flat = liveness.leaves(out) if isinstance(out, (list, tuple)) else [out]
+    where: list[Any] = []
+    outputs: list[TracedTensor] = []
+    for o in flat:
+        if type(o) is TracedTensor and o.vid in given:
+            where.append(("given", given[o.vid]))
+        elif type(o) is TracedTensor:
+            where.append(("made", len(outputs)))
+            outputs.append(o)
+        else:
+            where.append(("plain", o))
+    plan = partition(
+        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, "eager"
+    )
+    tell(plan)
+    makers = [(fixed(o.sizes), fixed(o.strides), fixed((o.offset,)), o.dtype) for o in outputs]
+    return Known(plan, makers, where, type(out) if isinstance(out, (list, tuple)) else None)
+
+
+def fixed(numbers: tuple) -> Any:
+    numbers = tuple(map(int, numbers))
+    return lambda env: numbers
+
+
+def put_together(spec: Any, where: list[Any], outs: tuple, given: list[Any]) -> Any:
+    found = [outs[v] if kind == "made" else given[v] if kind == "given" else v for kind, v in where]
+    return found[0] if spec is None else spec(found)
+
+
+RemoteTensor.operator = staticmethod(operator)

@@ -1,0 +1,165 @@
+"""Groups of workers: collectives over gloo between processes, and over shared memory between threads (tests, and one-process meshes)."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pliant.remote.placements import RemoteError
+
+AS_BYTES = (torch.bool,)
+REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+MOST_SENDS = 64
+
+
+class GroupBroken(RemoteError):
+    """A collective could not be done: another worker ended, or did not come."""
+
+
+def unbroken(fn: Callable) -> Callable:
+    """What gloo raises is that the group is broken."""
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        try:
+            return fn(*args)
+        except RuntimeError as e:
+            raise GroupBroken(str(e).splitlines()[0]) from e
+
+    return call
+
+
+class Board(dist.Store):
+    """Where the processes of a group find each other: a table that `put` writes and `read` reads, of the cluster's own."""
+
+    def __init__(self, put: Callable[[str, bytes], None], read: Callable[[str], bytes | None], timeout: float) -> None:
+        super().__init__()
+        self.put_, self.read, self.seconds = put, read, timeout
+
+    def set(self, key: str, value: Any) -> None:
+        self.put_(key, value if isinstance(value, bytes) else value.encode())
+
+    def get(self, key: str) -> bytes:
+        self.wait([key], datetime.timedelta(seconds=self.seconds))
+        found = self.read(key)
+        assert found is not None
+        return found
+
+    def wait(self, keys: Any, timeout: Any = None) -> None:
+        seconds = self.seconds if timeout is None else timeout.total_seconds()
+        pause = threading.Event()
+        for key in keys:
+            waited = 0.0
+            while self.read(key) is None:
+                if waited > seconds:
+                    raise RemoteError(f"a worker did not come ({key} after {seconds:.0f} s)")
+                pause.wait(0.005)
+                waited += 0.005
+
+
+class Gloo:
+    """Collectives of `size` processes."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
+        self.rank, self.size = rank, size
+        self.moved = 0
+        self.sends: list[Any] = []
+        self.pg = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
+
+    @unbroken
+    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+        if not x.numel():
+            return x.clone()
+        if x.dtype is torch.bool:
+            return self.all_reduce(x.to(torch.uint8), op).to(torch.bool)
+        y = x.clone()
+        options = dist.AllreduceOptions()
+        options.reduceOp = REDUCE[op]
+        self.pg.allreduce([y], options).wait()
+        self.moved += y.numel() * y.element_size()
+        return y
+
+    @unbroken
+    def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
+        if x.dtype is torch.bool:
+            return [t.to(torch.bool) for t in self.all_gather(x.to(torch.uint8))]
+        out = [torch.empty_like(x) for _ in range(self.size)]
+        if x.numel():
+            self.pg.allgather([out], [x]).wait()
+        self.moved += x.numel() * x.element_size()
+        return out
+
+    @unbroken
+    def send(self, data: bytes, to: int) -> None:
+        """Returns at once; the data go when the other worker takes them."""
+        t = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        n = torch.tensor([t.numel()])
+        self.sends += [(self.pg.send([n], to, 1), n), (self.pg.send([t], to, 2), t)]
+        self.moved += len(data)
+        while len(self.sends) > MOST_SENDS:
+            self.sends.pop(0)[0].wait()
+
+    @unbroken
+    def receive(self, source: int) -> bytes:
+        n = torch.empty(1, dtype=torch.int64)
+        self.pg.recv([n], source, 1).wait()
+        t = torch.empty(int(n), dtype=torch.uint8)
+        self.pg.recv([t], source, 2).wait()
+        return t.numpy().tobytes()
+
+
+class Shared:
+    """What the threads of a group have in common."""
+
+    def __init__(self, size: int, timeout: float) -> None:
+        self.size, self.timeout = size, timeout
+        self.slots: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size)
+        self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)} if size < 65 else {}
+
+
+class Threads:
+    """Collectives of threads of one process."""
+
+    def __init__(self, shared: Shared, rank: int) -> None:
+        self.shared, self.rank, self.size = shared, rank, shared.size
+        self.moved = 0
+
+    def exchanged(self, x: torch.Tensor) -> list[torch.Tensor]:
+        s = self.shared
+        try:
+            s.slots[self.rank] = x
+            s.barrier.wait(s.timeout)
+            found = [t.clone() for t in s.slots]
+            s.barrier.wait(s.timeout)
+        except threading.BrokenBarrierError:
+            raise GroupBroken("a worker did not come to a collective") from None
+        return found
+
+    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+        found = self.exchanged(x)
+        if any(t.shape != x.shape or t.dtype is not x.dtype for t in found):
+            raise RemoteError(f"an all-reduce of tensors of different sizes: {[tuple(t.shape) for t in found]}")
+        out = found[0]
+        for t in found[1:]:
+            out = out + t if op == "sum" else torch.maximum(out, t) if op == "max" else torch.minimum(out, t)
+        return out.to(x.dtype)
+
+    def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
+        found = self.exchanged(x)
+        if any(t.shape != x.shape for t in found):
+            raise RemoteError(f"an all-gather of tensors of different sizes: {[tuple(t.shape) for t in found]}")
+        return found
+
+    def send(self, data: bytes, to: int) -> None:
+        self.shared.boxes[self.rank, to].put(data)
+
+    def receive(self, source: int) -> bytes:
+        return self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)

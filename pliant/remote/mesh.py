@@ -1,0 +1,400 @@
+"""The controller's side of a mesh: commands in order, one message for each worker, replies later.
+
+Commands are collected (`issue`) and leave together, when a graph is called, a value is fetched, or many have come together. The controller
+runs ahead of the workers, at most `window` messages. Every message is kept until the mesh has saved itself again (`lineage`), so that lost
+workers can be refilled: all go back to what was saved, and the messages since are sent again (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant import events
+from pliant.remote import recovery, wire
+from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard, piece
+from pliant.remote.tensor import Handle, RemoteTensor
+from pliant.remote.transport import Dead
+
+MANY = 256
+"""Commands that wait for company."""
+LARGE = 1 << 16
+"""Tensors of more bytes travel beside the message, once."""
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """Commands that left together. `answers`: by command number, for those that somebody waits for."""
+
+    seq: int
+    data: bytes
+    parts: tuple
+    refs: list[Any]
+    writes: list[tuple[int, list[int], list[int]]]  # (number of a command, handles that it reads, those that it makes)
+    at: float
+    replies: list[Any] | None = None
+    again: bool = False  # sent again: what it said is known
+    tags: list[str] = field(default_factory=list)
+
+
+class Failed(RemoteError):
+    """A program failed on a worker. The message has the error and the user's line."""
+
+
+class Worker:
+    """`mesh[i]`: one worker, to put tensors and modules on."""
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        self.mesh, self.rank = mesh, rank
+
+    def put(self, value: Any) -> Any:
+        """A tensor, or a module in place, with all of its data on this worker. A remote tensor is moved."""
+        if isinstance(value, RemoteTensor):
+            return value.to_worker(self.rank)
+        return self.mesh.placed(value, OnWorker(self.rank))
+
+
+class Mesh:
+    """Workers that one controller drives. Made by `pliant.remote.mesh`; closed by `close`, by `with`, or when it is garbage."""
+
+    backend = "remote"
+
+    def __init__(self, transport: Any, *, window: int = 32, timeout: float = 300.0, lineage: int = 512, recover: bool = True) -> None:
+        self.transport = transport
+        self.workers = transport.workers
+        self.window, self.timeout, self.lineage, self.recovers = window, timeout, lineage, recover
+        self.ids = itertools.count(1)
+        self.live: dict[int, None] = {}
+        self.dead: collections.deque[int] = collections.deque()
+        self.commands: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
+        self.parts: list[Any] = []
+        self.effects: list[tuple[int, list[int], list[int]]] = []
+        self.tags: list[str] = []
+        self.seq = 0
+        self.flying: collections.deque[Message] = collections.deque()
+        self.log: list[Message] = []
+        self.failed: dict[int, str] = {}  # handle -> why it has no value
+        self.placements: dict[int, Placement] = {}
+        self.error: tuple[str, str] | None = None  # the first that nobody was told yet
+        self.copied: collections.Counter[int] = collections.Counter()  # memory -> views of it that are copies: it may not be written
+        self.sent: dict[str, Any] = {}  # programs that the workers have
+        self.plans: dict[Any, Any] = {}
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.times: list[tuple[str, float, float]] = []
+        self.timed = False
+        self.lock = threading.RLock()
+        self.epoch = 0
+        self.closed = False
+        self.saved: list[Any] | None = None  # what only one worker has, as it was saved last
+        self.saved_handles: list[int] = []
+        self.kinds: dict[int, Placement] = {}  # their placements
+        self.pids = self.transport.join(self.epoch, timeout)
+        self.finalizer = weakref.finalize(self, transport.close)
+
+    # -- what users call ----------------------------------------------------------------------------------------------------------
+    def __getitem__(self, rank: int) -> Worker:
+        if not -self.workers <= rank < self.workers:
+            raise IndexError(f"this mesh has {self.workers} workers")
+        return Worker(self, rank % self.workers)
+
+    def __len__(self) -> int:
+        return self.workers
+
+    def __iter__(self) -> Iterator[Worker]:
+        return (self[r] for r in range(self.workers))
+
+    def __enter__(self) -> Mesh:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def shard(self, tensor: torch.Tensor, dim: int = 0) -> RemoteTensor:
+        """The tensor, cut along `dim`: each worker gets its piece, as `torch.chunk` cuts."""
+        if not isinstance(tensor, torch.Tensor) or not tensor.dim():
+            raise TypeError("mesh.shard needs a tensor with at least one dim")
+        return self.placed(tensor, Shard(dim % tensor.dim()))
+
+    def replicate(self, value: Any) -> Any:
+        """A tensor, all of it on every worker; or a module, whose parameters and buffers are put there, in place."""
+        return self.placed(value, Replicate())
+
+    def place(self, module: torch.nn.Module, plan: dict[str, Placement], rest: Placement | None = None) -> torch.nn.Module:
+        """A module in place: each parameter and buffer as `plan` says, by the end of its name; others as `rest`, or replicated."""
+        unused = set(plan)
+
+        def of(name: str) -> Placement:
+            for end, placement in plan.items():
+                if name == end or name.endswith("." + end):
+                    unused.discard(end)
+                    return placement
+            return rest or Replicate()
+
+        self.module(module, of)
+        if unused:
+            raise KeyError(f"no parameter or buffer of {type(module).__name__} is called {', '.join(sorted(unused))}")
+        return module
+
+    def placed(self, value: Any, placement: Placement) -> Any:
+        if isinstance(value, torch.nn.Module):
+            return self.module(value, lambda name: placement)
+        if isinstance(value, RemoteTensor):
+            return self.moved(value, placement)
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"a tensor or a module can be put on a mesh, not a {type(value).__name__}")
+        if value.layout is not torch.strided or value.is_quantized or value.dtype not in wire.NAMES:
+            raise RemoteError(f"a {value.layout} tensor of {value.dtype} cannot be put on a mesh")
+        x = self.put(value.detach(), placement)
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(x, value.requires_grad)
+        return x.requires_grad_(value.requires_grad) if value.is_floating_point() else x
+
+    def module(self, module: torch.nn.Module, of: Any) -> torch.nn.Module:
+        made: dict[int, Any] = {}  # tied ones stay tied
+        for prefix, m in module.named_modules():
+            for table in (m._parameters, m._buffers):
+                for name, t in table.items():
+                    if t is not None:
+                        if id(t) not in made:
+                            made[id(t)] = t, self.placed(t, of(f"{prefix}.{name}" if prefix else name))
+                        table[name] = made[id(t)][1]
+        return module
+
+    def synchronize(self) -> None:
+        """Wait until the workers have done everything. Raises what failed, if nobody was told yet."""
+        with self.lock:
+            self.flush()
+            while self.flying:
+                self.collect()
+            self.tell()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of the controller, and a list with those of each worker. `leaked`: tensors that workers hold and nobody has handles of."""
+        with self.lock:
+            self.issue(["count"])
+            answers = self.answered(self.flush())
+            workers = [a[-1] for a in answers]
+            leaked = sum(w["tensors"] for w in workers) - sum(
+                1 if isinstance(self.placements.get(h), OnWorker) else self.workers for h in self.live if h not in self.failed
+            )
+            return {
+                **dict(self.counts), "handles": len(self.live), "in_flight": len(self.flying), "lineage": len(self.log),
+                "plans": len(self.plans), "epoch": self.epoch, "leaked": max(leaked, 0), "workers": workers,
+            }  # fmt: skip
+
+    def close(self) -> None:
+        """End the workers. Remote tensors of this mesh have no values any more."""
+        if not self.closed:
+            self.closed = True
+            self.finalizer()
+
+    # -- commands -------------------------------------------------------------------------------------------------------------------
+    def issue(self, command: list, reads: list[int] | None = None, makes: list[int] | None = None) -> None:
+        """A command for all workers, behind those before it."""
+        if self.closed:
+            raise RemoteError("this mesh is closed")
+        if makes or reads:
+            self.effects.append((self.seq + len(self.commands), reads or [], makes or []))
+        self.commands.append(command)
+        if len(self.commands) >= MANY:
+            self.flush()
+
+    def flush(self) -> Message | None:
+        """Send what was issued. One message for each worker."""
+        dead = []
+        while self.dead:
+            dead.append(self.dead.popleft())
+        if dead:
+            self.commands.append(["free", dead])
+            for h in dead:
+                self.placements.pop(h, None)
+                self.failed.pop(h, None)
+        if not self.commands:
+            return self.flying[-1] if self.flying else None
+        began = time.time()
+        data = wire.encode(self.seq, self.commands, self.tensors)
+        message = Message(self.seq, data, tuple(self.parts), [], self.effects, began)
+        self.seq += len(self.commands)
+        self.commands, self.tensors, self.parts, self.effects = [], [], [], []
+        message.refs = self.transport.send_all(data, message.parts)
+        self.counts["messages"] += self.workers
+        self.counts["bytes"] += len(data) * self.workers
+        self.flying.append(message)
+        if self.recovers:
+            self.log.append(message)
+        if self.timed:
+            self.times.append(("send", began, time.time()))
+        while len(self.flying) > self.window:
+            self.collect()
+        if self.recovers and len(self.log) > self.lineage:
+            self.save()
+        return message
+
+    def encoded(self, commands: list[Any]) -> bytes:
+        """A message beside the order of commands."""
+        return wire.encode(-1, commands)
+
+    def collect(self) -> None:
+        """Wait for the replies to the oldest message that is out."""
+        message = self.flying[0]
+        began = time.time()
+        try:
+            replies = [wire.decode(self.transport.get(rank, ref, self.timeout)) for rank, ref in enumerate(message.refs)]
+        except Dead as e:
+            if not self.recovers:
+                raise
+            self.recover(e)
+            return
+        if any(kind == "GroupBroken" for _, (_, errors), _ in replies for _, kind, _, _ in errors):
+            dead = Dead(-1, "a collective could not be done")
+            if not self.recovers:
+                raise dead
+            self.recover(dead)
+            return
+        if self.timed:
+            self.times.append(("wait", began, time.time()))
+        self.flying.popleft()
+        message.replies = replies
+        if not message.again:
+            errors: dict[int, list] = {}
+            for rank, (_, (_, failures), _) in enumerate(replies):
+                for seq, kind, text, more in failures:
+                    known = errors.get(seq)
+                    if known is None or (known[1] == "Cancelled" and kind != "Cancelled"):
+                        errors[seq] = [rank, kind, text, more]
+            if errors:
+                self.failures(errors, [message, *self.flying])
+
+    def failures(self, errors: dict[int, list], messages: list[Message]) -> None:
+        """Commands failed: what they were to make, and what was made of that since, has no value."""
+        for seq, (rank, kind, text, more) in sorted(errors.items()):
+            if kind == "Cancelled" and self.error is not None:
+                continue
+            words = f"{kind} on worker {rank}: {text}"
+            events.emit("remote", what="a program failed", worker=rank, text=words)
+            if self.error is None and not any(seq in (s for s, r, _ in m.writes if any(h in self.failed for h in r)) for m in messages):
+                self.error = words, more
+        said = next((f"{k} on worker {r}: {t}" for r, k, t, _ in errors.values() if k != "Cancelled"), "another worker could not go on")
+        for m in messages:
+            for seq, reads, makes in m.writes:
+                if seq in errors or any(h in self.failed for h in reads):
+                    for h in makes:
+                        self.failed[h] = said
+        for _, reads, makes in self.effects:
+            if any(h in self.failed for h in reads):
+                for h in makes:
+                    self.failed[h] = said
+
+    def tell(self) -> None:
+        """Raise the first error that nobody was told, once."""
+        if self.error is not None:
+            (words, more), self.error = self.error, None
+            raise Failed(words + (f"\n{more}" if more else ""))
+
+    def answered(self, message: Message | None) -> list[Any]:
+        """The answers of all workers to a message, everything before it being known."""
+        assert message is not None
+        while message.replies is None:
+            self.collect()
+        return [(answers) for _, (answers, _), _ in message.replies]
+
+    def drop(self, handle: int) -> None:
+        """Nobody holds it any more. Called by the collector, at any moment."""
+        self.live.pop(handle, None)
+        self.dead.append(handle)
+
+    # -- tensors --------------------------------------------------------------------------------------------------------------------
+    def handle(self, placement: Placement, memory: int | None = None, copy: bool = False) -> Handle:
+        h = Handle(self, next(self.ids), memory, copy)
+        self.placements[h.id] = placement
+        return h
+
+    def put(self, t: torch.Tensor, placement: Placement) -> RemoteTensor:
+        """A tensor of this process on the workers."""
+        with self.lock:
+            handle = self.handle(placement)
+            rank = placement.rank if isinstance(placement, OnWorker) else None
+            cut = None
+            sizes = list(t.shape)
+            if isinstance(placement, Shard):
+                cut = [placement.dim, sizes[placement.dim] // placement.factor, placement.factor]
+            if t.numel() * t.element_size() >= LARGE:
+                index = -1 - len(self.parts)
+                self.parts.append(self.transport.keep(wire.encode(0, [], [t])))
+                self.counts["bytes"] += t.numel() * t.element_size()
+            else:
+                index = len(self.tensors)
+                self.tensors.append(t.detach().clone())
+            self.issue(["put", handle.id, index, rank, cut], [], [handle.id])
+            if len(self.parts) > 64:
+                self.flush()
+            return RemoteTensor.make(handle, placement, t.shape, torch.empty(t.shape, device="meta").stride(), t.dtype)
+
+    def fetch(self, x: RemoteTensor) -> torch.Tensor:
+        """The value of a remote tensor, when everything before is done and nothing that it depends on has failed."""
+        with self.lock:
+            self.broken(x.handle)
+            rank = x.placement.rank if isinstance(x.placement, OnWorker) else 0 if isinstance(x.placement, Replicate) else None
+            self.issue(["get", x.handle.id, rank])
+            message = self.flush()
+            answers = self.answered(message)
+            assert message is not None and message.replies is not None
+            self.broken(x.handle)
+            pieces = []
+            for worker, found in enumerate(answers):
+                if rank is None or rank == worker:
+                    if not found or found[-1] is None or found[-1][0] != "tensor":
+                        self.tell()
+                        raise Failed(f"a tensor has no value: {found[-1][2] if found and found[-1] else 'it is not there'}")
+                    pieces.append(message.replies[worker][2][found[-1][1]])
+            self.counts["fetched_bytes"] += sum(t.numel() * t.element_size() for t in pieces)
+            message.replies = [(s, a, []) for s, a, _ in message.replies]
+            if isinstance(x.placement, Shard):
+                own = [piece(x.shape[x.placement.dim], x.placement, self.workers, r)[1] for r in range(self.workers)]
+                if [t.shape[x.placement.dim] for t in pieces] != own:
+                    raise RemoteError("a sharded tensor has pieces of other sizes than its placement says")
+                return torch.cat(pieces, x.placement.dim)
+            return pieces[0]
+
+    def broken(self, handle: Handle) -> None:
+        """Raises if a tensor has no value."""
+        why = self.failed.get(handle.id)
+        if why is not None:
+            if self.error is not None:
+                self.tell()
+            raise Failed(f"this tensor was not computed: {why}")
+
+    def moved(self, x: RemoteTensor, placement: Placement) -> RemoteTensor:
+        """The same values placed otherwise, in memory of their own."""
+        if x.mesh is not self:
+            return self.put(x.fetched("another mesh"), placement)
+        source = x.placement
+        if source == placement:
+            return x
+        with self.lock:
+            if isinstance(source, OnWorker) and isinstance(placement, OnWorker):
+                handle = self.handle(placement)
+                self.issue(["send", x.handle.id, handle.id, source.rank, placement.rank], [x.handle.id], [handle.id])
+                return RemoteTensor.make(handle, placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+            handle = self.handle(placement)
+            cut = lambda p: [p.dim, x.shape[p.dim] // p.factor, p.factor] if isinstance(p, Shard) else None
+            one = lambda p: p.rank if isinstance(p, OnWorker) else None
+            self.issue(["move", x.handle.id, handle.id, one(source), cut(source), one(placement), cut(placement), list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])
+            return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
+
+    # -- going back -------------------------------------------------------------------------------------------------------------------
+    def save(self) -> None:
+        """The workers keep copies of what they have: what came before is not needed any more to refill one."""
+        recovery.save(self)
+
+    def recover(self, dead: Dead) -> None:
+        recovery.recover(self, dead)

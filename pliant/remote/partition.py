@@ -1,0 +1,543 @@
+"""From the operations of a captured graph, over tensors of global sizes, to the program that each worker runs on its pieces.
+
+Operations are recorded anew, in order, on tensors of local sizes. For each one, a rule (`sharding.py`) says which placements it wants of
+its operands and what its results then have; operands that lie otherwise are moved by collectives that become part of the program. An
+operator without a rule runs on whole tensors, on every worker.
+
+| from \\ to | Replicate        | Shard                  |
+|-----------|------------------|------------------------|
+| Replicate |                  | a view of the own part |
+| Shard     | all-gather       | all-gather, then that  |
+| Partial   | all-reduce       | reduce-scatter         |
+
+Memory: what writes to a tensor leaves its placement as it is. Where a view had to be made of a moved copy, writes to that memory are
+refused (`Refused`), because the copy would not see them.
+
+The cut of a dim is known by what was cut (`base`, an expression over sizes) and the elements that belong to each of those (`factor`). A
+worker is told `l0` and `b0`, length and beginning of its piece of the first such base, and so on: the program is the same for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.export.program import MUTATION, USER, Input, Output, Program, Relation
+from pliant.export.rewrite import SETTLED, Rewriter
+from pliant.export.text import one_text
+from pliant.graph.control_flow import FLOWS
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.dispatch import is_dense
+from pliant.graph.leaving import LEAVE
+from pliant.graph.record import Op
+from pliant.graph.symnode import expr_of, to_sym
+from pliant.graph.trace import Trace
+from pliant.graph.traced import TracedTensor, make
+from pliant.lower import liveness
+from pliant.remote import collectives as c
+from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, chunk
+from pliant.remote.placements import Shard as OuterShard
+from pliant.symbolic import ops
+from pliant.symbolic.dims import OPEN
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.parser import parse
+from pliant.symbolic.scope import Scope
+
+aten = torch.ops.aten
+TOKEN = "token"
+Number = Any
+"""An int, or a symbolic one."""
+
+
+class Refused(RemoteError):
+    """A graph that cannot run on tensors placed so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A dim of `base * factor` elements, of which each worker has a piece."""
+
+    dim: int
+    base: Any
+    factor: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Each worker has a tensor of global sizes; the value is their sum."""
+
+
+class Sizes(list):
+    """Local sizes among the arguments of an operation of the graph."""
+
+
+R, P = Replicate(), Partial()
+Place = Replicate | Shard | Partial
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a graph comes to on tensors placed in a certain way.
+
+    `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the numbers
+    that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers` the number of numbers that
+    it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws random
+    numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input of whose memory it
+    should be a view, and is a copy.
+    """
+
+    name: str
+    text: str
+    numbers: list[Any]
+    cuts: list[Any]
+    outputs: list[Placement]
+    answers: int
+    constants: list[torch.Tensor]
+    writes: list[int]
+    random: bool
+    rank: int | None
+    shares: list[int | None]
+    copies: list[int | None]
+    collectives: int
+    gathered: list[str]
+    held: list[Any] = field(default_factory=list)  # handles of the constants, once they were sent
+
+
+class Partitioner(Rewriter):
+    """Makes one plan. Rules (`sharding.RULES`) are called with it and the operation; see `run`."""
+
+    def __init__(self, scope: Scope, workers: int, rules: dict[Any, Callable], default: Callable) -> None:
+        self.outer = scope
+        self.scope = Scope()
+        super().__init__(Trace(self.scope))
+        self.workers = workers
+        self.rules, self.default = rules, default
+        self.inputs: list[Input] = []
+        self.names: dict[str, Any] = {}  # symbols of the graph -> local expressions
+        self.numbers: list[Any] = []
+        self.cuts: dict[Any, int] = {}
+        self.lengths: list[Any] = []
+        self.begins: list[Any] = []
+        self.places: dict[int, Place] = {}  # vid of a tensor of the graph -> where it is
+        self.local: dict[int, TracedTensor] = {}  # and what stands for it here
+        self.moved: dict[tuple[int, Place], TracedTensor] = {}
+        self.separated: set[int] = set()  # storage ids of which a view was made of a copy
+        self.outside: dict[int, int] = {}  # storage id of an input -> its number
+        self.written: list[int] = []
+        self.constants: list[torch.Tensor] = []
+        self.gathered: list[str] = []
+        self.random = False
+        self.site: Any = None
+        self.token: TracedTensor | None = None
+        self.before_write: int | None = None  # how many operations there were before the first write to memory from before
+        self.storages: dict[int, int] = {}  # vid of a tensor of the graph -> its memory
+        self.collectives = 0
+        self.shares: list[int | None] = []
+        self.copies: list[int | None] = []
+
+    # -- numbers ----------------------------------------------------------------------------------------------------------------
+    def expression(self, e: Any) -> Any:
+        """An expression of the graph, in local symbols."""
+        e = self.outer.simplify(e)
+        if e.const is not None:
+            return e.const
+        for s in e.symbols():
+            if s.name not in self.names:
+                self.declare(s)
+        return parse(e.python(), self.names)
+
+    def declare(self, s: Any) -> None:
+        """A number that the graph takes."""
+        if not s.info.backed:
+            raise Refused(f"{s.name} is used before an operator has made it known")
+        lo, hi = self.outer.range(s)
+        of = s.kind
+        size = of is int and s.info.size_like
+        more = {"dim": OPEN} if size else {}
+        finite = {k: v for k, v in (("lo", lo), ("hi", hi)) if isinstance(v, (int, float)) and abs(v) != float("inf")}
+        local = self.scope.backed(s.name, hint=s.hint, kind=of, size_like=size, **finite, **more)
+        self.names[s.name] = local
+        self.numbers.append(s)
+
+    def number(self, x: Any) -> Any:
+        """A number of the graph as one of the local trace: an int, float, bool or a symbolic one."""
+        e = liveness.number(x)
+        if e is None:
+            return x
+        found = self.expression(e)
+        return to_sym(self.scope, found) if type(found) is Expr else found
+
+    def converted(self, x: Any) -> Any:
+        """An argument without tensors, in local numbers."""
+        if type(x) in (list, tuple):
+            return type(x)(self.converted(v) for v in x)
+        return self.number(x)
+
+    def symbol(self, x: Any) -> Any:
+        return to_sym(self.scope, x) if type(x) is Expr else x
+
+    def plain(self, x: Any) -> Any:
+        """A local number as it is kept in placements: an int, or an expression."""
+        e = liveness.number(x)
+        if e is None:
+            return x
+        e = self.scope.simplify(e)
+        return e if e.const is None else e.const
+
+    def equal(self, a: Any, b: Any) -> bool:
+        """Whether two local numbers are the same for certain."""
+        a, b = self.plain(a), self.plain(b)
+        if a is b or (type(a) is int and type(b) is int):
+            return a is b or a == b
+        x, y = expr_of(self.symbol(a), self.scope), expr_of(self.symbol(b), self.scope)
+        return x is y or bool(self.scope.known_true(ops.eq(x, y)))
+
+    def cut(self, base: Any) -> int:
+        """The number of a cut."""
+        found = self.cuts.get(base)
+        if found is None:
+            found = self.cuts[base] = len(self.cuts)
+            hint = base if type(base) is int else base.hint
+            first = chunk(hint, self.workers, 0)[1]
+            self.begins.append(self.scope.backed(f"b{found}", hint=0, lo=0, size_like=True, dim=OPEN))
+            if type(base) is int and base % self.workers == 0:
+                self.lengths.append(base // self.workers)
+            else:
+                self.lengths.append(self.scope.backed(f"l{found}", hint=first, lo=0, size_like=True, dim=OPEN))
+        return found
+
+    def length(self, s: Shard) -> Any:
+        """How many elements of the dim a worker has."""
+        return self.symbol(self.lengths[self.cut(s.base)] * s.factor)
+
+    def begin(self, s: Shard) -> Any:
+        return self.symbol(self.begins[self.cut(s.base)] * s.factor)
+
+    def sizes(self, t: TracedTensor, place: Place) -> list[Any]:
+        """The local sizes of a tensor of the graph."""
+        out = [self.number(n) for n in t.sizes]
+        if type(place) is Shard:
+            out[place.dim] = self.length(place)
+        return out
+
+    def same(self, a: Place, b: Place) -> bool:
+        if type(a) is not Shard or type(b) is not Shard:
+            return type(a) is type(b)
+        return a.dim == b.dim and self.equal(a.base, b.base) and self.equal(a.factor, b.factor)
+
+    # -- inputs -----------------------------------------------------------------------------------------------------------------
+    def input(self, t: TracedTensor, placement: Placement, real: Any) -> None:
+        """A tensor that the graph takes. `real` has its sizes, strides and offset at this call."""
+        place: Place = R
+        if isinstance(placement, OuterShard):
+            n = self.plain(self.number(t.sizes[placement.dim]))
+            if placement.factor == 1:
+                place = Shard(placement.dim, n, 1)
+            else:
+                base = self.plain(self.symbol(n) // placement.factor)
+                place = Shard(placement.dim, base, placement.factor)
+        sizes = self.sizes(t, place)
+        strides = self.strides(t, sizes, real)
+        offset: Any = t.offset
+        if type(offset) is not int or real.storage_offset():
+            name = f"o{len(self.inputs)}"
+            offset = to_sym(self.scope, self.scope.backed(name, hint=real.storage_offset(), lo=0, size_like=True))
+        x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(sizes, strides))
+        self.outside[t.storage_id] = len(self.inputs)
+        self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
+        self.places[t.vid], self.local[t.vid] = place, x
+
+    def strides(self, t: TracedTensor, sizes: list[Any], real: Any) -> list[Any]:
+        """Those of a tensor without gaps; where there are gaps, only the worker knows them."""
+        if t.dense:
+            return list(contiguous_strides(tuple(sizes)))
+        order = order_of(real)
+        if order is not None:
+            return ordered_strides(sizes, order)
+        out: list[Any] = []
+        for d, stride in enumerate(real.stride()):
+            if stride == 0:
+                out.append(0)
+                continue
+            name = f"t{len(self.inputs)}{d:02d}"
+            out.append(to_sym(self.scope, self.scope.backed(name, hint=stride, lo=0, size_like=True)))
+        return out
+
+    def constant(self, t: TracedTensor) -> None:
+        """A tensor that the capture made out of constants: it travels once."""
+        data = t.constant.detach()
+        x = make(self.trace, t.sizes, tuple(data.stride()), t.dtype, data.storage_offset(), None, t.device, data.is_contiguous())
+        self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
+        self.constants.append(data)
+        self.places[t.vid], self.local[t.vid] = R, x
+
+    # -- moving -----------------------------------------------------------------------------------------------------------------
+    def place(self, t: TracedTensor) -> Place:
+        if t.vid not in self.places:
+            if t.constant is None:
+                raise Refused(f"{t} is used before it is made")
+            self.constant(t)
+        return self.places[t.vid]
+
+    def emit(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record a local operation; its results."""
+        if target in c.COLLECTIVES:
+            self.collectives += 1
+            if self.token is None:
+                self.token = make(self.trace, (1,), (1,), torch.int64, 0, None, torch.device("cpu"), True)
+            args = (*args, self.token)
+        return self.put(target, *args, site=self.site, **kwargs)
+
+    def at(self, t: TracedTensor, want: Place) -> TracedTensor:
+        """The local tensor that stands for `t`, placed as wanted."""
+        have = self.place(t)
+        x = self.local[t.vid]
+        if self.same(have, want):
+            return x
+        key = (t.vid, want)
+        found = self.moved.get(key)
+        if found is None:
+            found = self.moved[key] = self.redistribute(x, have, want)
+        return found
+
+    def redistribute(self, x: TracedTensor, have: Place, want: Place) -> TracedTensor:
+        if type(want) is Partial:
+            raise Refused("whole values cannot be made partial sums")
+        if type(have) is Partial and type(want) is Shard:
+            return self.emit(c.REDUCE_SCATTER, x, want.dim, self.symbol(want.base), self.symbol(want.factor), self.length(want))
+        if type(have) is Partial:
+            x = self.emit(c.ALL_REDUCE, x, "sum")
+        elif type(have) is Shard:
+            x = self.emit(c.ALL_GATHER, x, have.dim, self.symbol(have.base), self.symbol(have.factor))
+        if type(want) is Shard:
+            begin = self.begin(want)
+            x = self.emit(aten.slice.Tensor, x, want.dim, begin, begin + self.length(want), 1)
+        return x
+
+    # -- operations -------------------------------------------------------------------------------------------------------------
+    def run(self, steps: list[Op]) -> None:
+        for op in steps:
+            if op.target in FLOWS or op.target is LEAVE:
+                raise Refused(f"{op.target} on a mesh: a branch or loop on data within the graph")
+            self.site = op.site
+            if op.target in SETTLED:
+                op = Op(SETTLED[op.target], op.args, op.kwargs, op.outs, op.out_spec, op.site, op.torch_index)
+            written = liveness.written(op)
+            for t in written:
+                self.writes(t)
+            self.random |= liveness.draws(op.target)
+            rule = self.rules.get(op.target) or self.default
+            if rule(self, op) is NotImplemented:
+                self.default(self, op)
+            for t in written:
+                for key in [k for k in self.moved if self.storage_of(k[0]) == t.storage_id]:
+                    del self.moved[key]
+
+    def storage_of(self, vid: int) -> int:
+        return self.storages.get(vid, vid)
+
+    def writes(self, t: TracedTensor) -> None:
+        """An operation is about to write to this tensor's memory."""
+        if t.storage_id in self.separated:
+            raise Refused(f"{self.where()} writes to memory of which a view lies on other workers")
+        self.place(t)
+        if t.storage_id in self.outside:
+            i = self.outside[t.storage_id]
+            if i not in self.written:
+                self.written.append(i)
+            if self.before_write is None:
+                self.before_write = len(self.ops)
+
+    def where(self) -> str:
+        return str(self.site) if self.site is not None else "the graph"
+
+    def give(self, out: Any, x: Any, place: Place) -> None:
+        """A result of the operation at hand."""
+        if type(out) is TracedTensor:
+            self.places[out.vid], self.local[out.vid] = place, x
+            self.storages[out.vid] = out.storage_id
+
+    def apply(self, op: Op, want: Callable[[TracedTensor], Place], outs: list[Place] | Place, args: tuple | None = None, kwargs: Any = None) -> None:
+        """Run the operation on operands placed as `want` says; its results are placed as in `outs`. `args`: in place of its own."""
+        targets: list[Any] = []
+        moved_view = False
+
+        def now(x: Any) -> Any:
+            nonlocal moved_view
+            if type(x) is TracedTensor:
+                w = want(x)
+                moved_view |= not self.same(self.place(x), w)
+                return self.at(x, w)
+            if type(x) is Sizes:
+                return list(x)
+            if type(x) in (list, tuple):
+                return type(x)(now(v) for v in x)
+            return self.number(x)
+
+        own = tuple(now(a) for a in (op.args if args is None else args))
+        named = {k: now(v) for k, v in (op.kwargs if kwargs is None else kwargs).items()}
+        given = {t.storage_id for t in liveness.op_inputs(op)}
+        if moved_view:
+            self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in given)
+        if op.target in c.COLLECTIVES:
+            raise Refused("a collective in the program itself")
+        n = len(self.ops)
+        made = self.emit(op.target, *own, **named)
+        targets = liveness.leaves(made) if op.out_spec is not None or type(made) in (list, tuple) else [made]
+        flat = op.outs
+        if len(targets) != len(flat):
+            raise Refused(f"{op.target} came to {len(targets)} results, not {len(flat)}")
+        if op.binds:
+            found = next((o for o in self.ops[n:] if o.target is op.target), None)
+            if found is None or len(found.binds) != len(op.binds):
+                raise Refused(f"{op.target} makes other numbers known on a mesh")
+            for mine, theirs in zip(found.binds, op.binds, strict=True):
+                self.names[liveness.number(theirs.symbol).name] = liveness.number(mine.symbol)
+        places = outs if type(outs) is list else [outs] * len(flat)
+        for out, x, place in zip(flat, targets, places, strict=True):
+            self.give(out, x, place)
+
+    # -- the end ----------------------------------------------------------------------------------------------------------------
+    def output(self, t: TracedTensor) -> tuple[TracedTensor, Placement]:
+        """A tensor that the graph gives: whole or cut, laid out as its global form is."""
+        place = self.place(t)
+        x = self.at(t, R) if type(place) is Partial else self.local[t.vid]
+        outer: Placement = R
+        if type(place) is Shard:
+            factor = self.plain(place.factor)
+            if type(factor) is not int:
+                x, place = self.at(t, R), R
+            else:
+                outer = OuterShard(place.dim, factor)
+        if any(x is i.value for i in self.inputs):
+            return x, outer
+        if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
+            x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
+        elif not t.dense:
+            order = expected_order(t)
+            if order is None or x.storage_id in {i.value.storage_id for i in self.inputs}:
+                return x, outer
+            want = ordered_strides(list(x.sizes), order)
+            if not all(self.equal(a, b) for a, b in zip(want, x.strides, strict=True)) or not self.equal(x.offset, 0):
+                y = self.emit(aten.permute.default, x, list(order))
+                y = self.emit(aten.clone.default, y, memory_format=torch.contiguous_format)
+                x = self.emit(aten.permute.default, y, [order.index(i) for i in range(len(order))])
+        return x, outer
+
+    def program(self, outputs: list[Any], name: str, asserts: list[Any]) -> tuple[Program, list[Placement], int]:
+        """The program of a worker, its outputs: tensors first, then numbers."""
+        made = [self.output(t) for t in outputs if type(t) is TracedTensor]
+        answers = [self.expression(liveness.number(v)) for v in outputs if type(v) is not TracedTensor]
+        if self.written and self.before_write is not None:
+            self.agreement()
+        checks = [Relation(e, "", a.text if hasattr(a, "text") else "") for a in asserts if type(e := self.expression(a.expr if hasattr(a, "expr") else a)) is Expr]
+        outs = [Output(f"r{i}", USER, x) for i, (x, _) in enumerate(made)]
+        outs += [Output(f"a{i}", USER, self.symbol(e)) for i, e in enumerate(answers)]
+        if self.token is not None:
+            self.inputs.append(Input(TOKEN, USER, self.token))
+        numbers = [Input(s.name, USER, self.names[s.name]) for s in self.numbers]
+        for i in range(len(self.cuts)):
+            numbers += [Input(e.name, USER, e) for e in (self.lengths[i], self.begins[i]) if type(e) is Expr]
+        p = Program(
+            name=name, form="aten", trace=self.trace, inputs=[*self.inputs, *numbers], outputs=outs, ops=self.ops,
+            relations=[Relation(g.user_form, "", g.why) for g in self.scope.guards], asserts=checks, checks=[], result=None, state={},
+        )  # fmt: skip
+        p.asserts += [Relation(a.expr, "", a.message) for a in self.scope.asserts if a.expr.const is not True]
+        memory = {t.storage_id for op in p.ops for t in liveness.written(op)}
+        for i in p.inputs:
+            i.written = i.is_tensor and i.value.storage_id in memory
+        owners = {i.value.storage_id: n for n, i in enumerate(self.inputs) if i.is_tensor}
+        self.shares = [owners.get(x.storage_id) for x, _ in made]
+        given = [t.storage_id for t in outputs if type(t) is TracedTensor]
+        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given, self.shares, strict=True)]
+        return p, [place for _, place in made], len(answers)
+
+    def agreement(self) -> None:
+        """Before the first write to memory from before, workers tell each other that they came so far: all of them write, or none."""
+        if self.workers == 1:
+            return
+        first = self.before_write or 0
+        written = [self.inputs[i].value for i in sorted(self.written)]
+        rest, self.ops = self.ops[first:], self.ops[:first]
+        self.emit(c.AGREE, written)
+        self.ops += rest
+
+
+def order_of(t: Any) -> tuple[int, ...] | None:
+    """The dims from outer to inner of a tensor without gaps; None for one with gaps."""
+    sizes, strides = tuple(t.shape), tuple(t.stride())
+    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d)))
+    n = 1
+    for d in reversed(order):
+        if sizes[d] != 1 and strides[d] != n and 0 not in sizes:
+            return None
+        n *= sizes[d]
+    return order
+
+
+def ordered_strides(sizes: list[Any], order: tuple[int, ...]) -> list[Any]:
+    """The strides of a tensor without gaps whose dims are in this order, from outer to inner."""
+    inner = contiguous_strides(tuple(sizes[d] for d in order))
+    out: list[Any] = [1] * len(sizes)
+    for d, stride in zip(order, inner, strict=True):
+        out[d] = stride
+    return out
+
+
+def expected_order(t: TracedTensor) -> tuple[int, ...] | None:
+    """`order_of`, of a traced tensor by its hints."""
+    hint = lambda v: v if type(v) is int else liveness.number(v).hint
+    if any(hint(v) is None for v in (*t.sizes, *t.strides)):
+        return None
+
+    class Layout:
+        shape = tuple(map(hint, t.sizes))
+
+        @staticmethod
+        def stride() -> tuple:
+            return tuple(map(hint, t.strides))
+
+    return order_of(Layout)
+
+
+def partition(
+    scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[Placement], reals: list[Any],
+    workers: int, rules: Any, default: Any, name: str = "graph", asserts: list[Any] | None = None,
+) -> Plan:  # fmt: skip
+    """The plan of a graph. `inputs`: its tensors; `reals` have their sizes and strides at this call; `outputs`: tensors, then numbers."""
+    ranks = {p.rank for p in placements if isinstance(p, OnWorker)}
+    if len(ranks) > 1:
+        raise Refused(f"one graph reads tensors on the workers {sorted(ranks)}: put it into several functions, or move them")
+    rank = next(iter(ranks), None)
+    if rank is not None:
+        if any(isinstance(p, OuterShard) for p in placements):
+            raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
+        workers = 1
+    p = Partitioner(scope, workers, rules, default)
+    seen: dict[int, int] = {}
+    with p.trace.paused():
+        for t, placement, real in zip(inputs, placements, reals, strict=True):
+            p.input(t, placement, real)
+            p.storages[t.vid] = t.storage_id
+            if t.storage_id in seen:
+                raise Refused("a graph reads two tensors that share memory")
+            seen[t.storage_id] = 1
+    p.run(ops)
+    program, places, answers = p.program(outputs, name, asserts or [])
+    text = one_text(program)
+    if rank is not None:
+        places = [OnWorker(rank)] * len(places)
+        if any(isinstance(placements[i], Replicate) for i in p.written if i < len(placements)):
+            raise Refused(f"a graph that runs on worker {rank} alone writes to a replicated tensor")
+    given = len(inputs)
+    return Plan(
+        hashlib.sha256(text.encode()).hexdigest()[:32], text, p.numbers, list(p.cuts), places, answers, p.constants,
+        [i for i in sorted(p.written) if i < given], p.random, rank, p.shares, p.copies, p.collectives, p.gathered,
+    )  # fmt: skip
+
+
+__all__ = ["MUTATION", "Partial", "Partitioner", "Plan", "Refused", "Shard", "partition"]

@@ -1,0 +1,94 @@
+"""When a worker is lost: all go back to what was last saved, and the messages since are sent again.
+
+`save` has every worker keep copies of what it has. Pieces that only one worker has (shards, tensors on one worker) are also put into the
+cluster's object store, where they outlive the process; what is replicated is taken from a peer. Programs draw random numbers from seeds
+that travel in the messages, so what is computed again is the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pliant import events
+from pliant.remote.placements import RemoteError, Replicate
+from pliant.remote.transport import Dead
+
+if TYPE_CHECKING:
+    from pliant.remote.mesh import Mesh
+
+TRIES = 5
+"""How often in a row a mesh may lose workers before it gives up."""
+
+
+def save(mesh: Mesh) -> None:
+    """What the workers have now is what a recovery starts from."""
+    mesh.flush()
+    mesh.commands.append(["save"])
+    mesh.flush()
+    while mesh.flying:
+        mesh.collect()
+    own = [h for h in mesh.live if h not in mesh.failed and not isinstance(mesh.placements.get(h), Replicate)]
+    mesh.saved = [mesh.transport.exported(r, own) for r in range(mesh.workers)] if own else None
+    mesh.saved_handles = list(mesh.live)
+    mesh.kinds = dict(mesh.placements)
+    mesh.log = []
+    mesh.counts["saves"] += 1
+
+
+def recover(mesh: Mesh, dead: Dead) -> None:
+    """Make the mesh whole again. RemoteError where that fails."""
+    began = time.time()
+    lost = {dead.rank: dead.hung} if dead.rank >= 0 else {}
+    for _ in range(TRIES):
+        mesh.counts["lost_workers"] += len(lost)
+        events.emit("remote", what="a worker is lost", worker=dead.rank, text=str(dead))
+        try:
+            attempt(mesh, lost)
+            mesh.counts["recoveries"] += 1
+            events.emit("remote", what="the mesh is whole again", worker=dead.rank, text=f"after {time.time() - began:.2f} s")
+            return
+        except Dead as e:
+            dead = e
+            lost = {e.rank: e.hung} if e.rank >= 0 else {}
+    raise RemoteError(f"the mesh could not be made whole again: {dead}")
+
+
+def attempt(mesh: Mesh, lost: dict[int, bool]) -> None:
+    transport = mesh.transport
+    for rank, hung in lost.items():
+        transport.restart(rank, hung)
+    mesh.epoch += 1
+    pids = transport.join(mesh.epoch, mesh.timeout)
+    new = [r for r in range(mesh.workers) if pids[r] != mesh.pids[r] or r in lost]
+    if mesh.saved_handles:
+        refill(mesh, new)
+    mesh.pids = pids
+    restored = mesh.transport.send_all(mesh.encoded([["restore"]]))
+    for rank, ref in enumerate(restored):
+        transport.get(rank, ref, mesh.timeout)
+    for message in mesh.log:
+        message.refs = transport.send_all(message.data, message.parts)
+        mesh.counts["messages"] += mesh.workers
+        mesh.counts["bytes"] += len(message.data) * mesh.workers
+        if message.replies is not None:
+            message.again = True
+    mesh.flying.clear()
+    mesh.flying.extend(mesh.log)
+
+
+def refill(mesh: Mesh, new: list[int]) -> None:
+    """Give workers that begin anew what had been saved."""
+    whole = [h for h in mesh.saved_handles if isinstance(mesh.kinds.get(h), Replicate)]
+    peers = [r for r in range(mesh.workers) if r not in new]
+    if whole and not peers:
+        raise RemoteError("all workers are lost, and with them what was replicated: go on from a checkpoint")
+    parts: list[Any] = []
+    if whole:
+        parts.append(mesh.transport.exported(peers[0], whole))
+    done = []
+    for rank in new:
+        own = [mesh.saved[rank]] if mesh.saved is not None else []
+        done.append((rank, mesh.transport.refill(rank, [*parts, *own])))
+    for rank, ref in done:
+        mesh.transport.get(rank, ref, mesh.timeout)

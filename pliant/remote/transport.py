@@ -1,0 +1,239 @@
+"""How messages reach workers: Ray actors, threads of this process, or nobody (a model of a large mesh).
+
+A transport has `workers`, `send(rank, message, parts)`, which returns a reference to the reply, `get(reference, timeout)`, and what
+recovery needs. Messages to one worker arrive in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from pliant.remote import wire
+from pliant.remote.groups import Board, Gloo, Shared, Threads
+from pliant.remote.placements import RemoteError
+from pliant.remote.worker import Worker
+
+START = 300.0
+"""Seconds in which a process of a worker must have begun."""
+OBJECT = 1 << 17
+"""From this many bytes on a message lies in Ray's object store once, in place of travelling to each worker."""
+
+
+class Dead(RemoteError):
+    """A worker ended, or does not answer."""
+
+    def __init__(self, rank: int, why: str) -> None:
+        super().__init__(f"worker {rank}: {why}")
+        self.rank, self.hung = rank, why.startswith("no answer")
+
+
+def ray() -> Any:
+    """The library, which is imported when a mesh is made."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError as e:
+        raise RemoteError("pliant.remote runs on Ray, which is not installed: pip install 'pliant[remote]'") from e
+
+
+class GlooMaker:
+    """Makes the group of a worker that is a Ray actor; Ray's own table is where they find each other."""
+
+    def __init__(self, mesh: str, timeout: float) -> None:
+        self.mesh, self.timeout = mesh, timeout
+
+    def __call__(self, rank: int, size: int, epoch: int) -> Any:
+        kv = importlib.import_module("ray.experimental.internal_kv")
+        space = f"{self.mesh}-{epoch}-"
+        board = Board(
+            lambda key, value: kv._internal_kv_put(space + key, value, namespace="pliant"),
+            lambda key: kv._internal_kv_get(space + key, namespace="pliant"),
+            self.timeout,
+        )
+        return Gloo(board, rank, size, self.timeout)
+
+
+class RayTransport:
+    """Workers that are Ray actors."""
+
+    def __init__(self, workers: int, address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float) -> None:
+        self.ray = ray()
+        self.workers = workers
+        self.started = not self.ray.is_initialized()
+        if self.started:
+            init = {"include_dashboard": False, "logging_level": "ERROR", **init}
+            if address is None:
+                init = {"num_cpus": max(workers, os.cpu_count() or 1), **init}
+            self.ray.init(address=address, **init)
+        self.timeout = timeout
+        self.maker = GlooMaker(os.urandom(8).hex(), timeout)
+        made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
+        self.actors = [made.remote(rank, workers) for rank in range(workers)]
+
+    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Any:
+        return self.actors[rank].step.remote(message, *parts)
+
+    def send_all(self, message: bytes, parts: tuple = ()) -> list[Any]:
+        given = self.ray.put(message) if len(message) >= OBJECT else message
+        return [a.step.remote(given, *parts) for a in self.actors]
+
+    def keep(self, data: bytes) -> Any:
+        """Data for all workers, which lie in one place."""
+        return self.ray.put(data)
+
+    def get(self, rank: int, reference: Any, timeout: float) -> bytes:
+        try:
+            return self.ray.get(reference, timeout=timeout)
+        except self.ray.exceptions.GetTimeoutError:
+            raise Dead(rank, f"no answer for {timeout:g} s") from None
+        except self.ray.exceptions.RayActorError as e:
+            raise Dead(rank, str(e).splitlines()[0] if str(e) else type(e).__name__) from None
+
+    def join(self, epoch: int, timeout: float) -> list[int]:
+        """All workers make a group; their process ids. Dead names a worker that does not come."""
+        for rank, ref in enumerate([a.ready.remote() for a in self.actors]):
+            self.get(rank, ref, max(START, timeout))
+        found = [a.join.remote(self.maker, epoch) for a in self.actors]
+        end, pids, dead = time.monotonic() + self.timeout + 10, [], None
+        for rank, r in enumerate(found):
+            try:
+                pids.append(self.get(rank, r, max(1.0, end - time.monotonic())))
+            except Dead as e:
+                dead = e
+            except Exception as e:  # the others waited for one that is gone
+                dead = dead or Dead(rank, f"the group was not made: {e}")
+        if dead is not None:
+            raise dead
+        return pids
+
+    def restart(self, rank: int, hung: bool) -> None:
+        """A worker begins anew, with nothing."""
+        if hung:
+            self.ray.kill(self.actors[rank], no_restart=False)
+
+    def exported(self, rank: int, handles: list[int]) -> Any:
+        return self.actors[rank].exported.remote(handles)
+
+    def refill(self, rank: int, parts: list[Any]) -> Any:
+        return self.actors[rank].refill.remote(*parts)
+
+    def close(self) -> None:
+        for a in self.actors:
+            self.ray.kill(a)
+        self.actors = []
+        if self.started:
+            self.ray.shutdown()
+
+
+class Reply:
+    """The reply of a thread, once it is there."""
+
+    def __init__(self) -> None:
+        self.there = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class ThreadTransport:
+    """Workers that are threads of this process: for tests, and to try a program without a cluster."""
+
+    def __init__(self, workers: int, timeout: float) -> None:
+        self.workers = workers
+        self.timeout = timeout
+        self.objects = [Worker(rank, workers) for rank in range(workers)]
+        self.queues: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in range(workers)]
+        self.threads = [threading.Thread(target=self.serve, args=(r,), daemon=True, name=f"pliant-worker-{r}") for r in range(workers)]
+        for t in self.threads:
+            t.start()
+
+    def serve(self, rank: int) -> None:
+        while True:
+            task = self.queues[rank].get()
+            if task is None:
+                return
+            fn, args, reply = task
+            try:
+                reply.value = fn(*args)
+            except BaseException as e:
+                reply.error = e
+            reply.there.set()
+
+    def ask(self, rank: int, fn: Any, *args: Any) -> Reply:
+        reply = Reply()
+        self.queues[rank].put((fn, args, reply))
+        return reply
+
+    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Reply:
+        return self.ask(rank, self.objects[rank].step, message, *parts)
+
+    def send_all(self, message: bytes, parts: tuple = ()) -> list[Reply]:
+        return [self.send(rank, message, parts) for rank in range(self.workers)]
+
+    def keep(self, data: bytes) -> bytes:
+        return data
+
+    def get(self, rank: int, reference: Reply, timeout: float) -> Any:
+        if not reference.there.wait(timeout):
+            raise Dead(rank, f"no answer for {timeout:g} s")
+        if reference.error is not None:
+            raise reference.error
+        return reference.value
+
+    def join(self, epoch: int, timeout: float) -> list[int]:
+        shared = Shared(self.workers, self.timeout)
+        found = [self.ask(r, w.join, lambda rank, size, epoch: Threads(shared, rank), epoch) for r, w in enumerate(self.objects)]
+        return [self.get(r, f, timeout) for r, f in enumerate(found)]
+
+    def restart(self, rank: int, hung: bool) -> None:
+        self.objects[rank] = Worker(rank, self.workers)
+
+    def exported(self, rank: int, handles: list[int]) -> Any:
+        return self.get(rank, self.ask(rank, self.objects[rank].exported, handles), self.timeout)
+
+    def refill(self, rank: int, parts: list[Any]) -> Any:
+        return self.ask(rank, self.objects[rank].refill, *parts)
+
+    def close(self) -> None:
+        for q in self.queues:
+            q.put(None)
+        for t in self.threads:
+            t.join(5)
+        self.objects = []
+
+
+class ModelTransport:
+    """Nobody: replies are empty. The controller does everything that it does for workers, so that its own cost can be measured."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.sent = self.bytes = 0
+
+    def send(self, rank: int, message: bytes, parts: tuple = ()) -> bytes:
+        self.sent += 1
+        self.bytes += len(message)
+        return message
+
+    def send_all(self, message: bytes, parts: tuple = ()) -> list[bytes]:
+        return [self.send(rank, message, parts) for rank in range(self.workers)]
+
+    def keep(self, data: bytes) -> bytes:
+        return data
+
+    def get(self, rank: int, reference: bytes, timeout: float) -> bytes:
+        return EMPTY
+
+    def join(self, epoch: int, timeout: float) -> list[int]:
+        return [0] * self.workers
+
+    def restart(self, rank: int, hung: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+EMPTY = wire.encode(0, [[], []])

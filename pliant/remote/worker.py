@@ -1,0 +1,406 @@
+"""A worker: tensors by handle, programs by name, messages in order.
+
+It knows nothing of the controller's program. What it accepts is the text of a program (read as a file of an untrusted source is: operators
+by name, everything recorded anew), tensors, and commands (docs/remote.md has their format). An error makes the results of its command
+errors, too, and every command that reads one of these is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant import turns
+from pliant.codegen import failures
+from pliant.export.program import Program
+from pliant.export.run import Runner
+from pliant.export.text import SPACES, Reader
+from pliant.graph.traced import TracedTensor
+from pliant.guards.guard import Site
+from pliant.lower import liveness
+from pliant.remote import collectives as c
+from pliant.remote import wire
+from pliant.remote.placements import RemoteError, chunk
+
+PROGRAM_SPACES = SPACES | {c.SPACE}
+
+
+class Failure:
+    """Stands for a tensor that could not be computed. `said`: whether the controller has been told by this worker."""
+
+    __slots__ = ("seq", "text")
+
+    def __init__(self, seq: int, text: str) -> None:
+        self.seq, self.text = seq, text
+
+
+@functools.cache
+def named(function: str) -> types.CodeType:
+    """A code object of this name, for tracebacks."""
+    return named.__wrapped__.__code__.replace(co_name=function, co_exceptiontable=b"")
+
+
+def line_of(e: BaseException) -> str:
+    """The user's line at which a program failed."""
+    place, _, _ = failures.where(e)
+    if place is None:
+        return ""
+    file, function, line = place.calls[-1]
+    return f"{file}:{line} in {function}"
+
+
+class Exact(Runner):
+    """Runs a program. `views`: inputs of which it gives views, which must therefore lie as the program says."""
+
+    views: frozenset[str] = frozenset()
+
+    def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
+        found = super().laid_out(i, v, env, back)
+        if found is not v and i.name in self.views:
+            raise RemoteError("a tensor lies in memory otherwise than the program that views it was made for")
+        return found
+
+
+class Loaded:
+    """A program, ready to run. `collectives`: its operations that are, with the sizes of their operands."""
+
+    def __init__(self, text: str) -> None:
+        self.program: Program = Reader(PROGRAM_SPACES).program(text)
+        for op in self.program.ops:  # so that an error has the user's line
+            if op.site is not None:
+                op.site = Site(op.site.filename, op.site.lineno, op.site.function, 0, named(op.site.function))
+        self.runner = Exact(self.program)
+        self.names = [i.name for i in self.program.inputs]
+        tensors = [i for i in self.program.inputs if i.is_tensor]
+        self.n_tensors = len([i for i in tensors if i.name != "token"])
+        self.token = any(i.name == "token" for i in tensors)
+        self.numbers = [i.name for i in self.program.inputs if not i.is_tensor]
+        self.collectives = [op for op in self.program.ops if op.target in c.COLLECTIVES]
+        memory = {i.value.storage_id: i.name for i in tensors}
+        given = [o.value.storage_id for o in self.program.outputs if type(o.value) is TracedTensor]
+        self.runner.views = frozenset(memory[sid] for sid in given if sid in memory)
+
+    def inputs(self, tensors: list[torch.Tensor], numbers: list[Any], cuts: list[int], group: Any, token: torch.Tensor) -> dict[str, Any]:
+        values: dict[str, Any] = dict(zip(self.names, tensors))
+        if self.token:
+            values["token"] = token
+        given = iter(numbers)
+        for name in self.numbers:
+            if name[0] in "lb" and name[1:].isdigit():
+                begin, length = chunk(cuts[int(name[1:])], group.size, group.rank)
+                values[name] = length if name[0] == "l" else begin
+            else:
+                values[name] = next(given)
+        return values
+
+    def run(self, values: dict[str, Any]) -> list[Any]:
+        """The outputs. What another worker waits for is done even where this one cannot go on."""
+        with c.using(c.current.group):
+            try:
+                return self.runner.flat(values)
+            except c.Cancelled:
+                raise
+            except Exception:
+                self.give_up(values, c.current.done)
+                raise
+
+    def give_up(self, values: dict[str, Any], done: int) -> None:
+        """The collectives that are left."""
+        env = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
+        number = lambda v: v if (e := liveness.number(v)) is None else e.evaluate(env)
+        for op in self.collectives[done:]:
+            try:
+                x = op.args[0]
+                if isinstance(x, TracedTensor):
+                    c.stand_in(op.target, tuple(map(number, x.sizes)), x.dtype, tuple(map(number, op.args[1:-1])))
+                else:
+                    c.stand_in(op.target, (), torch.int64, ())
+            except c.Cancelled:
+                return
+
+
+_loaded: dict[str, Loaded] = {}
+"""Programs of this process, by name: workers in threads share them."""
+
+
+class Worker:
+    """One worker. `step(message)` runs the commands of a message in order and returns the reply."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.tensors: dict[int, Any] = {}
+        self.programs: dict[str, Loaded] = {}
+        self.texts: dict[str, str] = {}
+        self.token = torch.zeros(1, dtype=torch.int64)
+        self.group: Any = None
+        self.times: list[tuple[str, float, float]] = []
+        self.timed = False
+        self.saved: dict[int, Any] = {}
+        self.counts = {"messages": 0, "calls": 0, "bytes": 0, "compiled": 0}
+        torch.set_num_threads(1)
+
+    # -- messages -----------------------------------------------------------------------------------------------------------------
+    def step(self, message: bytes, *parts: Any) -> bytes:
+        """Run the commands of a message. `parts`: large tensors that travelled by themselves."""
+        seq, commands, tensors = wire.decode(message)
+        self.counts["messages"] += 1
+        self.counts["bytes"] += len(message)
+        answers: list[Any] = []
+        errors: list[Any] = []
+        given: list[torch.Tensor] = []
+        with c.using(self.group), torch.no_grad():
+            for i, command in enumerate(commands):
+                began = time.time()
+                name = command[0]
+                try:
+                    COMMANDS[name](self, command, tensors, parts, answers, given, seq + i, errors)
+                except RemoteError as e:
+                    errors.append([seq + i, type(e).__name__, str(e), ""])
+                except Exception as e:  # whatever a command raises is the controller's to raise
+                    errors.append([seq + i, type(e).__name__, f"{e}", line_of(e)])
+                if self.timed:
+                    self.times.append((name if name != "call" else f"call {command[1][:8]}", began, time.time()))
+        return wire.encode(seq, [answers, errors], given)
+
+    def put(self, command: list, tensors: list, parts: Any, *_: Any) -> None:
+        """["put", handle, index of the tensor, rank or None, cut or None]."""
+        _, handle, index, rank, cut = command
+        if rank is not None and rank != self.rank:
+            return
+        t = tensors[index] if index >= 0 else wire.decode(parts[-1 - index])[2][0]
+        if cut is not None:
+            dim, base, factor = cut
+            begin, length = chunk(base, self.size, self.rank)
+            t = t.narrow(dim, begin * factor, length * factor)
+        self.tensors[handle] = t.clone(memory_format=torch.preserve_format if t.is_contiguous() else torch.contiguous_format)
+
+    def free(self, command: list, *_: Any) -> None:
+        for handle in command[1]:
+            self.tensors.pop(handle, None)
+
+    def load(self, command: list, *_: Any) -> None:
+        _, name, text = command
+        self.texts[name] = text
+
+    def program(self, name: str) -> Loaded:
+        found = self.programs.get(name)
+        if found is None:
+            with turns.compiling:
+                found = _loaded.get(name)
+                if found is None:
+                    found = _loaded[name] = Loaded(self.texts[name])
+                    self.counts["compiled"] += 1
+            self.programs[name] = found
+        return found
+
+    def call(self, command: list, tensors: list, parts: Any, answers: list, given: list, seq: int, errors: list) -> None:
+        """["call", program, inputs, outputs, numbers, cuts, seed or None, rank or None, whether numbers are wanted]."""
+        _, name, inputs, outputs, numbers, cuts, seed, rank, wanted = command
+        if rank is not None and rank != self.rank:
+            return
+        self.counts["calls"] += 1
+        program = self.program(name)
+        bad = next((t for h in inputs if type(t := self.tensors.get(h)) is Failure), None)
+        group = c.current.group if rank is None else Alone()
+        if bad is not None:
+            for h in outputs:
+                self.tensors[h] = bad
+            if wanted:
+                answers.append(None)
+            with c.using(group):  # the others may not know, and wait for this worker
+                program.give_up(program.inputs([], numbers, cuts, group, self.token), 0)
+            return
+        try:
+            missing = [h for h in inputs if h not in self.tensors]
+            if missing:
+                raise RemoteError(f"worker {self.rank} has no tensor {missing[0]}")
+            values = program.inputs([self.tensors[h] for h in inputs], numbers, cuts, group, self.token)
+            if seed is not None:
+                torch.manual_seed(seed)
+            with c.using(group):
+                outs = program.run(values)
+        except Exception as e:
+            failure = Failure(seq, f"{type(e).__name__}: {e}")
+            for h in outputs:
+                self.tensors[h] = failure
+            if wanted:
+                answers.append(None)
+            raise
+        n = len(outputs)
+        for h, t in zip(outputs, outs[:n], strict=True):
+            self.tensors[h] = t
+        if wanted:
+            answers.append(outs[n:])
+
+    def alias(self, command: list, *_: Any) -> None:
+        _, new, old = command
+        if old in self.tensors:
+            self.tensors[new] = self.tensors[old]
+
+    def fail(self, command: list, *_: Any) -> None:
+        """["fail", handles, seq, text]: the controller knows that another worker could not compute these."""
+        _, handles, seq, text = command
+        for h in handles:
+            self.tensors[h] = Failure(seq, text)
+
+    def get(self, command: list, tensors: list, parts: Any, answers: list, given: list, *_: Any) -> None:
+        """["get", handle, rank or None]: its tensor, or what it failed of."""
+        _, handle, rank = command
+        if rank is not None and rank != self.rank:
+            answers.append(None)
+            return
+        t = self.tensors.get(handle)
+        if t is None:
+            raise RemoteError(f"worker {self.rank} has no tensor {handle}")
+        if type(t) is Failure:
+            answers.append(["failed", t.seq, t.text])
+            return
+        given.append(t)
+        answers.append(["tensor", len(given) - 1])
+
+    def send(self, command: list, *_: Any) -> None:
+        """["send", handle, new handle, from, to]: a tensor goes from worker to worker."""
+        _, handle, new, source, to = command
+        if self.rank == source and source == to:
+            self.tensors[new] = self.tensors[handle].clone()
+        elif self.rank == source:
+            t = self.tensors[handle]
+            if type(t) is Failure:
+                self.group.send(wire.encode(t.seq, ["failed", t.text]), to)
+            else:
+                self.group.send(wire.encode(0, ["tensor"], [t]), to)
+        elif self.rank == to:
+            seq, what, found = wire.decode(self.group.receive(source))
+            self.tensors[new] = found[0] if what[0] == "tensor" else Failure(seq, what[1])
+
+    def move(self, command: list, *_: Any) -> None:
+        """["move", handle, new handle, from rank, from cut, to rank, to cut, sizes, dtype]; a rank or a cut is None where there is none."""
+        _, handle, new, source, cut, to, want, sizes, dtype = command
+        t = self.tensors.get(handle)
+        bad = t if type(t) is Failure else None
+        if source is not None:
+            message = wire.encode(bad.seq, ["failed", bad.text]) if bad else wire.encode(0, ["tensor"], [t]) if self.rank == source else b""
+            if self.rank == source:
+                for r in range(self.size):
+                    if r != source and to in (None, r):
+                        self.group.send(message, r)
+            elif to in (None, self.rank):
+                seq, what, found = wire.decode(self.group.receive(source))
+                t, bad = (found[0], None) if what[0] == "tensor" else (None, Failure(seq, what[1]))
+        elif cut is not None:
+            x = t
+            if bad is not None:
+                sizes[cut[0]] = chunk(cut[1], self.size, self.rank)[1] * cut[2]
+                x = torch.zeros(sizes, dtype=wire.DTYPES[dtype])
+            t = c.all_gather(x, *cut, self.token)
+        if to is not None and to != self.rank:
+            return
+        if bad is not None:
+            self.tensors[new] = bad
+            return
+        if want is not None:
+            begin, length = chunk(want[1], self.size, self.rank)
+            t = t.narrow(want[0], begin * want[2], length * want[2])
+        self.tensors[new] = t.clone(memory_format=torch.contiguous_format)
+
+    def save(self, command: list, *_: Any) -> None:
+        """["save"]: what the worker has now is what `restore` brings back. Memory shared by tensors stays shared."""
+        self.saved = copied(self.tensors)
+
+    def restore(self, command: list, *_: Any) -> None:
+        self.tensors = copied(self.saved)
+
+    def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
+        answers.append({**self.counts, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
+
+    def trace(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
+        """["trace", on]: begin or end to write down when commands ran; what was written so far."""
+        answers.append(self.times)
+        self.times, self.timed = [], command[1]
+
+    def sleep(self, command: list, *_: Any) -> None:
+        """["sleep", seconds, rank]: for tests of hung workers."""
+        if command[2] == self.rank:
+            time.sleep(command[1])
+
+    # -- recovery -------------------------------------------------------------------------------------------------------------------
+    def ready(self) -> int:
+        """It has begun."""
+        return os.getpid()
+
+    def join(self, make_group: Callable, epoch: int) -> int:
+        """Become one of a group of workers, the `epoch`-th that there is."""
+        self.group = None
+        self.group = make_group(self.rank, self.size, epoch)
+        return os.getpid()
+
+    def exported(self, handles: list[int]) -> bytes:
+        """Saved tensors as a message, to refill another worker."""
+        storages: dict[int, int] = {}
+        memory: list[torch.Tensor] = []
+        views = []
+        for h in handles:
+            t = self.saved.get(h)
+            if type(t) is Failure:
+                views.append([h, -1, t.seq, t.text])
+            elif t is not None:
+                s = t.untyped_storage()
+                if s._cdata not in storages:
+                    storages[s._cdata] = len(memory)
+                    memory.append(torch.empty(0, dtype=torch.uint8).set_(s))
+                views.append([h, storages[s._cdata], wire.NAMES[t.dtype], t.storage_offset(), list(t.shape), list(t.stride())])
+        return wire.encode(0, views, memory)
+
+    def refill(self, *parts: bytes) -> None:
+        """Take what other workers, or this one before it died, had saved."""
+        self.saved = {}
+        for part in parts:
+            _, views, memory = wire.decode(part)
+            for h, index, *rest in views:
+                if index < 0:
+                    self.saved[h] = Failure(*rest)
+                else:
+                    name, offset, sizes, strides = rest
+                    s = memory[index].untyped_storage()
+                    self.saved[h] = torch.empty(0, dtype=wire.DTYPES[name]).set_(s, offset, sizes, strides)
+
+
+COMMANDS: dict[str, Callable] = {
+    name: getattr(Worker, name)
+    for name in ("put", "free", "load", "call", "alias", "fail", "get", "send", "move", "save", "restore", "count", "trace", "sleep")
+}
+"""What a message may ask for."""
+
+
+class Alone:
+    """The group of a program that one worker runs alone."""
+
+    rank, size = 0, 1
+
+    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [x]
+
+
+def copied(tensors: dict[int, Any]) -> dict[int, Any]:
+    """Copies of tensors, those that share memory sharing the copy of it."""
+    memory: dict[int, torch.Tensor] = {}
+    out: dict[int, Any] = {}
+    for h, t in tensors.items():
+        if not isinstance(t, torch.Tensor):
+            out[h] = t
+            continue
+        s = t.untyped_storage()
+        base = memory.get(s._cdata)
+        if base is None:
+            base = memory[s._cdata] = torch.empty(0, dtype=torch.uint8).set_(s.clone())
+        out[h] = torch.empty(0, dtype=t.dtype).set_(base.untyped_storage(), t.storage_offset(), t.shape, t.stride())
+    return out

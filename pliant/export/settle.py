@@ -59,8 +59,13 @@ def settled(p: Program) -> Program:
             pass
         q = anew(p, words)
         for _ in range(READINGS):
-            again = text.Reader(spaces(q)).program(text.one_text(q))
-            if text.one_text(again) == text.one_text(q):
+            words = text.one_text(q)
+            try:
+                again = text.Reader(spaces(q)).program(words)
+            except text.FormatError:
+                q = anew(q, words)  # knowing from its first operation on what its last ones require
+                continue
+            if text.one_text(again) == words:
                 return carried(p, q)
             q = again  # it requires more: what a reader has to be told for what it could not prove
         why: Any = "a file of it is read as another program"

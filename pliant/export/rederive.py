@@ -122,7 +122,7 @@ def believed(p: Program) -> tuple[int, int]:
 
 
 def required(p: Program, known: tuple[int, int]) -> None:
-    """Adds to what the program requires and asserts what its scope was asked since. It may ask again for what it could not prove from itself."""
+    """Adds to what the program requires and asserts what its scope was asked since: also what it has, and could not prove from that."""
     scope = p.scope
     relations = [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
     asserts = [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]

@@ -366,7 +366,7 @@ def test_it_compiles_ahead_of_time(tmp_path):
 
 
 def chunks(x):
-    """A side for each number of chunks: what one side knows of its sizes is not so in the test before it, nor at the sizes of the example."""
+    """A side for each number of chunks: what one knows of its sizes is not so in the test for it, nor at those of the example."""
     outs = []
     for i in range(0, x.shape[1], 8):
         c = x[:, i : min(i + 8, x.shape[1])]

@@ -122,7 +122,7 @@ class Shared:
         self.size, self.timeout = size, timeout
         self.slots: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
-        self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)} if size < 65 else {}
+        self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
 
 
 class Threads:

@@ -388,7 +388,8 @@ class Mesh:
             handle = self.handle(placement)
             cut = lambda p: [p.dim, x.shape[p.dim] // p.factor, p.factor] if isinstance(p, Shard) else None
             one = lambda p: p.rank if isinstance(p, OnWorker) else None
-            self.issue(["move", x.handle.id, handle.id, one(source), cut(source), one(placement), cut(placement), list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])
+            places = [one(source), cut(source), one(placement), cut(placement)]
+            self.issue(["move", x.handle.id, handle.id, *places, list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])
             return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
 
     # -- going back -------------------------------------------------------------------------------------------------------------------

@@ -243,8 +243,8 @@ def sums(p: Partitioner, op: Op) -> Any:
     return None
 
 
-@rule("amax amin max min argmax argmin any all prod var std var_mean std_mean logsumexp norm linalg_vector_norm median cumsum cumprod sort argsort"
-      " topk softmax log_softmax _softmax _log_softmax logcumsumexp cummax cummin kthvalue flip roll native_layer_norm nansum")  # fmt: skip
+@rule("amax amin max min argmax argmin any all prod var std var_mean std_mean logsumexp norm linalg_vector_norm median cumsum cumprod sort"
+      " argsort topk softmax log_softmax _softmax _log_softmax logcumsumexp cummax cummin kthvalue flip roll native_layer_norm nansum")  # fmt: skip
 def along(p: Partitioner, op: Op) -> Any:
     """Each row along certain dims is computed by itself: others may be cut. Operands of the same rank are cut alike."""
     x = op.args[0]
@@ -322,7 +322,8 @@ def contraction(p: Partitioner, op: Op, operands: list[tuple[TracedTensor, str]]
                 want = Shard(names.index(choice[0]), choice[1].base, choice[1].factor)
             if not p.same(have, want):
                 cost += 0 if isinstance(have, type(R)) else bytes_of(t) * (2 if isinstance(have, Partial) else 1)
-        if choice is not None and choice[0] not in out and any(choice[0] in names and not isinstance(p.place(t), Shard) for t, names in operands):
+        whole_ones = [t for t, names in operands if choice is not None and choice[0] in names and not isinstance(p.place(t), Shard)]
+        if choice is not None and choice[0] not in out and whole_ones:
             continue  # the other one is whole: nothing is gained by sums of parts
         if best is None or (cost, n) < best[:2]:
             best = cost, n, choice
@@ -842,7 +843,8 @@ def of_images(p: Partitioner, op: Op) -> Any:
 
 
 # -- all others ---------------------------------------------------------------------------------------------------------------------------
-MADE = frozenset(overloads(("copy_", "fill_", "zero_", "masked_fill", "masked_fill_", "where", "clamp", "gelu_backward", "threshold_backward",
+MADE = frozenset(overloads(("copy_", "fill_", "zero_", "masked_fill", "masked_fill_", "where", "clamp", "gelu_backward",
+                            "threshold_backward",
                             "sigmoid_backward", "tanh_backward", "silu_backward", "lerp", "lerp_", "addcmul", "addcmul_", "addcdiv",
                             "addcdiv_", "native_dropout_backward", "contiguous", "rsub", "alias", "detach", "clone",
                             "_to_copy", "isnan", "hardtanh_backward", "leaky_relu_backward", "elu_backward", "softplus_backward",

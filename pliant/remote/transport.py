@@ -70,6 +70,7 @@ class RayTransport:
                 init = {"num_cpus": max(workers, os.cpu_count() or 1), **init}
             self.ray.init(address=address, **init)
         self.timeout = timeout
+        self.begun = False
         self.maker = GlooMaker(os.urandom(8).hex(), timeout)
         made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
@@ -95,8 +96,7 @@ class RayTransport:
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
-        for rank, ref in enumerate([a.ready.remote() for a in self.actors]):
-            self.get(rank, ref, max(START, timeout))
+        self.await_start(max(START, timeout))
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [], None
         for rank, r in enumerate(found):
@@ -109,6 +109,20 @@ class RayTransport:
         if dead is not None:
             raise dead
         return pids
+
+    def await_start(self, timeout: float) -> None:
+        """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
+        end = time.monotonic() + timeout
+        for rank, actor in enumerate(self.actors):
+            while True:
+                try:
+                    self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
+                    break
+                except Dead as e:
+                    if time.monotonic() > end or e.hung and self.begun:
+                        raise
+                    time.sleep(0.1)
+        self.begun = True
 
     def restart(self, rank: int, hung: bool) -> None:
         """A worker begins anew, with nothing."""

@@ -97,6 +97,27 @@ class Gloo:
         return out
 
     @unbroken
+    def post(self, data: torch.Tensor, to: int) -> None:
+        """Send bytes whose number the other worker knows; returns at once."""
+        self.sends.append((self.pg.send([data], to, 3), data))
+        self.moved += data.numel()
+        while len(self.sends) > MOST_SENDS:
+            self.sends.pop(0)[0].wait()
+
+    @unbroken
+    def expect(self, n: int, source: int) -> Callable[[], torch.Tensor]:
+        """Begin to take bytes that another worker posts; what waits for them."""
+        data = torch.empty(n, dtype=torch.uint8)
+        work = self.pg.recv([data], source, 3)
+
+        @unbroken
+        def wait() -> torch.Tensor:
+            work.wait()
+            return data
+
+        return wait
+
+    @unbroken
     def send(self, data: bytes, to: int) -> None:
         """Returns at once; the data go when the other worker takes them."""
         t = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -163,3 +184,9 @@ class Threads:
 
     def receive(self, source: int) -> bytes:
         return self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)
+
+    def post(self, data: torch.Tensor, to: int) -> None:
+        self.shared.boxes[self.rank, to].put(data)
+
+    def expect(self, n: int, source: int) -> Callable[[], torch.Tensor]:
+        return lambda: self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)

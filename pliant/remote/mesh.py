@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from pliant import events
-from pliant.remote import recovery, wire
+from pliant.remote import checkpoint, recovery, wire
 from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard, piece
 from pliant.remote.tensor import Handle, RemoteTensor
 from pliant.remote.transport import Dead
@@ -190,6 +190,14 @@ class Mesh:
                 **dict(self.counts), "handles": len(self.live), "in_flight": len(self.flying), "lineage": len(self.log),
                 "plans": len(self.plans), "epoch": self.epoch, "leaked": max(leaked, 0), "workers": workers,
             }  # fmt: skip
+
+    def checkpoint(self, path: Any, state: Any) -> None:
+        """Write the tensors of `state` (modules, optimizers, dicts and lists of them) to a file, for a mesh of any size."""
+        checkpoint.write(path, state)
+
+    def restore(self, path: Any, state: Any) -> None:
+        """Put what `checkpoint` wrote into the tensors of `state`."""
+        checkpoint.read(path, state)
 
     def close(self) -> None:
         """End the workers. Remote tensors of this mesh have no values any more."""
@@ -383,8 +391,9 @@ class Mesh:
         with self.lock:
             if isinstance(source, OnWorker) and isinstance(placement, OnWorker):
                 handle = self.handle(placement)
-                self.issue(["send", x.handle.id, handle.id, source.rank, placement.rank], [x.handle.id], [handle.id])
-                return RemoteTensor.make(handle, placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+                told = [source.rank, placement.rank, list(x.shape), wire.NAMES[x.dtype]]
+                self.issue(["send", x.handle.id, handle.id, *told], [x.handle.id], [handle.id])
+                return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
             handle = self.handle(placement)
             cut = lambda p: [p.dim, x.shape[p.dim] // p.factor, p.factor] if isinstance(p, Shard) else None
             one = lambda p: p.rank if isinstance(p, OnWorker) else None

@@ -163,7 +163,7 @@ class Partitioner(Rewriter):
         """A number that the graph takes."""
         if not s.info.backed:
             raise Refused(f"{s.name} is used before an operator has made it known")
-        lo, hi = self.outer.range(s)
+        lo, hi = self.outer.range(s) or (None, None)
         of = s.kind
         size = of is int and s.info.size_like
         more = {"dim": OPEN} if size else {}

@@ -587,7 +587,11 @@ def part_backward(p: Partitioner, op: Op) -> Any:
         return None
     if not isinstance(place, Shard):
         return NotImplemented
-    d = place.dim + (op.target._schema.name == "aten::select_backward" and place.dim >= dim)
+    selected = op.target._schema.name == "aten::select_backward"
+    d = place.dim + (selected and place.dim >= dim)
+    if d == dim and not selected and p.equal(p.number(out.sizes[dim]), p.number(grad.sizes[dim])):
+        p.give(out, p.emit(aten.clone.default, p.local[grad.vid]), place)  # all of it was taken
+        return None
     if d == dim:
         return NotImplemented
     at = Shard(d, place.base, place.factor)

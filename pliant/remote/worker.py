@@ -40,6 +40,15 @@ class Failure:
         self.seq, self.text = seq, text
 
 
+class Pending:
+    """Stands for a tensor that is on its way from another worker."""
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        self.wait = wait
+
+
 @functools.cache
 def named(function: str) -> types.CodeType:
     """A code object of this name, for tracebacks."""
@@ -175,6 +184,13 @@ class Worker:
                     self.times.append((name if name != "call" else f"call {command[1][:8]}", began, time.time()))
         return wire.encode(seq, [answers, errors], given)
 
+    def value(self, handle: int) -> Any:
+        """The tensor of a handle, when it is there; a `Failure` in its place; None if there is none."""
+        t = self.tensors.get(handle)
+        if type(t) is Pending:
+            t = self.tensors[handle] = t.wait()
+        return t
+
     def put(self, command: list, tensors: list, parts: Any, *_: Any) -> None:
         """["put", handle, index of the tensor, rank or None, cut or None]."""
         _, handle, index, rank, cut = command
@@ -213,7 +229,7 @@ class Worker:
             return
         self.counts["calls"] += 1
         program = self.program(name)
-        bad = next((t for h in inputs if type(t := self.tensors.get(h)) is Failure), None)
+        bad = next((t for h in inputs if type(t := self.value(h)) is Failure), None)
         group = c.current.group if rank is None else Alone()
         if bad is not None:
             for h in outputs:
@@ -262,7 +278,7 @@ class Worker:
         if rank is not None and rank != self.rank:
             answers.append(None)
             return
-        t = self.tensors.get(handle)
+        t = self.value(handle)
         if t is None:
             raise RemoteError(f"worker {self.rank} has no tensor {handle}")
         if type(t) is Failure:
@@ -272,24 +288,28 @@ class Worker:
         answers.append(["tensor", len(given) - 1])
 
     def send(self, command: list, *_: Any) -> None:
-        """["send", handle, new handle, from, to]: a tensor goes from worker to worker."""
-        _, handle, new, source, to = command
-        if self.rank == source and source == to:
-            self.tensors[new] = self.tensors[handle].clone()
-        elif self.rank == source:
-            t = self.tensors[handle]
-            if type(t) is Failure:
-                self.group.send(wire.encode(t.seq, ["failed", t.text]), to)
-            else:
-                self.group.send(wire.encode(0, ["tensor"], [t]), to)
+        """["send", handle, new handle, from, to, sizes, dtype]: a tensor goes from worker to worker. Who gets it goes on until it is needed."""
+        _, handle, new, source, to, sizes, dtype = command
+        if self.rank == source:
+            t = self.value(handle)
+            if source == to:
+                self.tensors[new] = t.clone() if type(t) is not Failure else t
+                return
+            bad = type(t) is Failure
+            data = torch.zeros(sizes, dtype=wire.DTYPES[dtype]) if bad else t
+            flat = torch.frombuffer(bytearray(wire.raw(data)), dtype=torch.uint8) if data.numel() else torch.empty(0, dtype=torch.uint8)
+            self.group.post(torch.cat([torch.full((8,), int(bad), dtype=torch.uint8), flat]), to)
         elif self.rank == to:
-            seq, what, found = wire.decode(self.group.receive(source))
-            self.tensors[new] = found[0] if what[0] == "tensor" else Failure(seq, what[1])
+            n = wire.DTYPES[dtype].itemsize
+            for size in sizes:
+                n *= size
+            wait = self.group.expect(n + 8, source)
+            self.tensors[new] = Pending(lambda: arrived(wait(), sizes, wire.DTYPES[dtype]))
 
     def move(self, command: list, *_: Any) -> None:
         """["move", handle, new handle, from rank, from cut, to rank, to cut, sizes, dtype]; a rank or a cut is None where there is none."""
         _, handle, new, source, cut, to, want, sizes, dtype = command
-        t = self.tensors.get(handle)
+        t = self.value(handle)
         bad = t if type(t) is Failure else None
         if source is not None:
             message = wire.encode(bad.seq, ["failed", bad.text]) if bad else wire.encode(0, ["tensor"], [t]) if self.rank == source else b""
@@ -318,6 +338,8 @@ class Worker:
 
     def save(self, command: list, *_: Any) -> None:
         """["save"]: what the worker has now is what `restore` brings back. Memory shared by tensors stays shared."""
+        for handle in self.tensors:
+            self.value(handle)
         self.saved = copied(self.tensors)
 
     def restore(self, command: list, *_: Any) -> None:
@@ -395,6 +417,13 @@ class Alone:
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         return [x]
+
+
+def arrived(data: torch.Tensor, sizes: list[int], dtype: torch.dtype) -> Any:
+    """What another worker has sent: eight bytes that say whether it could be computed, then the elements."""
+    if data[0]:
+        return Failure(-1, "it could not be computed on another worker")
+    return data[8:].view(dtype).reshape(sizes)
 
 
 def copied(tensors: dict[int, Any]) -> dict[int, Any]:

@@ -351,11 +351,10 @@ def summary(name: str, found: list[dict[str, Any]]) -> str:
 
 
 def reason(note: str) -> str:
-    """The essence of an error: a graph break's first cause, without places."""
-    what = re.search(r"what: (.*)", note)
-    text = what.group(1) if what else note.partition("\n")[0]
+    """The essence of an error, without folders."""
+    text = note.partition("\n")[0].removeprefix("GraphBreakError: ")
     text = re.sub(r"/\S*/site-packages/|/\S*/lib/python[\d.]+/", "", text)
-    return re.sub(r"\|", r"\\|", text)[:240]
+    return re.sub(r"\|", r"\\|", text)[:400]
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import decimal
 import enum
 import fractions
 import functools
+import gc
 import io
 import logging
 import os
@@ -94,6 +95,12 @@ class Call:
 
     args: tuple
     kwargs: dict
+
+
+def alive(kind: type) -> list:
+    """The objects of class `kind` that the collector knows, once it has run: those that other tests left behind too."""
+    gc.collect()
+    return [o for o in gc.get_objects() if type(o) is kind]
 
 
 def call(*args: Any, **kwargs: Any) -> Call:

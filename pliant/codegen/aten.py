@@ -40,6 +40,7 @@ from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import op_info
 from pliant.graph.symnode import to_sym
@@ -161,8 +162,8 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
 
 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
-    """The slots whose memory these operations write."""
-    memory = {t.storage_id for op in ops for t in liveness.written(op)}
+    """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
+    memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
     return [t for t in slots if t.storage_id in memory]
 
 
@@ -271,6 +272,8 @@ class Writer:
         n_calls = sum(1 for step in steps[1:] if step.lines)
         if self.written and any(is_kernel(op.target) for op in self.ops):
             guard = True  # kernels never bump version counters
+        if guard is None and any(op.target is BATCH_NORM for op in self.ops):
+            guard = True  # nor does batch normalization, as the program calls it
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
         if context is not None and self.written:
             self.globals["_bump"] = torch._C._increment_version

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
+from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
@@ -160,8 +161,10 @@ class AutogradRegion:
         def preamble(w: Writer) -> list[str]:
             lines = []
             if full:
-                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
-                lines.append(f"if _grad_on(): return _twice(ctx, {', '.join(params)})")
+                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial, _wrapped=is_wrapped, _batched=is_legacy)
+                arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
+                odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
+                lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
                 lines.append(f"if {missing}: return _partial(ctx, {', '.join(params)})")
             names = []

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from pliant.graph.originals import gradients
+from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples
+from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.autograd import AUTOCAST, Plan
@@ -217,7 +218,7 @@ FREED = "Trying to backward through the graph a second time: its saved tensors h
 
 @dataclass(slots=True)
 class Twice:
-    """The backward part under `create_graph=True`: gradients that can be differentiated.
+    """The backward part under `create_graph=True`: gradients that can be differentiated; and of gradients that a transform has wrapped.
 
     `gives`: for each input, which of the wanted gradients is its own. Where the forward part cannot run again (`refusal`): first-order
     gradients, and a clear error for whoever differentiates them. `backward` is the compiled backward part.
@@ -232,10 +233,17 @@ class Twice:
         slots, saved = ctx.slots, ctx.saved_tensors
         if slots is None:
             raise RuntimeError(FREED)
+        assert self.backward is not None
+        odd = any(g is not None and (is_wrapped(g) or is_legacy(g)) for g in grads)
+        given = samples(grads) if odd and (self.refusal or not is_grad_enabled()) else None
+        if given is not None:
+            with gradients(False):
+                return each(self.backward, ctx, given)
+        if odd and self.refusal:
+            raise RuntimeError(TWICE.format(self.refusal))
         if not self.refusal:
             found = self.recipe().gradients(slots, saved, grads)
             return tuple(None if i is None else found[i] for i in self.gives)
-        assert self.backward is not None
         with gradients(False):
             out = self.backward(ctx, *grads)
         tensors = [g for g in out if g is not None]

@@ -305,6 +305,9 @@ class ReferenceTarget:
     def has_convolutions(self) -> bool:
         return False
 
+    def has_int8(self) -> bool:
+        return False
+
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
         if segments:
             raise InternalError("the reference target has no segments")

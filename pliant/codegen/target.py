@@ -45,6 +45,9 @@ class Target(Protocol):
 
     def has_convolutions(self) -> bool: ...
 
+    def has_int8(self) -> bool:
+        """Has it products of int8, and linear layers that quantize their input?"""
+
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
         """Make code of these kernels and segments, or find it among what was made before; segments get their `launcher`."""
 

@@ -58,7 +58,7 @@ class Open(History):
         super().__init__(Sites())
         self.whole_loops = whole_loops
         self.counts_rounds = counts_rounds
-        self.counted = False  # whether a loop over a symbolic range has become an operation
+        self.counted = False  # whether a loop over a symbolic range has become an operation, or its list has no items yet
         self.path = path
         self.keeps_ones = keeps_ones
 
@@ -197,11 +197,15 @@ def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakErr
 
     To see those behind the first, the function is run: on a copy, so that nothing of the caller's changes. Without one, the first is told.
     """
-    found: dict[tuple[str, str], str] = {}
+    found: dict[tuple[str, str], tuple[str, str, Any]] = {}
+    left: set[Any] = set()  # code of the frames that have broken
 
     def note(event: Any) -> None:
         code, reason, site = (event.fields[k] for k in ("code", "reason", "site"))
-        found[(code, str(site))] = format_break(code, reason, site)
+        frames = [*codes_of(site)]
+        if not (follows(code, reason) and (code == CARRIED or left.intersection(frames[:1]))):
+            found[(code, str(site))] = code, reason, site
+        left.update(frames)
 
     try:
         g, given, named = copy.deepcopy((f, args, kwargs))
@@ -214,10 +218,30 @@ def breaks(f: Any, args: tuple, kwargs: dict, first: BreakExit) -> GraphBreakErr
                 stop()
     except Exception as e:  # the program raised on the way: what was met before it counts
         events.emit("warning", id="export", text=f"looking for all graph breaks ended with {type(e).__name__}: {e}")
-    texts = list(found.values()) or [format_break(first.code, first.reason, first.site)]
-    n = len(texts)
-    head = f"{naming.title(f)} is not one graph: {n} graph break{'s' if n > 1 else ''}. A program is exported whole or not at all."
-    return GraphBreakError("\n\n".join([head, *texts]))
+    rows = list(found.values()) or [(first.code, first.reason, first.site)]
+    n = len(rows)
+    all_ = "; ".join(f"{reason.partition(' (/')[0]} at {line_of(site)}" for _, reason, site in rows)
+    head = f"{naming.title(f)} is not one graph: {n} graph break{'s' if n > 1 else ''}, {all_}. A program is exported whole or not at all."
+    return GraphBreakError("\n\n".join([head, *[format_break(*row) for row in rows]]))
+
+
+CARRIED = "PL0035"
+
+
+def follows(code: str, reason: str) -> bool:
+    """Whether a graph breaks so only because it has broken before: what a loop walks, or another value, is not there behind a break."""
+    return code == CARRIED or code == "PL0007" and "iterat" in reason
+
+
+def codes_of(site: Any) -> Iterator[Any]:
+    """The code of the frame of a site, and of those that have called it."""
+    while site is not None:
+        yield site.code
+        site = site.outer
+
+
+def line_of(site: Any) -> str:
+    return "" if site is None else f"{site.filename.rpartition('/')[2]}:{site.lineno}"
 
 
 class Token(int):

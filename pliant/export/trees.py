@@ -83,6 +83,26 @@ def put_together(tree: Tree, leaf: Callable[[Tree], Any]) -> Any:
     return KINDS[tree.kind][1](cls, context, [put_together(c, leaf) for c in tree.children])
 
 
+def paths(tree: Tree) -> list[tuple]:
+    """Where the leaves are, in the order of `walk`."""
+    found: list[tuple] = []
+
+    def leaf(path: tuple, value: Any) -> Tree | None:
+        if type(value) is Leaf:
+            found.append(path)
+        return Tree("constant", None) if type(value) is Leaf else None
+
+    def marked(t: Tree) -> Tree:
+        return Tree("output", 0) if t.kind in LEAVES else Tree(t.kind, t.value, tuple(map(marked, t.children)))
+
+    taken_apart(put_together(marked(tree), lambda t: Leaf()), leaf)
+    return found
+
+
+class Leaf:
+    """Stands for a leaf."""
+
+
 def outputs(tree: Tree, value: Any) -> dict[int, Any]:
     """What stands in `value` where `tree` has outputs, by number. ValueError where they are not alike."""
     if tree.kind == "output":

@@ -305,7 +305,7 @@ def unread(q: Program, p: Program, i: Input) -> Input:
 
 
 def align(found: list[Program]) -> None:
-    """A number that one side computes and another knows is an output of both."""
+    """A number that one side computes and another knows, or that each knows as another, is an output of all."""
     rows = [[t for t in q.result.walk() if t.kind in trees.LEAVES] for q in found]
     if len({len(r) for r in rows}) > 1:
         return
@@ -314,6 +314,10 @@ def align(found: list[Program]) -> None:
         for n, t in enumerate(leaves):
             if t.kind == "output":
                 names.setdefault(n, q.outputs[t.value].name)
+    for n, leaves in enumerate(zip(*rows, strict=True)):
+        if n not in names and all(t.kind == "constant" and type(t.value) in (int, float, bool) for t in leaves):
+            if len({repr(t.value) for t in leaves}) > 1 and len({type(t.value) for t in leaves}) == 1:
+                names[n] = ".".join(map(str, trees.paths(found[0].result)[n])) or "output"
     for q, leaves in zip(found, rows, strict=True):
         users = [o for o in q.outputs if o.kind == USER]
         others = [o for o in q.outputs if o.kind != USER]

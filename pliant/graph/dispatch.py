@@ -135,19 +135,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     info = op_info(func)
     for name in info.writes:
         written = argument(info, args, kwargs, name)
-        if type(written) is TracedTensor:
-            if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
-                raise Untraceable(func, "it writes to a tensor whose elements share memory")
-            if written.storage_id in trace.frozen:
-                shared = trace.frozen[written.storage_id]
-                if not trace.by_value or written.storage_id in shared:
-                    raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
-                trace.stale |= shared
-            if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
-                raise Untraceable(func, "it writes to a tensor that was made in inference mode")
-            if trace.known or trace.masks or trace.items:
-                for memory in (trace.known, trace.masks, trace.items):
-                    memory.pop(written.storage_id, None)
+        for x in (written,) if type(written) is TracedTensor else tensors_in(written):
+            note_write(trace, func, x)
     calls = trace.torch_ops
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
     op.grad = is_grad_enabled()
@@ -155,6 +144,22 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
+    """An operator writes to this tensor: what was known of its memory is so no more. Raises Untraceable where the write cannot be told."""
+    if spread(written):  # PyTorch refuses most such writes: there, and after what the program does before
+        raise Untraceable(func, "it writes to a tensor whose elements share memory")
+    if written.storage_id in trace.frozen:
+        shared = trace.frozen[written.storage_id]
+        if not trace.by_value or written.storage_id in shared:
+            raise Untraceable(func, "it writes to memory that a loop or a branch on data was given, or gave back")
+        trace.stale |= shared
+    if written.storage_id in trace.of_inference and not is_inference_mode_enabled():
+        raise Untraceable(func, "it writes to a tensor that was made in inference mode")
+    if trace.known or trace.masks or trace.items:
+        for memory in (trace.known, trace.masks, trace.items):
+            memory.pop(written.storage_id, None)
 
 
 def tensors_in(value: Any) -> list[TracedTensor]:

@@ -274,7 +274,7 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
     check(trace, func, args)
     x, indices = args
     if not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
-        return plain_index(trace, func, args, kwargs)
+        return by_rule(trace, func, args, kwargs)
     expanded: list[Any] = []
     for i in indices:
         if i is not None and i.dtype in (torch.bool, torch.uint8):
@@ -289,7 +289,7 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
             expanded.extend(dispatch(trace, aten.select.int, (where, 1, d), {}) for d in range(len(i.sizes)))
         else:
             expanded.append(i)
-    return plain_index(trace, func, (x, expanded), kwargs)
+    return by_rule(trace, func, (x, expanded), kwargs)
 
 
 def has_written(trace: Any) -> bool:
@@ -320,7 +320,8 @@ def set_positions(trace: Any, mask: TracedTensor) -> TracedTensor:
     return where
 
 
-def plain_index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
+def by_rule(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """What the shape rule, or PyTorch's meta kernel, makes of the operator."""
     rule = RULES.get(func)
     out = rule(trace, *args, **kwargs) if rule is not None else NotImplemented
     if out is NotImplemented:
@@ -413,6 +414,22 @@ def symbolic(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if what == "aten::sym_numel":
         return to_sym(trace.scope, trace.scope.ctx.lift(numel(trace, x.sizes)))
     return {"aten::sym_size": x.sizes, "aten::sym_stride": x.strides, "aten::sym_storage_offset": x.offset}[what]
+
+
+# writes that the schema does not tell ----------------------------------------------------------------------------
+@handler("native_batch_norm")
+def batch_norm(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """In training it writes the running statistics: recorded as the operator whose schema says so, which does the same."""
+    check(trace, func, args)
+    names = op_info(func).names
+    given = [argument(op_info(func), args, kwargs, name) for name in names]
+    _, _, _, mean, var, training, *_ = given
+    if training is True and mean is not None and var is not None:
+        return by_rule(trace, BATCH_NORM, tuple(given), {})
+    return by_rule(trace, func, args, kwargs)
+
+
+BATCH_NORM = aten._native_batch_norm_legit.default
 
 
 # operators that look at more than their arguments -----------------------------------------------------------------

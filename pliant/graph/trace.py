@@ -34,6 +34,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         trace = self.trace()
+        if len(types) and (types[0] is not TracedTensor or len(types) > 1) and trace is not None and trace.steps_aside(types):
+            return NotImplemented
         try:
             return dispatch(trace, func, args, kwargs or {})
         except Exception:
@@ -108,6 +110,7 @@ class Trace:
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
+        self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
         self.depth = 0
         self.mode = Recorder(self)
 
@@ -148,6 +151,10 @@ class Trace:
                 self.leaves[x.vid] = leaf
         self.inputs.append(x)
         return x
+
+    def steps_aside(self, types: Any) -> bool:
+        """Whether an operator is one of wrappers, whose class takes it apart."""
+        return any([t is not TracedTensor and t in self.wrapping for t in types])
 
     @contextmanager
     def recording(self) -> Iterator[Trace]:

@@ -77,6 +77,7 @@ NO_DERIVATIVE = "no derivative of "
 LEAF = "leaf"
 TRANSFORMS = "transforms"
 HOOKS = "hooks"
+WRAPPED = "gradients of wrappers"
 
 
 class Reconsider(Untraceable):
@@ -139,6 +140,8 @@ class TracedTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:  # type: ignore[override]
+        if len(types) > 1 and not all([t is TracedTensor for t in types]):
+            return NotImplemented  # a wrapper of the program's takes the operator apart
         return cls.handler(func, args, kwargs or {})
 
     @property

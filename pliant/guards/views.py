@@ -33,6 +33,42 @@ def kind_of_tensor(t: Any) -> Any:
 
 
 @view
+def form_of_wrapper(t: Any) -> Any:
+    """What a tensor that wraps others is beside its class, its sizes and its attributes."""
+    with torch._C.DisableTorchFunction():
+        grad = f"{', with gradients' if t.requires_grad else ''}{'' if t.is_leaf else ', not a leaf'}"
+        return f"{t.dtype} on {t.device}, {t.layout}{grad}, {torch._C._dispatch_keys(t)}"
+
+
+@view
+def sizes_of_wrapper(t: Any) -> Any:
+    """Sizes, strides and offset of a tensor that wraps others."""
+    with torch._C.DisableTorchFunction():
+        return (*t.size(), *t.stride(), t.storage_offset())
+
+
+@view
+def referent(ref: Any) -> Any:
+    """What a weak reference refers to: None, which no guard on an object takes, if that is gone."""
+    return ref()
+
+
+@view
+def world_group(members: Any) -> Any:
+    """The default process group, None before it is made and after it is destroyed."""
+    return members.WORLD
+
+
+@view
+def group_identity(group: Any) -> str:
+    """The name of a process group, which leads to it, and its size. Raises if its name leads elsewhere."""
+    name = group.group_name
+    if torch._C._distributed_c10d._resolve_process_group(name) is not group:  # type: ignore[attr-defined]
+        raise ValueError("another group has this name")
+    return f"{name} of {group.size()}"
+
+
+@view
 def proxied(p: Any) -> Any:
     """The dict that a mapping proxy shows."""
     (under,) = gc.get_referents(p)

@@ -18,6 +18,7 @@ from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator
+from pliant.interpret.opcodes import super_operands
 from pliant.interpret.opcodes_build import call_ex_operands, call_kw_operands, call_operands, spread_operands
 from pliant.interpret.state import vm
 
@@ -62,6 +63,13 @@ def real_call(f: Any, fn: Any, args: tuple, kw: dict) -> tuple:
         return ("call", runtime.evaluate, (fn, args[0], f.func, names), kw)
     if fn is builtins.dir and not args:
         return ("call", sorted, (vm.locals(f),), {})
+    if (fn is builtins.locals or fn is builtins.vars) and not args and not kw:
+        return ("call", dict, (vm.locals(f),), {})
+    if fn is super and not args and not kw:
+        try:
+            return ("call", super, super_operands(f) or (), {})
+        except NameError:  # an empty cell
+            pass
     return ("call", fn, args, kw)
 
 

@@ -332,6 +332,9 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
     if outside:
         vm.world.unusual()
+        written = vm.world.tensor_writes.get((id(obj), name))
+        if written is not None:
+            return written[1]
     try:
         v = raw.__get__(obj, t)
     except AttributeError:
@@ -342,9 +345,6 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         _, real, source = vm.world.standing[id(obj)]
         return vm.world.locate(getattr(real, name), source.attr(name))
     if outside:
-        h = vm.world.tensor_writes.get((id(obj), name))
-        if h is not None:
-            return h[1]
         if id(obj) in vm.world.raised_outside and tracebacks.changed(obj, name):
             return v
         return vm.world.locate(v, vm.world.sources[id(obj)].attr(name))

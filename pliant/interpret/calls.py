@@ -27,6 +27,7 @@ from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
+from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -308,6 +309,9 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
     if kind == "skip":
         if vm.frame is not None and (name_of(fn), vm.frame.globals.get("__name__")) in NO_OPERATION:
             return None
+        said = SAID.get((getattr(fn, "__module__", ""), name_of(fn)))
+        if said is not None:
+            return said(*args, **kwargs)
         inner = getattr(fn, "_torchdynamo_orig_callable", None)
         if inner is not None and (inner.__module__ or "").startswith("torch.optim."):  # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
@@ -456,6 +460,10 @@ def shadow_method(h: Any, owner: Any, fn: Any, name: str, args: tuple, kwargs: d
 
 def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
     m = METHOD_LOOKASIDES.get((torch.Tensor, name))
+    if vm.world.has_subclasses and name not in OF_CLASSES and owner.pytype not in TENSOR_TYPES:
+        own = vm.subclass_method(owner, TORCHS.get(name), name, args, kwargs)
+        if own is not UNSET:
+            return own
     if m is not None:
         if vm.frame is not None:
             vm.frame.tail = False
@@ -469,6 +477,9 @@ def tensor_method(owner: Any, name: str, args: tuple, kwargs: dict) -> Any:
         return fn(owner, *args, **kwargs)
     return graph_call(fn, (owner, *args), kwargs, name)
 
+
+OF_CLASSES = ("as_subclass",)
+TENSOR_TYPES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 TORCHS: dict[str, Any] = {
     name: v
@@ -591,8 +602,12 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
         return vm.setattr(o, args[0], args[1], True)
     if name == "__delattr__":
         return vm.delattr(o, args[0], True)
+    if name == "__get__" and args and type(args[0]) is TracedTensor and type(o) is types.GetSetDescriptorType:
+        return vm.getattr(args[0], o.__name__)
     if name == "__get__" and isinstance(o, property):
         return call(o.fget, args[:1], {})
+    if name == "__get__" and type(o) is FunctionType and not kwargs and len(args) in (1, 2):
+        return types.MethodType(o, args[0]) if args[0] is not None else native(fn, args, kwargs)
     if name == "__init__" and type(o).__init__ is object.__init__ and not args and not kwargs:
         return None
     row = ROWS.get(type(o))
@@ -606,6 +621,17 @@ def call_method_wrapper(fn: Any, args: tuple, kwargs: dict) -> Any:
     if id(o) in vm.world.outside and name not in ("__init__", "__hash__", "__eq__", "__ne__", "__repr__", "__str__"):
         return apply_kind(policy.method_policy(type(o), name, outside=True), fn, args, kwargs)
     return native(fn, args, kwargs)
+
+
+def undecorated(init: Any) -> Any:
+    """The constructor under what PyTorch has put around it for the sake of its own compilers."""
+    while init.__globals__.get("__name__") in ("torch._compile", "torch._export.wrappers"):
+        held = [c.cell_contents for c in init.__closure__ or ()]
+        inner = [f for f in held if type(f) is FunctionType]
+        if not inner:
+            raise Break("PL0004", "a constructor that PyTorch has decorated", clean=True)
+        init = inner[0]
+    return init
 
 
 def lasting(cls: type) -> None:
@@ -629,19 +655,22 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     init = lookup(cls, "__init__")
     python_new, python_init = type(new) is FunctionType, type(init) is FunctionType
     kind = policy.class_kind(cls, id(cls) not in vm.world.own_functions)
-    if kind == "skip":
+    made_of_data = kind == "skip" and not python_new and cls not in TENSOR_TYPES and issubclass(cls, torch.Tensor)
+    if kind == "skip" and not made_of_data:
         code, reason = policy.break_of(cls)
         raise Break(code, reason, clean=True)
     if kind == "graph":
         return graph_call(cls, args, kwargs)
-    if kind == "native" or (not python_new and not python_init and kind != "inline"):
+    if kind == "native" or (not made_of_data and not python_new and not python_init and kind != "inline"):
         if kind is None:
             raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
         return native(cls, args, kwargs)
     if vm.frame is not None:
         vm.frame.tail = False
     lasting(cls)
-    if python_new:
+    if made_of_data:
+        obj = vm.new_tensor_of_class(cls, args, kwargs)
+    elif python_new:
         obj = call_function(new, (cls, *args), kwargs)
     elif new is object.__new__:
         obj = object.__new__(cls)
@@ -649,7 +678,10 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         obj = native(new, (cls, *args), kwargs)
     else:
         raise Break("PL0004", f"construction of {cls.__module__}.{cls.__qualname__}", clean=True)
-    if issubclass(type(obj), cls):
+    if type(obj) is TracedTensor and obj.pytype is cls:
+        if python_init:
+            call_function(undecorated(init), (obj, *args), kwargs)
+    elif issubclass(type(obj), cls):
         if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
             init = lookup(type(obj), "__init__")
             python_init = type(init) is FunctionType

@@ -12,10 +12,13 @@ from typing import Any
 import torch
 
 from pliant.bytecode import kinds as K
+from pliant.graph.handlers import has_written
 from pliant.graph.symclasses import quiet
-from pliant.graph.symnode import truth
+from pliant.graph.symnode import SYMS, truth
+from pliant.graph.traced import TracedTensor
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
+from pliant.interpret.types.tensors import item
 from pliant.symbolic import DataDependent, ops
 
 CHECKS: dict[Any, type[Exception]] = {
@@ -74,14 +77,48 @@ def words(message: Any) -> str:
 # lines that raise ------------------------------------------------------------------------------------------------
 def needed(f: Any, v: Any, wanted: bool) -> bool:
     """At a jump over instructions (those at `f.pc`) that only raise: require `v` to be `wanted`, if only the run can tell whether it is."""
+    if type(v) is TracedTensor:
+        if handled(f) or asked_of(f) is None or vm.asking or any([type(n) is not int or n != 1 for n in v.sizes]):
+            return False
+        v = item(v)
+        if type(v) not in SYMS:
+            return bool(v) is wanted
     expr = v.node.expr
     if expr.backed or handled(f):
         return False
-    found = raised(f)
-    if found is None or is_answer(f, found[0]):
+    found = asked_of(f)
+    if found is None:
         return False
     cond = truth(expr)
     return vm.scope.assume(cond if wanted else ops.not_(cond), current_site(), found[1], found[0])
+
+
+PAUSES = {K.YIELD, K.SEND, K.GET_AWAITABLE, K.ENTER}
+
+
+def asked_of(f: Any) -> tuple[type[Exception], str] | None:
+    """The exception and its words that the instructions from `f.pc` on raise. Words that the run makes are not told: where memory from
+    outside has not been written to, CPython raises them."""
+    found = raised(f)
+    if found is None and not has_written(vm.trace):
+        found = raised_with_words(f)
+    return None if found is None or is_answer(f, found[0]) else found
+
+
+def raised_with_words(f: Any) -> tuple[type[Exception], str] | None:
+    """The exception, if the instructions from `f.pc` on do nothing but to make it, one after the other, and raise it."""
+    i, kinds, ins = f.pc, f.decoded.kinds, f.decoded.ins
+    if kinds[i] is not K.LOAD_GLOBAL and kinds[i] is not K.LOAD_ASSERTION_ERROR:
+        return None
+    name = ins[i][1][0] if kinds[i] is K.LOAD_GLOBAL else "AssertionError"
+    error = f.globals.get(name, getattr(builtins, name, None))
+    if not (isinstance(error, type) and issubclass(error, Exception)):
+        return None
+    while i < len(kinds) and kinds[i] is not K.RAISE:
+        if kinds[i].branch or kinds[i].ends or kinds[i] in PAUSES:
+            return None
+        i += 1
+    return (error, "") if i < len(kinds) else None
 
 
 def raised(f: Any) -> tuple[type[Exception], str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _warnings
 import collections
 from operator import is_, is_not
 from typing import Any
@@ -32,11 +33,19 @@ def effects_of(world: World) -> list[Effect]:
     for var, now, first in world.context_values.values():
         if now is not first and now is not UNSET:
             out.append(Effect("call", var.set, ((now,), {})))
+    out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated
     out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     keep_apart(world, written)
     return out
+
+
+def unwritten_so_far(world: World) -> bool:
+    """Whether the program has written nothing to the outside yet."""
+    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
+        return False
+    return not any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()]) and not effects_of(world)
 
 
 def base_of(copy: Any) -> Any:

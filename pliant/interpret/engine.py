@@ -48,25 +48,30 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_build,
     opcodes_newer,
     policy,
+    quantized,
     scans,
     sequential_scans,
+    subclass_making,
     templates,
+    tensor_subclasses,
     tracebacks,
     transforms,
 )
 from pliant.interpret import capture as C
+from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
-from pliant.interpret.gate import readable, through_c
+from pliant.interpret.gate import captured_call, readable, through_c
+from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, taken, tries_loop, vm
-from pliant.interpret.subprograms import Open
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, tries_loop, vm
+from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
     constants,
@@ -79,8 +84,11 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     tensors,
 )
 from pliant.interpret.world import SOURCED, World
-from pliant.interpret.wrappers import on_wrappers, unwind
+from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of
 from pliant.symbolic import DataDependent, Scope
+
+if torch.distributed.is_available():
+    from pliant.interpret import collectives  # noqa: F401
 
 MAX_RESTARTS = 64
 UNBACKED = "unbacked"  # refused where a backend cannot compile sizes that only the run knows
@@ -116,8 +124,18 @@ def internal_error(e: BaseException) -> bool:
 
 def record_torch(fn: Any, args: tuple, kwargs: dict, method: str | None) -> Any:
     """Run a torch function on stand-ins under recording; note it in the Torch-level record."""
-    if torch._C._len_torch_function_stack() and globalstate.user_modes():
+    modes = torch._C._len_torch_function_stack() and globalstate.user_modes()
+    if vm.world.has_subclasses:
+        tensors = tensor_subclasses.among([args, kwargs], [])
+        if tensors:
+            return tensor_subclasses.call_torch(tensors, record_plain, fn, args, kwargs, bool(modes))
+    if modes:
         return through_modes(fn, args, kwargs)
+    return record_plain(fn, args, kwargs)
+
+
+def record_plain(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """`record_torch` of traced tensors alone."""
     trace = vm.trace
     if vm.world.in_transform:
         return on_wrappers(lambda a, k: unnamed(trace, fn, a, k), args, kwargs)
@@ -236,10 +254,7 @@ def check_derivatives(ops: list) -> None:
 
 def through_modes(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A torch call while a torch-function mode is on: C hands it to the mode's own Python code, which is interpreted like any other."""
-    out = engine.call_captured(fn, args, kwargs)
-    if vm.pending is not None:
-        raise taken()
-    return out
+    return captured_call(fn, args, kwargs)
 
 
 def globals_source(g: dict) -> S.Source:
@@ -347,6 +362,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     with scene(scope, trace, world), released_on_error(world):
         entry_state = world.entry_state = globalstate.save()
         world.code = fn.__code__
+        world.error_on_break = compiler_settings.at_begin()
         for mode in globalstate.function_modes():  # GLOBAL_STATE holds their identity; what they hold is guarded as it is read
             world.adopt(mode, S.const(mode))
         frame = first_frame(fn, args, start)
@@ -375,6 +391,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
         check_forgotten()
+        if type(exit_) is C.Return:
+            check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))
         effects += globalstate.differences(entry_state)
         guards = final_guards(world, at_entry)
     return C.Capture(fn.__code__, trace, world, guards, effects, exit_, under_modes=globalstate.user_modes())
@@ -400,6 +418,7 @@ def first_frame(fn: Any, args: list, start: C.Start | None) -> Frame:
     """The frame to interpret, its locals not yet looked at."""
     h = vm.history
     vm.world.loops_seen = h is not None and h.watches(fn.__code__ if start is None else start.code)
+    vm.world.resumed = start is not None
     vm.world.in_loop = start is not None and bool(start.loops)
     if start is None:
         code = fn.__code__
@@ -473,6 +492,9 @@ def final_guards(world: World, at_entry: Any) -> list[Guard]:
 
 SYMBOL_HASH = torch.SymInt.__hash__.__code__  # PyTorch's own refuses to hash a symbolic number: `lookasides.l_symbol_hash` pins it
 
+REPLACED = (SYMBOL_HASH, *tensor_subclasses.REPLACED)
+"""Code of PyTorch and of pliant for which a lookaside stands, whoever calls it."""
+
 MAKE_SYMBOLS = frozenset(t.__init__.__code__ for t in (torch.SymInt, torch.SymFloat, torch.SymBool))
 """PyTorch's C++ code wraps a node of ours again: what it makes is no number yet, and so nothing that anybody may read."""
 
@@ -481,7 +503,7 @@ def classify(code: Any) -> int:
     """Whether a Python frame that C code starts during capture is run by CPython (1), or depends on what it is given (2)."""
     if code in MAKE_SYMBOLS:
         return 1
-    return 1 if code is not SYMBOL_HASH and policy.runs_natively(code) and not policy.reads_objects(code) else 2
+    return 1 if code not in REPLACED and policy.runs_natively(code) and not policy.reads_objects(code) else 2
 
 
 NUMBERS_FOR_C = frozenset("__index__ __int__ __float__ __bool__ __len__ __length_hint__ __hash__ __complex__".split())
@@ -517,14 +539,16 @@ def note_method(fn: Any) -> None:
 def captured_frame(fn: Any, args: list) -> Any:
     """A Python frame that C code started during capture: interpret it."""
     look = lookasides.LOOKASIDES.get(fn)
+    given = tensor_subclasses.in_frame(fn, args) if vm.world.has_subclasses else None
+    if given is not None:
+        args = given
     try:
         if look is not None:
             return look(tuple(args), {})
         if vm.frame is not None:
             vm.frame.tail = False
         if policy.runs_natively(fn.__code__) and all(map(readable, args)):
-            given, named = engine.spread(fn, tuple(args))
-            return engine.call_in_mode(engine.OFF, fn, given, named)
+            return engine.call_in_mode(engine.OFF, fn, *engine.spread(fn, tuple(args)))
         if policy.python_kind(fn) == "skip":
             raise Break(*policy.break_of(fn))
         note_slot(fn, args)
@@ -539,6 +563,8 @@ def captured_frame(fn: Any, args: list) -> Any:
         try:
             with layout.program():
                 r = vm.run(f)
+            if given is not None:
+                return wrapper_of(r)
             # C code wants a real number of what it asks for one; from Python, a lookaside may ask and keep the symbol
             return symnode.concrete(r) if fn.__name__ in NUMBERS_FOR_C else r
         finally:

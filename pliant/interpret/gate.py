@@ -110,7 +110,12 @@ def opaque(v: Any) -> bool:
 
 def captured(fn: Callable, *args: Any) -> Any:
     """Run C code that may call methods of Python, which are interpreted, on what is fit to be read."""
-    r = engine.call_captured(fn, args, {})
+    return captured_call(fn, args, {})
+
+
+def captured_call(fn: Callable, args: tuple, kwargs: dict) -> Any:
+    """The same with keywords."""
+    r = engine.call_captured(fn, args, kwargs)
     if vm.pending is not None:
         raise taken()
     return r
@@ -127,7 +132,7 @@ def through_c(e: BaseException) -> None:
 def index(v: Any) -> Any:
     """`operator.index(v)`: an int, perhaps symbolic. TypeError, in CPython's words, for what has no index."""
     t = type(v)
-    if t is int or t is torch.SymInt or t is bool:
+    if t is int or t is torch.SymInt:
         return v
     row = ROWS.get(t)
     if row is not None and row.index is not None:
@@ -217,6 +222,10 @@ def to_graph(fn: Any, a: Any) -> Any:
         return a
     if issubclass(t, (int, float, str, bytes, complex)) and not python_methods(t):  # type: ignore[arg-type]
         return a
+    if t.__flags__ & HEAPTYPE and lookup(t, "__torch_function__") is not UNSET:  # it is told of the call
+        world.has_subclasses = True
+        world.tensor_likes.add(t)
+        return a
     raise Break("PL0011", f"{name_of(fn)} would read a {t.__module__}.{t.__qualname__}", clean=True)
 
 
@@ -266,4 +275,5 @@ def readable(a: Any, depth: int = 6) -> bool:
     return issubclass(t, kinds) or t in IMMUTABLE or t in SETTINGS or t is object
 
 
-__all__ = ["captured", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c", "to_graph"]
+__all__ = ["captured", "captured_call", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c"]
+__all__ += ["to_graph"]

@@ -74,6 +74,15 @@ ATTENTION: dict[str, Row] = {
 }
 ATTENTION["attention priority"] = torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order
 
+TORCH_FUNCTIONS: Row = torch._C._get_torch_function_state, torch._C._set_torch_function_state  # type: ignore[attr-defined]
+"""Whether classes and modes are told of torch functions."""
+
+#: How the autograd engine goes about its work.
+ENGINE: dict[str, Row] = {
+    "backward in threads": (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+    "views are replayed": (torch._C._is_view_replay_enabled, torch._C._set_view_replay_enabled),
+}
+
 ROWS: dict[str, Row] = {
     "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
     **autocast_row("cpu"),
@@ -82,10 +91,12 @@ ROWS: dict[str, Row] = {
     "autocast nesting": (nesting, set_nesting),
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
     "deterministic": (get_deterministic, set_deterministic),
+    "torch functions": TORCH_FUNCTIONS,
     "function modes": (function_modes, set_function_modes),
     **ATTENTION,
+    **ENGINE,
 }
-READERS: dict[Any, str] = {get: name for name, (get, _) in ATTENTION.items()}
+READERS: dict[Any, str] = {get: name for name, (get, _) in (ATTENTION | ENGINE).items()}
 READERS |= {getattr(torch.backends.cuda, f"{n}_sdp_enabled"): f"attention {n}" for n in ("flash", "mem_efficient", "math", "cudnn")}
 """Getters that programs call, which are asked again by the guards of each call: there they must say what holds at its beginning."""
 

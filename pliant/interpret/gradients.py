@@ -10,6 +10,7 @@ in place of keeping them (`lower/autograd.py`).
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -23,17 +24,19 @@ from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, guard_function, run_frame
+from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import unpack
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.transformed_functions import applied
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand
 
 APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 ITS_OWN = torch.autograd.function._SingleLevelFunction
 RECORD = torch.autograd.profiler.record_function
+optimizers = sys.modules[torch.optim.Optimizer.__module__]  # `torch.optim` hides it
 
 
 OF_FUNCTIONS = ("forward", "backward", "setup_context", "vjp", "jvp", "vmap", "generate_vmap_rule")
@@ -203,7 +206,7 @@ switch(torch.set_autocast_dtype, torch.get_autocast_dtype)
 def l_init_mark(args: tuple, kw: dict) -> None:
     mark, *rest = args
     given = dict(zip(("name", "args"), rest, strict=False)) | kw
-    for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None}.items():
+    for name, value in {"args": None, **given, "run_callbacks_on_exit": True, "record": None, "_cupti_monitor_external_id": None}.items():
         setattr_(mark, name, value)
 
 
@@ -230,6 +233,19 @@ def l_zero_grad(args: tuple, kw: dict) -> Any:
     if located is None:
         raise_binding_error(fn, args, kw)
     return run_frame(fn, located)  # type: ignore[arg-type]
+
+
+def step_of(fn: Any, args: tuple, kw: dict) -> Any:
+    """`Optimizer.step`, below the mark for profilers. Raises Break where parameters are of a class of tensors that graphs do not take:
+    one break for the whole step, in place of some for each of its tensors."""
+    if args and isinstance(args[0], torch.optim.Optimizer):
+        found = {type(p) for group in args[0].param_groups for p in group["params"]} - TENSOR_TYPES
+        for t in found:
+            raise Break("PL0012", f"a step of an optimizer of {t.__qualname__} parameters", clean=True)
+    return inline(fn, args, kw)
+
+
+BY_CODE[id(optimizers._use_grad_for_differentiable(lambda self: None).__code__)] = step_of
 
 
 @lookaside(torch._C._group_tensors_by_device_and_dtype)

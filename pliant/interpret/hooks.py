@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import HOOKS, TracedTensor
@@ -47,11 +48,32 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
     if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is not None:
         raise Break("PL0027", "a hook on a tensor from outside, or inside a function transform", clean=True)
     allowed("a hook on a tensor")
+    if HOOKS in vm.refused:
+        raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
     hook = rest[0]
     if t.requires_grad:
         rehearsed("a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
     with torch._C._DisableTorchDispatch():
-        return ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
+        handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
+    vm.world.handles[id(handle)] = handle
+    return handle
+
+
+@lookaside(RemovableHandle.remove, RemovableHandle.__exit__)
+def l_remove(args: tuple, kw: dict) -> None:
+    """`handle.remove()` of a hook that was set here."""
+    of_hook_set_here(args[0]).remove()
+
+
+@lookaside(RemovableHandle.__enter__)
+def l_enter(args: tuple, kw: dict) -> Any:
+    return of_hook_set_here(args[0])
+
+
+def of_hook_set_here(handle: Any) -> Any:
+    if id(handle) not in vm.world.handles:
+        raise Break("PL0027", "a hook from before is taken away", clean=True)
+    return handle
 
 
 @lookaside(PUSH)

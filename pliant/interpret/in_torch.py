@@ -19,6 +19,20 @@ class Refused(Exception):
     """PyTorch would not do it."""
 
 
+class FunctionsOff:
+    """`torch._C.DisableTorchFunctionSubclass()` and `torch._C.DisableTorchFunction()`."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __enter__(self) -> None:
+        self.before = torch._C._get_torch_function_state()  # type: ignore[attr-defined]
+        torch._C._set_torch_function_state(self.state)  # type: ignore[attr-defined]
+
+    def __exit__(self, *error: Any) -> None:
+        torch._C._set_torch_function_state(self.before)  # type: ignore[attr-defined]
+
+
 # -- transforms --------------------------------------------------------------------------------------------------------
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """`torch.func.linearize`: the tangents are worked out together with the function's value, which is worked out once in the graph."""

@@ -21,15 +21,16 @@ from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import process_state, shadows, walks
+from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.effects import sequence_difference
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONTAINERS, CONVERSIONS, LateText, formatted, hold_to_type, needed, pieces_of, writable
 from pliant.interpret.opaque import Opaque, opaque_use
-from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell
+from pliant.interpret.opcodes import KNOWN_BY_WORTH, force, read_cell, super_operands
 from pliant.interpret.slots import (
     SYM_TYPES,
     binary,
@@ -142,22 +143,21 @@ def l_object_init(args: tuple, kw: dict) -> None:
 @lookaside(super)
 def l_super(args: tuple, kw: dict) -> Any:
     if args:
+        if len(args) == 2 and type(args[1]) is TracedTensor:
+            return tensor_subclasses.Super(*args)
         return super(*args)
     f = vm.frame
-    names = f.code.co_freevars
     if not f.code.co_argcount:
         raise RuntimeError("super(): no arguments")
-    if "__class__" not in names:
-        raise RuntimeError("super(): __class__ cell not found")
-    cell = f.fast[len(f.fast) - len(names) + names.index("__class__")]
     try:
-        cls = read_cell(cell, f, 0)
+        operands = super_operands(f)
     except (NameError, UnboundLocalError):
         raise RuntimeError("super(): empty __class__ cell") from None
-    first = force(f, 0)
-    if type(first) is types.CellType:
-        first = read_cell(first, f, 0)
-    return super(cls, first)
+    if operands is None:
+        raise RuntimeError("super(): __class__ cell not found")
+    if Opaque in map(type, operands):
+        raise Break("PL0017", "super() of a class or an object that changes on every call", clean=True)
+    return tensor_subclasses.Super(*operands) if type(operands[1]) is TracedTensor else super(*operands)
 
 
 @lookaside(id)
@@ -456,6 +456,9 @@ def found(items: Any, wanted: bool) -> bool:
 def sequence(cls: type) -> Callable:
     def make(args: tuple, kw: dict) -> Any:
         if len(args) == 1 and not kw:
+            late = late_lists.made_of(args[0]) if cls is list else None
+            if late is not None:
+                return late
             return args[0] if type(args[0]) is cls is tuple else cls(unpack(args[0]))
         return native(cls, args, kw)
 
@@ -667,12 +670,31 @@ CACHED_LOOKASIDES[logging.Logger] = logged_once
 WARN = warnings.warn
 
 
+def put_back(world: Any, space: dict, name: str, value: Any) -> bool:
+    """Whether a global is written what it was before."""
+    before = space.get(name)
+    h = world.shadows.get(id(before))
+    if h is None:
+        return value is before
+    changes: list = []
+    if value is h.copy and type(h.copy) is list:
+        sequence_difference(world, h, changes)
+    return value is h.copy and type(h.copy) is list and not changes
+
+
 @lookaside(WARN)
 def l_warn(args: tuple, kw: dict) -> None:
-    if any(g is warnings.__dict__ for g, _, _ in vm.world.global_writes.values()) or process_state.some_warning_raises():
+    redirected = [g is warnings.__dict__ and not put_back(vm.world, g, *given) for g, *given in vm.world.global_writes.values()]
+    if any(redirected) or process_state.some_warning_raises():
         raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
     process_state.question(process_state.some_warning_raises, (), {}, False)
     vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
+
+
+@lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]
+def l_filters_mutated(args: tuple, kw: dict) -> None:
+    """What was shown once per place may be shown again: said after the graph."""
+    vm.world.filters_mutated += 1
 
 
 # -- tensors ------------------------------------------------------------------------------------------------

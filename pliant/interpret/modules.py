@@ -13,7 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from pliant.bytecode import kinds as K
-from pliant.interpret import shadows, tracebacks
+from pliant.interpret import shadows, shells, tracebacks
 from pliant.interpret.attributes import dict_read, getattr_, lookup, own_dict
 from pliant.interpret.blocks import block_call
 from pliant.interpret.calls import guard_function, inline
@@ -33,6 +33,7 @@ GLOBAL_HOOKS = tuple(f"_global{name}" for name in HOOKS)
 def call_module(args: tuple, kwargs: dict) -> Any:
     """`Module.__call__(*args, **kwargs)`."""
     if not args or not hookless(args[0]):
+        break_at_shell(args)
         return inline(CALL, args, kwargs)
     forward = getattr_(args[0], "forward")
     try:
@@ -44,8 +45,21 @@ def call_module(args: tuple, kwargs: dict) -> Any:
         raise
 
 
+def call_hooked(args: tuple, kwargs: dict) -> Any:
+    """`Module._call_impl(*args, **kwargs)`."""
+    break_at_shell(args)
+    return inline(CALL_IMPL, args, kwargs)
+
+
+def break_at_shell(args: tuple) -> None:
+    """Raises Break at a call of a shell (`pliant.interpret.shells`)."""
+    if args and shells.is_shell(args[0]):
+        raise Break("PL0028", shells.WHY.format(type(args[0]).__qualname__), clean=True)
+
+
 if CALL.__code__.co_filename == CALL_IMPL.__code__.co_filename == torch_module.__file__:  # nobody had replaced them
     lookaside(CALL, tail=True)(call_module)
+    lookaside(CALL_IMPL)(call_hooked)
 
 
 def hookless(module: Any) -> bool:

@@ -11,6 +11,8 @@ import operator
 import types
 from typing import Any
 
+import torch
+
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
 from pliant.graph.symnode import concrete
@@ -165,6 +167,16 @@ def read_cell(cell: Any, f: Any, i: int) -> Any:
     if vm.asking and key in world.cell_writes:
         changed()
     return got[1]
+
+
+def super_operands(f: Any) -> tuple | None:
+    """What `super()` means in frame `f`: its `__class__` cell and its first argument. None: it has no such cell."""
+    names = f.code.co_freevars
+    if not f.code.co_argcount or "__class__" not in names:
+        return None
+    cls = read_cell(f.fast[len(f.fast) - len(names) + names.index("__class__")], f, 0)
+    first = force(f, 0)
+    return cls, read_cell(first, f, 0) if type(first) is types.CellType else first
 
 
 @op(K.LOAD_DEREF)
@@ -351,7 +363,7 @@ def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is True or (v is not False and (type(v) in SYM_TYPES and required(f, v, a, True) or truth(v)))
+    jumps = v is True or (v is not False and (type(v) in DATA and required(f, v, a, True) or truth(v)))
     f.stack.pop()
     if jumps:
         jump(f, a)
@@ -362,7 +374,7 @@ def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is False or (v is not True and (type(v) in SYM_TYPES and required(f, v, a, False) or not truth(v)))
+    jumps = v is False or (v is not True and (type(v) in DATA and required(f, v, a, False) or not truth(v)))
     f.stack.pop()
     if jumps:
         jump(f, a)
@@ -440,7 +452,7 @@ def unary(f: Any, fn: Any) -> None:
     v = f.stack[-1]
     t = type(v)
     if t in PLAIN_OPERANDS:
-        f.stack[-1] = fn(v)
+        f.stack[-1] = fn(torch.sym_int(v) if t is torch.SymBool else v)  # the sign of a bool is that of an int
     elif (row := ROWS.get(t)) is not None and row.unary is not None:
         f.stack[-1] = row.unary(fn, v)
     else:

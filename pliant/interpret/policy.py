@@ -319,7 +319,8 @@ def _class_policy(cls: type) -> Policy | None:
     if isinstance(cls, enum.EnumMeta):
         return NATIVE
     if issubclass(cls, torch.Tensor):
-        return TENSOR_CLASS
+        new = cls.__new__ if cls.__flags__ & HEAPTYPE else None
+        return INLINE if type(new) is types.FunctionType and cls.__module__ != "torch.nn.parameter" else TENSOR_CLASS
     rule = modules.module_policy(cls.__module__)
     if rule.kind == "skip":
         return rule
@@ -335,7 +336,7 @@ def _looks_like_c(cls: type) -> bool:
     if cls.__module__.startswith("torch._C"):
         return True
     attributes = [(k, v) for c in cls.__mro__ if c.__flags__ & HEAPTYPE for k, v in c.__dict__.items()]
-    return not any(k == "__dict__" or isinstance(v, types.FunctionType) for k, v in attributes)
+    return not any(k in ("__dict__", "__slots__") or isinstance(v, types.FunctionType) for k, v in attributes)
 
 
 def _python_class_policy(cls: type) -> Policy | None:

@@ -490,8 +490,13 @@ BINARY_SYMBOLS = {
 }  # fmt: skip
 
 
+BOOLS = {bool, torch.SymBool}
+
+
 def of_plain(fn: Callable, a: Any, b: Any) -> Any:
     """An operator of numbers, texts and the like; what it refuses, it refuses in words that name the types the program knows."""
+    if (fn is operator.xor or fn is operator.ixor) and type(a) in BOOLS and type(b) in BOOLS:
+        fn = operator.ne  # PyTorch's symbolic bools would give an int
     try:
         return fn(a, b)
     except TypeError:

@@ -160,6 +160,8 @@ class Interpreter(Session):
     same_object: Callable  # `a is b`
     specialize: Callable  # a symbolic number, pinned
     type_of: Callable
+    new_tensor_of_class: Callable  # (class, args, kwargs) -> tensor
+    subclass_method: Callable  # (tensor, function, name, args, kwargs) -> value, or UNSET
     isinstance: Callable
     locals: Callable  # (Frame) -> the dict that `locals()` shows
     make_class: Callable  # (metaclass, args, kwargs) -> class

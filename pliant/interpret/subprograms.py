@@ -289,10 +289,10 @@ def roots() -> list[Any]:
     return [v for f in frames() for v in (*f.fast, *f.stack)] + [h.copy for h in vm.world.shadows.values()]
 
 
-def reachable() -> Iterator[tuple[Any, list]]:
-    """The objects that the program has made or looked into, each with what is in it."""
+def reachable(begin: list[Any] | None = None) -> Iterator[tuple[Any, list]]:
+    """The objects that the program has made or looked into, each with what is in it: from what it has at hand, or from these."""
     seen: set[int] = set()
-    stack = roots()
+    stack = roots() if begin is None else begin
     while stack:
         v = stack.pop()
         if id(v) in seen:

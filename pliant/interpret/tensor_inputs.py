@@ -63,8 +63,10 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
 
 
 def is_module_state(source: Source) -> bool:
-    """Parameters and buffers keep static sizes: `…__dict__['_parameters' | '_buffers'][name]`."""
+    """Parameters and buffers keep static sizes: `…__dict__['_parameters' | '_buffers'][name]`, and so do the tensors that they wrap."""
     b = source.base
+    while source.op == "key" and b is not None and b.op == "dict" and b.base is not None:  # an attribute
+        source, b = b.base, b.base.base
     return source.op == "key" and b is not None and b.op == "key" and b.arg in ("_parameters", "_buffers")
 
 

@@ -75,12 +75,29 @@ def over_range(bounds: list[Any]) -> Any:
     f = vm.frame
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1, 1, 1)[:3]
     symbolic = 0 < len(bounds) < 4 and type(step) is int and step and not all([type(n) is int for n in (start, stop)])
-    if symbolic and f is not None and f.stack and f.decoded.kinds[f.pc - 1] is K.CALL and f.decoded.kinds[f.pc] is K.GET_ITER:
-        if counted(f, f.pc + 1):
+    if symbolic and f is not None and f.stack and f.decoded.kinds[f.pc - 1] is K.CALL:
+        if f.decoded.kinds[f.pc] is K.GET_ITER and counted(f, f.pc + 1):
             return DataRange(start, stop, step)
-        if f.decoded.kinds[f.pc + 1] is K.FOR_ITER and counts_rounds():
+        if f.decoded.kinds[f.pc] is K.GET_ITER and f.decoded.kinds[f.pc + 1] is K.FOR_ITER and counts_rounds():
             return [start + k * step for k in range(rounds_of(ceil_of(start, stop, step), f, f.pc + 1))]
+        if listed(f) and all([type(n) is int or n.node.expr.backed for n in (start, stop)]):
+            return DataRange(start, stop, step)
     return of_data(bounds)
+
+
+def list_key(f: Frame, at: int) -> tuple[int, int]:
+    """The key among the loops of a capture of a call of `list`: LEAVE says that it makes an ordinary one (`late_lists.py`)."""
+    return id(f.code), ~at
+
+
+def listed(f: Frame) -> bool:
+    """Whether the range that is being made is for `list`, which may make a late list of it."""
+    begin, kinds = f.pc - 1, f.decoded.kinds
+    at = next((i for i in range(f.pc, len(kinds)) if kinds[i] is not K.NOP), begin)
+    if kinds[at] is not K.CALL or f.decoded.ins[at][1] != 1 or not counts_rounds() or vm.asking or globalstate.user_modes():
+        return False
+    outer = f.stack[-4 - f.decoded.ins[begin][1] :][:2]
+    return len(outer) == 2 and any([v is list for v in outer]) and vm.loops.get(list_key(f, at)) is not LEAVE
 
 
 def rounds_of(n: Any, f: Frame, at: int) -> int:
@@ -114,4 +131,4 @@ def place(over: DataRange) -> Any:
     return u
 
 
-__all__ = ["RESTART", "Counter", "over_range", "over_rows", "place"]
+__all__ = ["RESTART", "Counter", "ceil_of", "counted", "list_key", "over_range", "over_rows", "place"]

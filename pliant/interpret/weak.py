@@ -5,13 +5,19 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
+from pliant.interpret.effects import unwritten_so_far
 from pliant.interpret.state import Break, vm
 
 
 def dereference(ref: weakref.ReferenceType) -> Any:
-    """What a weak reference of the outside refers to, where the capture has met it and the program holds it: the same object."""
+    """What a weak reference of the outside refers to: the same object, where something that is not about to go holds it.
+
+    That is so of what the program still refers to, and of everything that lived when the program began, as long as it has written nothing.
+    """
     world = vm.world
     o = ref()
     if id(ref) not in world.outside:
@@ -20,6 +26,8 @@ def dereference(ref: weakref.ReferenceType) -> Any:
     h = world.shadows.get(id(o))
     source = known.source if known is not None else h.source if h is not None else world.sources.get(id(o))
     seen = known if known is not None else h.copy if h is not None else o
+    if o is not None and source is None and not isinstance(o, torch.Tensor) and not world.resumed and unwritten_so_far(world):
+        return world.locate(o, world.sources[id(ref)].apply("referent"))
     if o is None or source is None or not held(o, seen, source):
         raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
     world.guard(world.sources[id(ref)], "ID_MATCH", ref)
@@ -32,7 +40,7 @@ def held(o: Any, seen: Any, source: Source) -> bool:
 
     The state behind a graph break does not count: of what is in it, a variable that was deleted since is gone.
     """
-    f = vm.frame
+    f, world = vm.frame, vm.world
     while f is not None:
         if any([v is seen or getattr(v, "value", UNSET) is o for v in (*f.stack, *f.fast) if v is not None]):
             return True
@@ -40,15 +48,17 @@ def held(o: Any, seen: Any, source: Source) -> bool:
     if source.op == "local":
         return source.arg[1] != "state"
     if source.op in ("const", "func", "global"):
-        return source.op != "global" or (id(vm.top_globals), source.arg) not in vm.world.global_writes
+        return source.op != "global" or (id(vm.top_globals), source.arg) not in world.global_writes
+    if source.op == "contents":  # of a cell, which the closure of a running function holds
+        return source.root.arg != (0, "state") and not any([world.cells[i] is source for i in world.cell_writes])
     if source.op not in ("key", "index"):
         return False
-    for h in vm.world.shadows.values():
+    for h in world.shadows.values():
         if h.source is source.base:
             if not refers(h, source.arg, seen):
                 return False
             owner = h.owner if h.owner is not None else h.orig
-            return held(owner, owner if h.owner is not None else h.copy, vm.world.sources[id(owner)])
+            return held(owner, owner if h.owner is not None else h.copy, world.sources[id(owner)])
     return False
 
 

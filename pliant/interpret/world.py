@@ -36,6 +36,7 @@ class World:
         self.declared: dict[str, Any] = dict(dynamic) if isinstance(dynamic, tuple) else {}  # by path, what `compile` was told
         self.dynamic = None if isinstance(dynamic, tuple) else dynamic
         self.loops_seen = False  # some loop of the captured code has become a region
+        self.resumed = False  # this is what follows a graph break
         self.in_loop = False  # this is the body of a region loop: its counters take every value
         self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
@@ -77,7 +78,15 @@ class World:
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
+        self.error_on_break = False  # the program asked for errors where the graph breaks
+        self.filters_mutated = 0  # how often the warnings were told that their filters have changed
+        self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.levels = Levels()
+        self.has_subclasses = False  # the program has met a tensor of a class with code of its own (`tensor_subclasses.py`)
+        self.tensor_likes: set[type] = set()  # classes that are no tensors, and have a `__torch_function__`
+        self.wrappers_made: dict[int, tuple] = {}  # id of a wrapper that the program has made -> what `_make_wrapper_subclass` was given
+        self.parts: dict[int, tuple] = {}  # vid of a part of a wrapper with gradients -> (its source, names of parts, own name)
+        self.probes: dict[int, tuple] = {}  # id of a probe -> (it, what it is in the place of)
         self.in_transform = False  # the program has entered a transform: there may be stand-ins
         self.passing: dict[int, tuple] = {}  # exceptions on their way: (exception, traceback before, where it passed)
         self.contexts: dict[int, tuple] = {}  # exceptions that the program is raising: (exception, context and suppression that they get)

@@ -33,17 +33,22 @@ def unwind(levels: Levels, depth: int = 0) -> None:
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------
-def stand_for(w: torch.Tensor) -> TracedTensor:
-    """The stand-in for a wrapper."""
+def stand_for(w: torch.Tensor, owner: type[Elsewhere] | None = None) -> TracedTensor:
+    """The stand-in for a wrapper: of a transform, or one that a class of the program makes (`Made`)."""
     levels, trace = vm.world.levels, vm.trace
     x = levels.stands.get(id(w))
     if x is None:
         sizes, strides, offset = metadata(w)
         with torch._C._DisableTorchDispatch():
             x = make(trace, sizes, strides, w.dtype, offset, None, w.device, is_dense(sizes, strides), w.requires_grad)
-        x.owner = Elsewhere(trace.ref)
+        x.owner = (owner or Elsewhere)(trace.ref)
         levels.stands[id(w)] = x
         levels.wrappers[id(x)] = (x, w)
+        if owner is Made:
+            x.pytype = type(w)
+            trace.wrapping.add(type(w))
+    elif w.requires_grad is not x.requires_grad:
+        tell_gradients(x, w.requires_grad)
     return x
 
 
@@ -70,6 +75,12 @@ class Elsewhere:
         return self.ref()
 
 
+class Made(Elsewhere):
+    """The same of a wrapper that a class of the program makes (`tensor_subclasses.py`)."""
+
+    __slots__ = ()
+
+
 def metadata(w: torch.Tensor) -> tuple[tuple, tuple, Any]:
     if C.is_functorch_wrapped_tensor(w):
         return plain(w.size()), plain(w.stride()), 0
@@ -77,14 +88,19 @@ def metadata(w: torch.Tensor) -> tuple[tuple, tuple, Any]:
 
 
 def is_stand(x: Any) -> bool:
-    """Whether a traced tensor stands for a wrapper."""
+    """Whether a traced tensor stands for a wrapper of a transform."""
     return type(x.owner) is Elsewhere
+
+
+def is_wrapped(x: Any) -> bool:
+    """Whether a traced tensor stands for a wrapper that a class of the program makes."""
+    return type(x.owner) is Made
 
 
 def wrapper_of(v: Any) -> Any:
     """What C++ is given for a value: wrappers in the place of their stand-ins."""
     if type(v) is TracedTensor:
-        return vm.world.levels.wrappers[id(v)][1] if is_stand(v) else v
+        return vm.world.levels.wrappers[id(v)][1] if isinstance(v.owner, Elsewhere) else v
     if type(v) in (list, tuple):
         return type(v)([wrapper_of(x) for x in v])
     if isinstance(v, tuple):
@@ -99,7 +115,10 @@ def wrapper_of(v: Any) -> Any:
 def shown(v: Any) -> Any:
     """What the interpreter is given for a result of C++: stand-ins in the place of wrappers."""
     if isinstance(v, torch.Tensor):
-        return stand_for(v) if type(v) is torch.Tensor and C.is_functorch_wrapped_tensor(v) else v
+        t = type(v)
+        if t is torch.Tensor:
+            return stand_for(v) if C.is_functorch_wrapped_tensor(v) else v
+        return stand_for(v, Made) if t is not TracedTensor and vm.world.has_subclasses and t is not torch.nn.Parameter else v
     if type(v) in (list, tuple):
         return type(v)([shown(x) for x in v])
     if isinstance(v, tuple) and any([isinstance(x, torch.Tensor) for x in v]):
@@ -110,7 +129,7 @@ def shown(v: Any) -> Any:
 def refresh(v: Any) -> None:
     """An operator may have changed the wrappers among its arguments in place."""
     if type(v) is TracedTensor:
-        if is_stand(v):
+        if isinstance(v.owner, Elsewhere):
             w = vm.world.levels.wrappers[id(v)][1]
             sizes, strides, offset = metadata(w)
             if len(sizes) != len(v.sizes) or not all(map(same, (*sizes, *strides), (*v.sizes, *v.strides))):
@@ -135,4 +154,4 @@ def on_wrappers(run: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
             refresh(kwargs)
 
 
-__all__ = ["Levels", "is_stand", "on_wrappers", "unwind"]
+__all__ = ["Levels", "Made", "is_stand", "is_wrapped", "on_wrappers", "unwind"]

@@ -31,6 +31,7 @@ import torch
 from pliant import native
 from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
+from pliant.graph import wrapped
 from pliant.graph.leaving import LEAVE, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
@@ -40,6 +41,7 @@ from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
 from pliant.interpret.exits import of_while
 from pliant.interpret.state import vm
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
@@ -126,6 +128,8 @@ class Emitter:
         self.builder = Builder(rows, capture.world, capture.trace.scope, self.params, start is not None, self.generator)
         self.builder.numbers_from_graph = context.numbers_from_graph
         self.tail: list[str] = []  # effects and exit, behind the values
+        self.apart: list[str] = []  # what takes wrappers with gradients apart, before the graph
+        self.whole: set[str] = set()  # the variables that these are in
         self.passed_on: set[str] = set()  # slots that go to the graph as one tuple
         self.carried: set[int] = set()  # ids of what goes on with a frame
         self.states: dict[str, str] = {}  # variable -> the list of what a frame goes on with
@@ -190,7 +194,7 @@ class Emitter:
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
         failing = b.constant(Failing(self.code, self.context.again), "failed")
         handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
-        return ["try:", PAD + line, *self.ways_out(given), *handler], executable
+        return [*self.apart, "try:", PAD + line, *self.ways_out(given), *handler], executable
 
     def left_at(self) -> list[int]:
         """The numbers of the graph's side exits."""
@@ -225,14 +229,40 @@ class Emitter:
         """The graph's inputs and how its call spells them. Many slots that only it reads are handed on as one tuple: a third quicker."""
         b = self.builder
         before = set(b.slots)
-        spelled = [(t, b.outside(t.source)) for t in tensors] + [(s, b.slot(s.name)) for s in symbols]
-        new = {name for key, name in b.slots.items() if key not in before}
+        lines, texts = self.taken_apart(tensors)
+        spelled = [(t, texts.get(t.vid) or self.as_input(t)) for t in tensors] + [(s, b.slot(s.name)) for s in symbols]
+        self.apart = lines
+        new = {name for key, name in b.slots.items() if key not in before} - self.whole
         own = [item for item in spelled if item[1] not in new]
         if len(new) < MANY or len(spelled) != len(own) + len(new):
             return [value for value, _ in spelled], [text for _, text in spelled]
         self.passed_on = new
         inputs = [value for value, _ in own] + [value for value, text in spelled if text in new]
         return inputs, [*(text for _, text in own), f"*{PASSED_ON}"]
+
+    def as_input(self, t: Any) -> str:
+        """An input as the graph gets it: the memory alone of a tensor whose class would be told of torch functions."""
+        text = self.builder.outside(t.source)
+        return text if t.pytype in TENSOR_TYPES else f"{self.builder.constant(wrapped.plain)}({text})"
+
+    def taken_apart(self, tensors: list[Any]) -> tuple[list[str], dict[int, str]]:
+        """Lines that take wrappers with gradients apart, if gradients flow out of the graph, and what each part is called then."""
+        b, parts = self.builder, self.capture.world.parts
+        lines: list[str] = []
+        texts: dict[int, str] = {}
+        if not parts or not any([type(v) is TracedTensor and v.requires_grad for v, _ in b.outputs.values()]):
+            return lines, texts
+        by_wrapper: dict[Any, tuple[list[str], dict[str, str]]] = {}
+        for t in tensors:
+            if t.vid in parts:
+                source, names, name = parts[t.vid]
+                own = by_wrapper.setdefault(source, (names, {n: b.fresh("p") for n in names}))[1]
+                texts[t.vid] = own[name]
+        for source, (names, own) in by_wrapper.items():
+            whole = b.outside(source)
+            self.whole.add(whole)
+            lines.append(f"{', '.join(own.values())}, = {b.constant(wrapped.lowered, 'lowered')}({whole}, {names!r})")
+        return lines, texts
 
     def needed(self, outputs: list[Any]) -> tuple[list[Any], list[Any]]:
         """The traced inputs that the graph reads or writes, and the symbols that it cannot read off their metadata."""

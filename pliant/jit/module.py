@@ -14,7 +14,10 @@ from typing import Any
 
 import torch
 
+from pliant import native
 from pliant.config import Config
+from pliant.interpret import shells
+from pliant.jit.nested_frames import Below
 from pliant.jit.region import Region
 
 
@@ -40,10 +43,26 @@ def trampoline(config: Config, name: str, body: types.FunctionType = forward) ->
     return region.entry_point(types.FunctionType(code, body.__globals__, body.__name__)), region
 
 
-class Compiled:
-    """Mixed into the class of a compiled module, before the module's own class."""
+def around(config: Config, module: torch.nn.Module, body: Any) -> tuple[Any, Region]:
+    """A call of a shell (`interpret/shells.py`), which runs as it is: the forward inside is a region."""
+    region = Region(config)
+    below = region.context.below or Below(region.miss)
+    code = getattr(type(shells.inside(module)).forward, "__code__", None)
+    if code is not None:
+        native.set_flags(code, native.get_flags(code) & ~native.PASS)
 
-    __slots__ = ()
+    def run(pliant_module: Any, *args: Any, **kwargs: Any) -> Any:
+        return native.call_below(below, body, pliant_module, *args, **kwargs)
+
+    return run, region
+
+
+class Compiled:
+    """Mixed into the class of a compiled module, before the module's own class.
+
+    Without `__slots__`, so that who gives modules other classes (`fully_shard`) may do so to a compiled one.
+    """
+
     _pliant_original: Any
     _pliant_config: Any
 
@@ -70,7 +89,10 @@ class Compiled:
 
 def compile_call_of(module: torch.nn.Module, config: Config) -> Any:
     """A compiled `module._call_impl`."""
-    entry, _ = trampoline(config, type(module).__qualname__, call)  # type: ignore[arg-type]
+    if shells.is_shell(module):
+        entry, _ = around(config, module, torch.nn.Module._call_impl)
+    else:
+        entry, _ = trampoline(config, type(module).__qualname__, call)  # type: ignore[arg-type]
     return types.MethodType(entry, module)
 
 
@@ -79,9 +101,11 @@ def compile_module(module: torch.nn.Module, config: Config) -> Any:
     if isinstance(module, Compiled):
         module = module._pliant_original
     cls = type(module)
-    entry, region = trampoline(config, cls.__qualname__)
+    if shells.is_shell(module):
+        entry, region = around(config, module, torch.nn.Module.__call__)
+    else:
+        entry, region = trampoline(config, cls.__qualname__)
     body = {
-        "__slots__": (),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.interpret import policy, runtime
+from pliant.interpret import policy, runtime, shells
 from pliant.jit.identity import WeakIdDict
 
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -105,7 +105,7 @@ class Below:
         code = fn.__code__
         if torch._C._are_functorch_transforms_active():  # what the frame is given are a transform's own tensors
             return ("eager",)
-        if not judge_code(fn):
+        if not judge_code(fn) and not shells.is_inner_forward(fn, args):
             let_be(code, native.SKIP_RECURSIVE if policy.python_policy(fn).code == EXCLUDED else native.PASS)
             return ("eager",)
         if not worth_it(args):

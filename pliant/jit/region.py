@@ -379,7 +379,7 @@ class Region:
     def note_break(self, found: Capture, exit_: BreakExit) -> None:
         events.count("graph_breaks")
         events.emit("graph_break", frame_id=found.frame_id, code=exit_.code, reason=exit_.reason, site=exit_.site)
-        if self.config.fullgraph:
+        if self.config.fullgraph or found.world.error_on_break:
             raise GraphBreakError(f"{exit_.code}: {exit_.reason}\n  at {exit_.site}")
         for frame in exit_.frames:
             if frame.lasti >= 0:

@@ -18,8 +18,10 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
-from pliant.graph.traced import TracedTensor
+from pliant.graph import layout, wrapped
+from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import runtime, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
@@ -34,6 +36,8 @@ from pliant.interpret.opcodes import Lazy
 from pliant.interpret.types.functions import NAMESPACES, bound_descriptor
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.subclasses import made_by_c
+from pliant.interpret.world import TENSOR_TYPES
+from pliant.interpret.wrappers import is_wrapped
 from pliant.jit import support
 from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
 
@@ -50,6 +54,12 @@ SIMPLE = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), typ
 def traced(b: Builder, t: Any) -> str:
     if t.source is not None and id(t) in b.world.real:
         return b.outside(t.source)
+    if is_wrapped(t):
+        found = b.memo.get(id(t))
+        return b.make(t, WRAPPER) if found is None else b.revisit(found)
+    if t.pytype not in TENSOR_TYPES:
+        found = b.memo.get(id(t))
+        return b.make(t, OF_CLASS) if found is None else b.revisit(found)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
@@ -58,6 +68,41 @@ def traced(b: Builder, t: Any) -> str:
 
 DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
 """`x.data`: read off the real tensor, for its version counter."""
+
+
+OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
+
+
+def wrapper(b: Builder, t: Any) -> str:
+    """A tensor of a class with a `__torch_dispatch__`, made as the program has made it."""
+    w = b.world.levels.wrappers[id(t)][1]
+    recipe = b.world.wrappers_made.get(id(w))
+    if recipe is None:
+        raise CannotReconstruct(f"a {t.pytype.__name__} that C++ has made", t.pytype)
+    stands = b.world.levels.stands
+    held = {k: stands.get(id(v), v) for k, v in w.__dict__.items()}
+    given = f"{b.constant(t.pytype)}, {b.ref(recipe[0])}, {b.ref(recipe[1])}"
+    if not w.requires_grad:
+        return f"{b.constant(wrapped.made, 'made')}({given}, {{{b.pairs(held)}}})"
+    names, parts = in_parts(b, w)
+    rest = {k: v for k, v in held.items() if k not in names}
+    outputs = ", ".join([b.output(p) for p in parts])
+    return f"{b.constant(wrapped.made_of, 'made_of')}({given}, {{{b.pairs(rest)}}}, {names!r}, ({outputs},))"
+
+
+WRAPPER = Row(wrapper)
+
+
+def in_parts(b: Builder, w: Any) -> tuple[list[str], Any]:
+    """The parts of a result with gradients, as outputs of the graph that have some."""
+    try:
+        names, _ = wrapped.parts_of(w)
+    except AttributeError:
+        raise Reconsider(type(w).__name__, "its class does not tell its parts", WRAPPED) from None
+    if not all([type(w.__dict__.get(name)) is TracedTensor and w.__dict__[name].is_floating_point() for name in names]):
+        raise Reconsider(type(w).__name__, "parts of it cannot have gradients", WRAPPED)
+    with b.world.trace.recording(), layout.framework():
+        return names, wrapped.lowered(w, names)
 
 
 def forbidden(b: Builder, value: Any) -> str:
@@ -509,6 +554,13 @@ def text_literal(b: Builder, text: LateText) -> str:
 
 
 ROWS[LateText] = Row(text_literal)
+
+
+def hook_handle(b: Builder, v: Any) -> str:
+    raise Reconsider("register_hook", "a handle of a hook, which is part of the graph, is needed later", HOOKS)
+
+
+ROWS[RemovableHandle] = Row(hook_handle)
 
 
 def view_literal(method: str) -> Row:

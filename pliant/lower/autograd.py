@@ -16,7 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, NoBackward, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, WRAPPED, NoBackward, Reconsider, TracedTensor, Untraceable, make
 from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
@@ -150,7 +150,7 @@ class Plan:
         trace.failed_node = None
         try:
             try:
-                return list(engine_gradients(heads, targets, tangents))
+                return self.of_plain_tensors(list(engine_gradients(heads, targets, tangents)))
             except RuntimeError as e:
                 if not any(text in str(e) for text in SYMBOLIC_REFUSED):
                     raise
@@ -165,6 +165,12 @@ class Plan:
             if name is None:
                 raise
             raise Reconsider(self.name, str(e), NO_DERIVATIVE + name) from e
+
+    def of_plain_tensors(self, grads: list[Any]) -> list[Any]:
+        """Gradients, none of which is a wrapper: of a plain tensor, where a class of the program makes it one."""
+        if not all([g is None or type(g) is TracedTensor for g in grads]):
+            raise Reconsider(self.name, "the gradient of a plain tensor is one of a subclass", WRAPPED)
+        return grads
 
     def forward_of(self, node: Any, end: int) -> str | None:
         """The name of the operator that has this node of the autograd graph."""

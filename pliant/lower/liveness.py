@@ -176,10 +176,16 @@ def has_effect(op: Any) -> bool:
 
 
 @of_operator
+def custom(target: Any) -> bool:
+    """Is it none of PyTorch's own? It may do anything: talk to other processes, for one."""
+    return not target._schema.name.startswith(("aten::", "prims::"))
+
+
+@of_operator
 def effectful(target: Any) -> bool:
     schema = target._schema
-    if not schema.name.startswith(("aten::", "prims::")):
-        return True  # a custom operator may do anything
+    if custom(target):
+        return True
     if RANDOM in target.tags or target in DATA_CHECKED:
         return True
     return "assert" in schema.name or "sym_constrain" in schema.name
@@ -233,7 +239,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
             need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
         else:
             need = any([t.vid in live for t in outs]) or (binds and any([name in symbols for name in binds.get(id(op), ())]))
-        if need or (keep_effects and has_effect(op)):
+        if need or (keep_effects and (has_effect(op) or targets and overlaps(op, targets))) or custom(op.target):
             kept.append(op)
             for t in op_inputs(op):
                 live.add(t.vid)
@@ -243,6 +249,23 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
                     symbols.update([s.name for s in new_symbols(e, seen)])
     kept.reverse()
     return kept
+
+
+def overlaps(op: Any, targets: list[TracedTensor]) -> bool:
+    """Does the operation read memory that it writes, by other sizes or strides? PyTorch refuses most such writes."""
+    for x in op_inputs(op):
+        for t in targets:
+            if x is not t and x.storage_id == t.storage_id and not all(map(_alike, *map(layout_of, (x, t)))):
+                return True
+    return False
+
+
+def layout_of(x: TracedTensor) -> list[Any]:
+    return [len(x.sizes), *x.sizes, *x.strides, x.offset]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return a == b if type(a) is type(b) is int else type(a) is type(b) and a.node.expr is b.node.expr
 
 
 def binders(ops: list[Any]) -> dict[int, list[str]]:

@@ -27,12 +27,13 @@ from pliant.lower.aliases import Aliases
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
+from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Facts, LoopNest, TensorStore
 
 GRAPH, GROUPS, INSTRUCTIONS, RUNS, CALLS = LEVELS = ("graph", "groups", "instructions", "runs", "calls")
 
-LibraryCall = Gemm | Attention | Convolution
+LibraryCall = Gemm | Attention | Convolution | Int8Product | DynamicLinear
 """A routine of pliant's own library (`native/`), or of a BLAS, that native code calls."""
 NativeStep = Launch | LibraryCall
 

@@ -18,6 +18,7 @@ from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.gemm import Gemm
+from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import LoopNest
 from pliant.lower.loops import DTYPES, REDUCTIONS, SCALARS, Kernel, Node
@@ -447,7 +448,8 @@ def check_step(step: Any) -> None:
     if any(type(s) is not int and type(s) is not Expr for s in step.sizes):
         raise broken("library", name, "a size that is no number")
     operands = [step.a.root, step.b.root] if isinstance(step, Gemm) else step.operands
-    if any(t.dtype is not step.out.dtype for t in operands) or any(t is step.out for t in operands):
+    mixed = isinstance(step, Int8Product | DynamicLinear)
+    if any(t.dtype is not step.out.dtype and not mixed for t in operands) or any(t is step.out for t in operands):
         raise broken("library", name, "operands of other dtypes, or the result among them")
 
 

@@ -12,7 +12,7 @@ Names (all of `pliant.native._core`):
 - `MachineCode(image, addresses of imports)`: machine code in memory, while the object lives;
 - `empty_of(dtype)`: memory for their results; `Empty(number of a dtype, fallback)` is what it makes;
 - `arena_functions()`, `arena_bytes()`, `set_arena_limit(bytes)`: the memory of segments;
-  `gemm_function(...)`, `attention_function(...)`, `convolution_function()`: what they call;
+  `gemm_function(...)`, `attention_function(...)`, `convolution_function()`, `int8_functions(...)`: what they call;
   `own_products()`, `set_pool(...)`: how that is computed;
 - `OPS`, `POSTFIX`, `WAYS`, `PRODUCT_FLAGS`, `FAILURES`, `OUT_OF_MEMORY`, `ALIGNMENT`, `MOST_ARGUMENTS`: what Python and C++ both know
   (`shared.h`, `program.h`);
@@ -82,6 +82,7 @@ from pliant.native._core import (
     global_state,
     has_end,
     hook_installed,
+    int8_functions,
     is_enabled,
     made_in_python,
     number,
@@ -110,7 +111,7 @@ __all__ = [
     "call_below",
     "attention_function", "call_captured", "call_in_mode", "clear", "convolution_function", "counters", "decode_units", "empty_of",
     "entries", "gemm_function", "generic_attributes", "get_flags", "get_mode", "global_state", "has_end", "hook_installed",
-    "is_enabled", "made_in_python", "number", "own_products",
+    "int8_functions", "is_enabled", "made_in_python", "number", "own_products",
     "plain_tensor", "pop_disabled", "push_disabled", "remove_entry", "reset_classes", "reset_counters",
     "set_arena_limit", "set_capture_callback", "set_enabled", "set_flags", "set_mode", "set_pool", "set_run_callback", "share_memory",
     "take_slots", "tensor_number", "unwritten",

@@ -50,6 +50,14 @@ static PyObject *attention_function(PyObject *, PyObject *args) {
 // convolution_function() -> address of `int32 convolution(Convolution *)`, 0 where there is none
 static PyObject *convolution_function(PyObject *, PyObject *) { return PyLong_FromUnsignedLongLong(address_of(convolution_routine())); }
 
+// int8_functions(bits of a vector, whether the processor's tiles may be used) -> addresses of `int32 f(box *)`: product of int8, dynamic linear
+static PyObject *int8_functions(PyObject *, PyObject *args) {
+    long long bits;
+    int tiles;
+    if (!PyArg_ParseTuple(args, "Lp", &bits, &tiles)) return nullptr;
+    return Py_BuildValue("KK", address_of(int8_routine(bits, tiles != 0)), address_of(dynamic_linear_routine(bits, tiles != 0)));
+}
+
 // arena_functions() -> addresses of take, give, poison
 static PyObject *arena_functions(PyObject *, PyObject *) {
     return Py_BuildValue("KKK", address_of(&arena_take), address_of(&arena_give), address_of(&arena_poison));
@@ -125,6 +133,7 @@ static PyMethodDef methods[] = {
     {"own_products", own_products, METH_NOARGS, "(bits of the vectors that they run with here, they are the faster ones)"},
     {"attention_function", attention_function, METH_VARARGS, "Address of the attention of segments."},
     {"convolution_function", convolution_function, METH_NOARGS, "Address of the convolution of segments."},
+    {"int8_functions", int8_functions, METH_VARARGS, "Addresses of what segments call for weights of int8."},
     {"arena_functions", arena_functions, METH_NOARGS, "Addresses of take(bytes), give(block, bytes), poison(at, bytes)."},
     {"arena_bytes", bytes, METH_NOARGS, "(bytes of all threads' arenas now, the most there ever were, bytes of this thread's)."},
     {"set_arena_limit", set_limit, METH_O, "Largest block that a thread keeps between segments, in bytes; returns the one before."},

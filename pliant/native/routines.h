@@ -14,6 +14,8 @@ Routine *attention_routine(int64_t bits); // null where this machine has no such
 Routine *convolution_routine();           // null where this machine has none
 Routine *plain_attention();               // these run everywhere
 int32_t plain_convolution(const void *);
+Routine *int8_routine(int64_t bits, bool tiles); // of products of int8; `tiles`: those of the processor, if it has some
+Routine *dynamic_linear_routine(int64_t bits, bool tiles); // of `quantized::linear_dynamic`
 
 struct ArenaBytes {
     int64_t held, most, mine; // of all threads now, the most there ever were, of this thread

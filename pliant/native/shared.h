@@ -34,12 +34,19 @@ enum ProductFlag : int64_t {
 #undef X
 };
 
-// FAILURES: what a kernel returns for an index that is none, and what eager raises.
+// FAILURES: what a kernel returns for an index that is none, or for other bad data, and what eager raises.
 #define PLIANT_FAILURES(X)                                                                                                            \
     X(OUT_OF_SELF, 0x40000001, IndexError, "index out of range in self")                                                              \
     X(OUT_OF_BOUNDS, 0x40000002, IndexError, "an index is out of bounds for the dimension that it selects from")                      \
     X(OUT_OF_GATHER, 0x40000003, RuntimeError, "an index is out of bounds for the dimension that it selects from")                    \
-    X(OUT_OF_CLASSES, 0x40000004, IndexError, "Target is out of bounds.")
+    X(OUT_OF_CLASSES, 0x40000004, IndexError, "Target is out of bounds.")                                                             \
+    X(NO_RANGE, 0x40000005, RuntimeError, "In ChooseQuantizationParams, min should be less than or equal to max")
+
+enum Failure : int32_t {
+#define X(name, value, error, words) name = value,
+    PLIANT_FAILURES(X)
+#undef X
+};
 
 // The same names in Python.
 constexpr int32_t OUT_OF_MEMORY = 0x7FFFFFFF; // what a kernel or library call returns

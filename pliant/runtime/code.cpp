@@ -60,6 +60,8 @@ const void *address_of(const std::string &name, int64_t bits) {
         Routine *r = attention_routine(bits);
         return reinterpret_cast<const void *>(r ? r : plain_attention());
     }
+    if (name == "pliant_int8_product") return reinterpret_cast<const void *>(int8_routine(bits, true));
+    if (name == "pliant_dynamic_linear") return reinterpret_cast<const void *>(dynamic_linear_routine(bits, true));
     if (name == "pliant_convolution") {
         Routine *r = bits >= 512 ? convolution_routine() : nullptr;
         return reinterpret_cast<const void *>(r ? r : &plain_convolution);

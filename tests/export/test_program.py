@@ -444,3 +444,29 @@ def test_one_tensor_in_two_places_of_the_example():
     module = Scaled()
     program = pliant.export(module, (module.weight,))
     torch.testing.assert_close(program(y[0]), y[0] - module.weight)
+
+
+def breaks_in_loops(x, scales):
+    for s in scales.values():
+        for r in reversed([1, 2]):
+            pliant.graph_break()
+            x = x * s + r
+    return x
+
+
+def test_what_follows_from_a_break_is_no_break_of_its_own():
+    """Behind a break in a loop, what the loop walks is not there any more."""
+    with pytest.raises(GraphBreakError, match="1 graph break, ") as e:
+        pliant.export(breaks_in_loops, (torch.ones(2), {"a": 1.0, "b": 2.0}))
+    assert str(e.value).count("where:") == 1 and "iterat" not in str(e.value)
+
+
+def numbers_of_sides(x):
+    return x + 1, {"long": x.shape[0] > 3, "n": 1 if x.shape[0] > 3 else 2, "up": True if x.sum() > 0 else False}
+
+
+def test_sides_that_give_different_constants():
+    p = pliant.export(numbers_of_sides, (torch.ones(5),))
+    for x in (torch.ones(5), -torch.ones(2), -torch.ones(6), torch.ones(3)):
+        agree(p(x), numbers_of_sides(x))
+        assert p.run({"x": x})["1.n"] == numbers_of_sides(x)[1]["n"]

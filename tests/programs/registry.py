@@ -50,6 +50,17 @@ def program(*arg_sets: Any, world: bool = False, **options: Any) -> Callable:
     return register
 
 
+def programs(module: str, *arg_sets: Any, world: bool = False, **options: Any) -> Callable:
+    """Register a table `{name: function}` of programs that take the same arguments."""
+
+    def register(table: dict[str, Callable]) -> None:
+        there = REGISTRY.setdefault(module, [])
+        assert not table.keys() & {c.name for c in there}, table.keys() & {c.name for c in there}
+        there += [Case(name, fn, arg_sets, world, options) for name, fn in table.items()]
+
+    return register
+
+
 # Programs that still differ from eager, or from what was hoped for, and why.
 KNOWN: dict[str, str] = {}
 

@@ -867,3 +867,62 @@ def test_a_class_that_cannot_be_made_again():
         return K, x * 2
 
     check(holds, *SHAPES)
+
+
+class Measured:
+    def __init__(self, t, k):
+        self.t, self.k = t, k
+
+    def shift(self):
+        return self.k
+
+    def scale(self, by):
+        return self.t * by + self.shift()
+
+
+@torch.compiler.disable
+def left_alone(x):
+    return x
+
+
+def test_super_in_a_class_that_is_another_on_every_call():
+    """The class is no value to guard: `super()` is left to CPython, called from another frame than the method's."""
+
+    def twice(x):
+        def inner(t):
+            class Local(Measured):
+                def shift(self):
+                    return super().shift() * 2
+
+            return t + Local(left_alone(x), len(x[x > 0]) % 5).scale(2)
+
+        return inner(inner(x))
+
+    check(twice, *each(*range(2, 12)))
+
+
+def test_names_of_the_frame_where_the_graph_breaks():
+    def names(x, k):
+        left_alone(x)
+        found = [sorted(vars()), sorted(locals()), dir()]
+        return x * len(found), found, k
+
+    check(names, *[(t(n), n) for n in (3, 4, 5)])
+
+
+def test_objects_of_c_that_hold_others():
+    """`super` objects and functions with a cache as arguments: what they hold is guarded, not only their type."""
+
+    class Sub(Measured):
+        pass
+
+    def asked(x, s):
+        return x + s.shift()
+
+    check(asked, *[(t(3), super(Sub, Sub(None, k))) for k in range(6)])
+    check(lambda x, s: x + s.__self__.k, *[(t(3), super(Sub, Sub(None, k))) for k in range(6)])
+
+    def plus(k):
+        return lambda y: y + k
+
+    check(lambda x, f: x + f(1), *[(t(3), functools.lru_cache(plus(k))) for k in range(6)])

@@ -56,6 +56,9 @@ class Ahead(CPU):
     def has_convolutions(self) -> bool:
         return True
 
+    def has_int8(self) -> bool:
+        return True
+
     def here(self) -> str:
         """The best level that this processor runs."""
         bits = native.own_products()[0]

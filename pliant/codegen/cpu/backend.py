@@ -17,6 +17,7 @@ from pliant.codegen.cpu.llvm import library_version
 from pliant.codegen.cpu.segment import compile_module, identity_of
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
+from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, Kernel
 from pliant.lower.program import NativeStep, SegmentCall
@@ -38,7 +39,7 @@ class CPU:
         return profitability.worth_a_kernel(op)
 
     def worth_a_call(self, step: NativeStep) -> bool:
-        return isinstance(step, (Gemm, Convolution)) and runtime.own_products()
+        return isinstance(step, Int8Product | DynamicLinear) or isinstance(step, Gemm | Convolution) and runtime.own_products()
 
     def has_segments(self) -> bool:
         return debug.folder() is None  # a dump is of kernels that are called one by one
@@ -51,6 +52,9 @@ class CPU:
 
     def has_convolutions(self) -> bool:
         return runtime.own_convolutions()
+
+    def has_int8(self) -> bool:
+        return runtime.own_bits() > 0
 
     def fingerprint(self) -> tuple:
         return self.name, library_version(), machine.processor(), native.own_products(), segment.poison

@@ -18,8 +18,6 @@ from typing import Any
 from pliant import turns
 from pliant.codegen.cpu.machine import Machine
 from pliant.codegen.cpu.scalars import ROWS
-from pliant.lower.attention import Attention
-from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Size
@@ -94,7 +92,7 @@ def of_segment(s: Segment, poison: bool) -> tuple[Hashable, tuple[Hashable, ...]
         return ("e", number[value]) if type(value) is Expr else value
 
     def step(x: NativeStep) -> tuple:
-        tensors = [*x.buffers, *(x.operands if isinstance(x, Attention | Convolution) else ()), *(() if type(x) is Launch else (x.out,))]
+        tensors = [*x.buffers, *(() if isinstance(x, Launch | Gemm) else x.operands), *(() if type(x) is Launch else (x.out,))]
         if type(x) is Launch:
             kind: Any = called.setdefault(x.key, len(called))
         else:

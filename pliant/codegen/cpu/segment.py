@@ -23,6 +23,7 @@ from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, TH
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
+from pliant.lower.int8 import DynamicLinear, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Kernel
@@ -31,7 +32,10 @@ from pliant.lower.segments import Segment, is_native
 from pliant.symbolic.machine import llvm_all, llvm_declarations
 
 TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
-LIBRARY: dict[type, str] = {Gemm: "pliant_gemm", Attention: "pliant_attention", Convolution: "pliant_convolution"}
+LIBRARY: dict[type, str] = {
+    Gemm: "pliant_gemm", Attention: "pliant_attention", Convolution: "pliant_convolution", Int8Product: "pliant_int8_product",
+    DynamicLinear: "pliant_dynamic_linear",
+}  # fmt: skip
 """Steps that are calls, and what they call."""
 DECLARED = {
     TAKE: f"declare ptr @{TAKE}(i64)",
@@ -81,7 +85,7 @@ class Printer:
     def text(self) -> str:
         """The definition; `declared` holds what it calls."""
         s = self.s
-        longest = max(len(step.buffers) + len(step.sizes) + (type(step) is not Launch) for step in s.steps)
+        longest = max(len(step.buffers) + len(step.sizes) + 2 * (type(step) is not Launch) for step in s.steps)
         self.line(f"%box = alloca [{longest} x i64], align 16")
         self.fields = [self.op(f"getelementptr i64, ptr %box, i64 {k}") for k in range(longest)]
         self.read_arguments()
@@ -189,6 +193,12 @@ class Printer:
             sizes, offsets = sizes[:-n], sizes[-n:]
             values = [self.moved(self.addresses[t.vid], offset) for t, offset in zip(step.operands, offsets, strict=True)]
             values = [*values, *["0"] * (3 - n), self.addresses[step.out.vid]]
+        elif isinstance(step, Int8Product | DynamicLinear):
+            n = len(step.operands)
+            sizes, offsets = sizes[:-n], sizes[-n:]
+            shifts = [t.dtype.itemsize.bit_length() - 1 for t in step.operands]
+            values = [self.moved(self.addresses[t.vid], *by) for t, *by in zip(step.operands, offsets, shifts, strict=True)]
+            values = [*values, *["0"] * (5 - n if type(step) is DynamicLinear else 0), self.addresses[step.out.vid]]
         for k, v in enumerate((*values, *sizes)):
             self.line(f"store i64 {v}, ptr {self.fields[k]}")
 
@@ -212,7 +222,8 @@ def functions(bits: int) -> dict[str, int]:
     pool = runtime.addresses()
     native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
     gemm = native.gemm_function(*routines, bits if bits and native.own_products()[1] else 0) if routines is not None else 0
-    library = dict(zip(LIBRARY.values(), (gemm, native.attention_function(bits), native.convolution_function()), strict=True))
+    calls = (gemm, native.attention_function(bits), native.convolution_function(), *native.int8_functions(bits, True))
+    library = dict(zip(LIBRARY.values(), calls, strict=True))
     return {TAKE: take, GIVE: give, POISON: fill, **library, **pool}
 
 

@@ -71,7 +71,7 @@ STDLIB: dict[str, Policy] = {
 TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
-    **of(INLINE, "torch._dynamo.mutation_guard torch._functorch.functional_call torch.nn.utils.stateless"),
+    **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
     **of(INLINE, "torch.func torch.autograd.forward_ad"),
     **of(
@@ -130,6 +130,7 @@ TORCH: dict[str, Policy] = {
     **of(SERIAL, "torch._weights_only_unpickler torch.serialization torch.package torch._deploy"),
     **of(skip("PL0039", "storages are not captured"), "torch.storage"),
     **of(skip("PL0028", "a collective"), "torch.distributed"),
+    **of(INLINE, "torch.distributed._functional_collectives"),
     **of(skip("PL0024", "it reads or sets the state of torch's generators"), "torch.random"),
     **of(skip("PL0029", "it acts on a device's streams or memory"), "torch.accelerator"),
     **of(skip("PL0029", "it acts on the GPU's streams, memory or settings"), "torch.cuda"),

@@ -146,7 +146,6 @@ INTROSPECTION: list[Row] = [
     Row("_contextvars.ContextVar", "skip", "*", "PL0025", "context variables belong to the running task"),
     *skips("PL0007", "what a weak reference gives is decided by the garbage collector", {"_weakref": "*", "_weakref.ReferenceType": "*"}),
     Row("gc", "constant", "isenabled get_threshold get_debug get_freeze_count", reads="itself"),
-    *skips("PL0037", "it tells the warnings that their filters have changed", {"_warnings": "_filters_mutated"}),
     *skips("PL0005", "a warning raised with a tensor or an explicit registry", {"_warnings": "warn warn_explicit"}),
 ]
 

@@ -92,6 +92,7 @@ CONSTANTS: list[Row] = [
         reads="process",
     ),
     Row("torch.distributed", "constant", "is_torchelastic_launched get_rank get_world_size get_backend is_initialized", reads="itself"),
+    Row("torch._utils", "inline", "_maybe_view_chunk_cat"),
     Row(
         "torch.cuda",
         "constant",
@@ -104,7 +105,8 @@ CONSTANTS: list[Row] = [
     Row(
         "torch.cpu",
         "constant",
-        "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported",
+        "is_available is_initialized device_count current_device _is_avx2_supported _is_avx512_supported _is_avx512_bf16_supported"
+        " _is_vnni_supported _is_amx_tile_supported _is_amx_fp16_supported",
         reads="process",
     ),
     Row("torch.xpu", "constant", "is_available device_count is_initialized is_bf16_supported", reads="itself"),
@@ -176,6 +178,11 @@ MODULES: list[Row] = [
         reads="arguments",
     ),
     *skips("PL0019", "you asked for it", {"torch._dynamo": "graph_break", "torch._dynamo.decorators": "graph_break"}),
+    # their `__enter__` and `__exit__` are in `compiler_settings.py`
+    Row("torch._dynamo.decorators", "inline", "error_on_graph_break ErrorOnGraphBreakDecoratorContextManager DynamoConfigPatchProxy"),
+    Row("torch._dynamo.decorators.ErrorOnGraphBreakDecoratorContextManager", "inline", "__init__ __call__"),
+    Row("torch._dynamo.decorators.DynamoConfigPatchProxy", "inline", "__init__ __call__"),
+    Row("torch._dynamo.decorators", "native_python", "patch_dynamo_config dont_skip_tracing", reads="arguments"),
     *skips("PL0030", "another compiler's notes about modules", {"torch._dynamo.mutation_guard.GenerationTracker": "tag"}),
     *skips("PL0021", "you excluded it from compilation", {"torch._dynamo": "disable", "torch.compiler": "disable"}),
 ]
@@ -225,6 +232,7 @@ STATE_WRITERS = (
     " set_autocast_gpu_dtype set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache"
     " _set_deterministic_algorithms _log_api_usage_once _log_api_usage_metadata _set_sdp_use_flash _set_sdp_use_mem_efficient"
     " _set_sdp_use_math _set_sdp_use_cudnn _set_sdp_use_overrideable _set_sdp_priority_order"
+    " _set_multithreading_enabled _set_view_replay_enabled"
 )
 # which kernels PyTorch would choose
 CHOICES = (

@@ -46,6 +46,21 @@ def locate_method(world: World, v: Any, source: Source) -> Any:
     return types.MethodType(f, o) if (f is not v.__func__ or o is not v.__self__) else v
 
 
+def locate_super(world: World, v: Any, source: Source) -> Any:
+    """It is what its class and its object are. A class that hides these two names keeps it out."""
+    own = object.__getattribute__
+    cls, o = own(v, "__thisclass__"), own(v, "__self__")
+    world.guard(source, "TYPE_MATCH", super)
+    if v.__thisclass__ is not cls or v.__self__ is not o:
+        return Opaque(v, source)
+    found = world.locate(cls, source.attr("__thisclass__")), world.locate(o, source.attr("__self__"))
+    if Opaque in map(type, found):
+        return Opaque(v, source)
+    if found[0] is cls and found[1] is o:
+        return v
+    return vm.call(super, found, {})
+
+
 def locate_builtin(world: World, v: Any, source: Source) -> Any:
     owner = v.__self__
     if owner is None or type(owner) in NAMESPACES or isinstance(owner, type):
@@ -106,7 +121,9 @@ row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.i
 row(name="descriptor", located=KNOWN, locate=World.identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
 row(name="function", located=(types.FunctionType,), locate=locate_function)
+row(name="function with a cache", located=(functools._lru_cache_wrapper,), locate=World.identity)
 row(name="C function", located=BUILTIN, stands=BUILTIN, locate=locate_builtin, getattr=read)
 row(name="method", located=(types.MethodType,), locate=locate_method)
+row(name="super", located=(super,), locate=locate_super)
 row(name="partial", located=(functools.partial,), locate=locate_partial)
 row(name="annotation, namespace of operators", stands=(types.GenericAlias, type(torch.ops)), getattr=read)

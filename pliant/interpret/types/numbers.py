@@ -15,6 +15,7 @@ from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
+SCHEDULED = {"lr": "initial_lr", "momentum": "max_momentum"}
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SEEN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
@@ -96,9 +97,11 @@ def declared_integer(world: World, v: int, source: Source, mark: Any) -> Any:
 
 
 def floating(world: World, v: float, source: Source) -> Any:
-    """A constant until it changes; then symbolic, if it is an ordinary number."""
+    """A constant until it changes, or until something is there that changes it; then symbolic, if it is an ordinary number."""
     h = world.history
-    if h is None or world.dynamic is False or v != v or v in (float("inf"), float("-inf")) or not h.is_dynamic(source):
+    if h is None or world.dynamic is False or v != v or v in (float("inf"), float("-inf")):
+        return world.constant(v, source)
+    if not h.is_dynamic(source) and not scheduled(world, source):
         return world.constant(v, source)
     seen = world.reads.get((source, "float"), UNSET)
     if seen is not UNSET:
@@ -107,6 +110,15 @@ def floating(world: World, v: float, source: Source) -> Any:
     world.guard(source, "FLOAT")
     r = world.reads[(source, "float")] = to_sym(world.scope, world.scope.backed(name, hint=v, kind=float, source=source))
     return r
+
+
+def scheduled(world: World, source: Source) -> bool:
+    """Whether a scheduler of learning rates sets this number of an optimizer's group: it notes there where it began."""
+    if source.op == "index" and source.arg == 0 and source.base is not None and source.base.arg == "betas":
+        name, source = "max_momentum", source.base
+    else:
+        name = SCHEDULED.get(source.arg, "") if source.op == "key" and type(source.arg) is str else ""
+    return bool(name) and any([h.source is source.base and type(h.orig) is dict and name in h.orig for h in reversed(world.made)])
 
 
 # -- symbolic numbers ---------------------------------------------------------------------------------------------------
@@ -126,7 +138,7 @@ def seen_type(o: Any) -> type:
 def index(o: Any) -> Any:
     if type(o) is torch.SymFloat:
         raise TypeError("'float' object cannot be interpreted as an integer")
-    return o if type(o) is torch.SymInt else concrete(o)
+    return o if type(o) is torch.SymInt else torch.sym_int(o)
 
 
 def number(o: Any, kind: type) -> Any:

@@ -8,20 +8,13 @@ from typing import Any
 
 import torch
 
-from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source, const
 from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import KIN
+from pliant.interpret.types.tensors import locate_subclass
 from pliant.interpret.world import World
 from pliant.native import EntryPoint
-
-
-def tensor(world: World, v: Any, source: Source) -> Any:
-    if type(v) is TracedTensor:
-        return v
-    world.guard(source, "TYPE_MATCH", type(v))
-    return world.adopt(v, source)
 
 
 def member(world: World, v: Any, source: Source) -> Any:
@@ -101,7 +94,7 @@ def shadowable_subclass(t: type) -> bool:
 
 
 KIN += [
-    ((torch.Tensor,), tensor),
+    ((torch.Tensor,), locate_subclass),
     ((enum.Enum,), member),
     ((type,), World.identity),
     ((tuple,), locate_tuple_subclass),

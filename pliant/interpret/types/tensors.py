@@ -16,7 +16,7 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, indexing, tensor_inputs, walks
+from pliant.interpret import datafield, indexing, tensor_inputs, tensor_subclasses, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
@@ -42,6 +42,10 @@ def locate_tensor(world: World, v: Any, source: S.Source) -> Any:
         with torch._C.DisableTorchFunction():
             return new_tensor(world, v, source)
     return new_tensor(world, v, source)
+
+
+def locate_subclass(world: World, v: Any, source: S.Source) -> Any:
+    return tensor_subclasses.locate(world, v, source, locate_tensor)
 
 
 def new_tensor(world: World, v: Any, source: S.Source) -> Any:
@@ -73,9 +77,13 @@ def truth(t: Any) -> bool:
 
 
 def length(t: Any) -> Any:
-    own = replaced("__len__")
+    own = replaced(t, "__len__")
     if own is not None:
         return interp(own, (t,), {})
+    if of_class(t):
+        said = tensor_subclasses.length(t)
+        if said is not UNSET:
+            return said
     if not t.sizes:
         raise TypeError("len() of a 0-d tensor")
     return t.sizes[0]
@@ -91,9 +99,13 @@ def unbind(t: Any) -> Any:
 
 
 def iterate(t: Any) -> Any:
-    own = replaced("__iter__")
+    own = replaced(t, "__iter__")
     if own is not None:
         return interp(own, (t,), {})
+    if of_class(t):
+        said = tensor_subclasses.iterated(t)
+        if said is not UNSET:
+            return said
     rows = walks.over_rows(t)
     return rows if rows is not None else iter(unbind(t))
 
@@ -136,7 +148,7 @@ def formatted(t: Any, spec: str) -> Any:
 
 # -- items ----------------------------------------------------------------------------------------------------------
 def getitem(t: Any, k: Any) -> Any:
-    own = replaced("__getitem__")
+    own = replaced(t, "__getitem__")
     if own is not None:
         return interp(own, (t, k), {})
     k = indexing.plain(k)
@@ -148,7 +160,7 @@ def getitem(t: Any, k: Any) -> Any:
 
 
 def setitem(t: Any, k: Any, v: Any) -> None:
-    own = replaced("__setitem__")
+    own = replaced(t, "__setitem__")
     if own is not None:
         interp(own, (t, k, v), {})
         return
@@ -163,7 +175,7 @@ UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__i
 
 
 def unary(fn: Callable, t: Any) -> Any:
-    own = replaced(UNARY[fn])
+    own = replaced(t, UNARY[fn])
     if own is not None:
         return interp(own, (t,), {})
     return graph_call(fn, (t,), {})
@@ -172,11 +184,20 @@ def unary(fn: Callable, t: Any) -> Any:
 def binary(fn: Callable, a: Any, b: Any) -> Any:
     """A tensor and a tensor or a number; what other objects have to say is asked first (`slots.binary`)."""
     name, reflected, inplace = BINARY_METHODS[fn]
-    if replaced(reflected if type(a) is not TracedTensor else inplace or name) is not None:
-        return NotImplemented
+    first = type(a) is TracedTensor
+    own = replaced(a if first else b, (inplace or name) if first else reflected)
+    if own is not None:
+        return interp(own, (a, b) if first else (b, a), {}) if of_class(a if first else b) else NotImplemented
+    if first and type(b) is TracedTensor and of_class(b) and a.pytype is not b.pytype and replaced(b, reflected) is not None:
+        raise Break("PL0011", f"{reflected} of a subclass of tensors", clean=True)
     if (type(a) is TracedTensor or type(a) in PLAIN_OPERANDS) and (type(b) is TracedTensor or type(b) in PLAIN_OPERANDS):
         return graph_call(fn, (a, b), {})
     return NotImplemented
+
+
+def of_class(t: Any) -> bool:
+    """Whether a tensor is for the program one of a subclass."""
+    return t.pytype not in TENSOR_TYPES
 
 
 def slot(t: Any, name: str, other: Any) -> Any:
@@ -190,8 +211,10 @@ def slot(t: Any, name: str, other: Any) -> Any:
 def compare(fn: Callable, a: Any, b: Any) -> Any:
     other = b if type(a) is TracedTensor else a
     t = type(other)
-    if replaced(COMPARE_METHODS[fn][type(a) is not TracedTensor]) is not None:
-        return NotImplemented
+    mine = a if type(a) is TracedTensor else b
+    own = replaced(mine, COMPARE_METHODS[fn][type(a) is not TracedTensor])
+    if own is not None:
+        return interp(own, (mine, other), {}) if of_class(mine) else NotImplemented
     if t is not TracedTensor and t not in PLAIN_OPERANDS:
         name, mirrored = COMPARE_METHODS[fn]
         m = lookup(t, mirrored if other is b else name)
@@ -231,6 +254,10 @@ def getattr_(t: Any, name: str) -> Any:
     raw = lookup(torch.Tensor, name)
     if raw is not TORCHS.get(name, UNSET):
         return replacement(t, name, raw)
+    if t.pytype not in TENSOR_TYPES:
+        own = tensor_subclasses.attribute(t, name, raw)
+        if own is not UNSET:
+            return own
     if name == "dtype" or name == "device":
         return getattr(t, name)
     world = vm.world
@@ -311,9 +338,9 @@ def replacement(t: Any, name: str, raw: Any) -> Any:
     return vm.world.locate(raw, S.const(torch.Tensor).attr(name))
 
 
-def replaced(name: str) -> Any:
-    """The function that the program has put in the place of a special method of tensors; None if it is PyTorch's own."""
-    raw = lookup(torch.Tensor, name)
+def replaced(t: Any, name: str) -> Any:
+    """The function that the program, or the class of `t`, has put in the place of a special method; None if it is PyTorch's own."""
+    raw = lookup(t.pytype if type(t) is TracedTensor and t.pytype not in TENSOR_TYPES else torch.Tensor, name)
     if raw is TORCHS.get(name, UNSET):
         return None
     if type(raw) is not FunctionType:
@@ -340,6 +367,8 @@ OWN_TENSOR_SLOTS = {*TracedTensor.__slots__, "handler"}
 
 def setattr_(t: Any, name: str, value: Any) -> None:
     world = vm.world
+    if t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
+        return
     if world.real.get(id(t)) is None and name == "requires_grad" and type(value) is bool:
         METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
         return

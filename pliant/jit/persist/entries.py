@@ -28,6 +28,7 @@ from pliant.config import env_flag
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
+from pliant.graph.quantized import DYNAMIC_LINEAR
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
@@ -126,7 +127,8 @@ def refuse_unless_plain(found: Capture) -> None:
     if world.own_classes:
         raise NotPortable("it makes classes")
     for op in found.trace.ops:
-        if op.target is not LEAVE and op.target not in FLOWS | READERS and not op.target._schema.name.startswith(PORTABLE):
+        own = op.target is LEAVE or op.target is DYNAMIC_LINEAR or op.target in FLOWS | READERS
+        if not own and not op.target._schema.name.startswith(PORTABLE):
             raise NotPortable(f"the operator {op.target._schema.name}")
     for call in found.trace.torch_ops:
         if type(call.fn) is types.FunctionType and not dependencies.versioned(call.fn.__code__.co_filename):

@@ -1,0 +1,70 @@
+"""Gradients that `vmap` has wrapped, as `is_grads_batched=True` and `jacobian(vectorize=True)` give them to a region's backward part.
+
+Kernels read memory, and a wrapper has none: the backward part runs once for each sample, and its results are stacked and wrapped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+C: Any = torch._C._functorch
+is_wrapped: Callable[[Any], bool] = C.is_functorch_wrapped_tensor
+is_legacy: Callable[[Any], bool] = C.is_legacy_batchedtensor
+"""What the older of PyTorch's two `vmap` wraps tensors with, which the autograd engine uses."""
+
+
+class Samples(NamedTuple):
+    """Gradients without their wrappers: each is a tensor whose first dim is the batch (`mapped`), or the same for all samples."""
+
+    values: list[Any]
+    mapped: list[bool]
+    wrap: Callable[[torch.Tensor], torch.Tensor]
+
+    def __len__(self) -> int:
+        return next(len(v) for v, on in zip(self.values, self.mapped) if on)
+
+    def __getitem__(self, i: int) -> list[Any]:  # type: ignore[override]
+        return [v[i] if on else v for v, on in zip(self.values, self.mapped)]
+
+
+def samples(grads: Sequence[Any]) -> Samples | None:
+    """What the outermost wrappers of these gradients hold; None where they are not of `vmap`."""
+    tensors = [g for g in grads if g is not None]
+    if any(map(is_legacy, tensors)):
+        level = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+        on = [g is not None and is_legacy(g) for g in grads]
+        values = [torch._remove_batch_dim(g, level, -1, 0) if is_on else g for g, is_on in zip(grads, on)]
+        return Samples(values, on, lambda x: torch._add_batch_dim(x, 0, level))
+    level = max(map(C.maybe_get_level, tensors))
+    on = [g is not None and C.is_batchedtensor(g) and C.maybe_get_level(g) == level for g in grads]
+    if not any(on):
+        return None
+    found = [C._unwrap_batched(g, level) if is_on else (g, None) for g, is_on in zip(grads, on)]
+    return Samples([v if dim is None else v.movedim(dim, 0) for v, dim in found], on, lambda x: C._add_batch_dim(x, 0, level))
+
+
+class Kept:
+    """The context of a node that runs once for each sample: what it saved stays for the next."""
+
+    __slots__ = ("saved_tensors", "sizes", "slots")
+
+    def __init__(self, ctx: Any) -> None:
+        self.saved_tensors = ctx.saved_tensors
+        self.slots = ctx.slots
+        self.sizes = getattr(ctx, "sizes", ())
+
+    def maybe_clear_saved_tensors(self) -> None:
+        pass
+
+
+def each(backward: Callable[..., tuple], ctx: Any, given: Samples) -> tuple:
+    """`backward` of each sample, which may itself be wrapped by an outer level."""
+    rounds = [backward(Kept(ctx), *given[i]) for i in range(len(given))]
+    return tuple([None if column[0] is None else given.wrap(torch.stack(column)) for column in zip(*rounds)])
+
+
+__all__ = ["each", "is_legacy", "is_wrapped", "samples"]

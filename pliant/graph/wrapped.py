@@ -1,0 +1,133 @@
+"""Wrappers (tensors of a class with a `__torch_dispatch__`) at the edges of a graph that gradients flow through.
+
+A graph is made of plain tensors. Where a wrapper comes in, or goes out, a node of autograd stands between it and its parts, as its class
+takes it apart (`__tensor_flatten__`) and puts it together (`__tensor_unflatten__`): one in the tape of the capture, and its like when the
+graph runs. So what is between the edges is a region like any other, with gradients of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.originals import gradients
+from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
+
+ALIAS = torch.ops.aten.alias.default
+SAME = torch.ops.aten._reshape_alias.default  # a result of a region, and no view that is made again outside of it
+
+
+def parts_of(w: Any) -> tuple[list[str], Any]:
+    """The names of the parts of a wrapper, and the rest of it."""
+    names, rest = w.__tensor_flatten__()
+    return list(names), rest
+
+
+def together(cls: Any, names: list[str], parts: Any, rest: Any, sizes: Any, strides: Any) -> Any:
+    return cls.__tensor_unflatten__(dict(zip(names, parts, strict=True)), rest, sizes, strides)
+
+
+def leaf_of(x: TracedTensor) -> TracedTensor:
+    """What the engine is asked for the gradient of the part `x` of an input."""
+    leaf = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense, requires_grad=True)
+    leaf.source = x.source
+    x.trace.leaves[x.vid] = leaf
+    return leaf
+
+
+def gradients_of_parts(g: Any, cls: type, names: list[str], dtype: Any) -> list[Any]:
+    """A gradient for each part, of that for the whole."""
+    if g is None:
+        return [None] * len(names)
+    if type(g) is not cls:
+        raise Reconsider(cls.__name__, f"its gradient is a {type(g).__name__}", WRAPPED)
+    found, _ = parts_of(g)
+    if found != names:
+        raise Reconsider(cls.__name__, "its gradient has other parts", WRAPPED)
+    return [getattr(g, name) for name in names]
+
+
+class Lift(torch.autograd.Function):
+    """In a capture: the wrapper of an input, made of the leaves of its parts."""
+
+    @staticmethod
+    def forward(ctx: Any, build: Callable[[], Any], names: list[str], *leaves: Any) -> Any:
+        w = build()
+        ctx.cls, ctx.names = type(w), names
+        return w
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names, None))
+
+
+class Lower(torch.autograd.Function):
+    """A wrapper's parts: of an input when the graph runs, of a result in its capture."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Any, names: list[str]) -> Any:
+        found, rest = parts_of(w)
+        if found != names:
+            raise RuntimeError(f"a {type(w).__name__} has changed its parts")
+        parts = [getattr(w, name) for name in names]
+        ctx.whole = type(w), names, rest, w.size(), w.stride()
+        ctx.like = [(p.size(), p.stride(), p.dtype, p.device) for p in parts]
+        ctx.set_materialize_grads(False)
+        return tuple([SAME(p, p.sizes, p.strides) if type(p) is TracedTensor else ALIAS(p) for p in parts])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if all([g is None for g in grads]):
+            return None, None
+        cls, names, rest, sizes, strides = ctx.whole
+        whole = [
+            torch.empty_strided(size, stride, dtype=dtype, device=device).zero_() if g is None else g
+            for g, (size, stride, dtype, device) in zip(grads, ctx.like, strict=True)
+        ]
+        return together(cls, names, whole, rest, sizes, strides), None
+
+
+class Whole(torch.autograd.Function):
+    """When the graph has run: a result made of its parts by `build`."""
+
+    @staticmethod
+    def forward(ctx: Any, build: Callable[..., Any], names: list[str], *parts: Any) -> Any:
+        w = build(*[p.detach() for p in parts])
+        ctx.cls, ctx.names = type(w), names
+        return w
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names, None))
+
+
+def lowered(w: Any, names: list[str]) -> tuple:
+    with gradients(True):
+        return Lower.apply(w, names)  # type: ignore[no-any-return]
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    """The tensor without its class."""
+    return x.as_subclass(torch.Tensor)
+
+
+MAKE: Any = torch.Tensor._make_wrapper_subclass
+
+
+def made(cls: type, given: tuple, named: dict, attributes: dict) -> Any:
+    """A wrapper like one that the program has made."""
+    w = MAKE(cls, *given, **named)
+    w.__dict__.update(attributes)
+    return w
+
+
+def made_of(cls: type, given: tuple, named: dict, attributes: dict, names: list[str], parts: tuple) -> Any:
+    """The same with gradients, which flow to these parts."""
+
+    def build(*own: Any) -> Any:
+        return made(cls, given, {**named, "requires_grad": False}, {**attributes, **dict(zip(names, own, strict=True))})
+
+    with gradients(True):
+        return Whole.apply(build, names, *parts)

@@ -1,0 +1,655 @@
+"""Subclasses of tensors: classes with code of their own for torch functions (`__torch_function__`) or operators (`__torch_dispatch__`).
+
+A class of the first kind holds its data itself. What stands for it is a traced tensor whose `pytype` is the class; a torch function of it
+is a call of its `__torch_function__`, which is interpreted. C++ says which function that is told: it is given a *probe*, a tensor without
+anything in it, in the place of each such tensor.
+
+A class of the second kind wraps others. Autograd sees the wrapper, and below autograd its `__torch_dispatch__` takes the operator apart.
+So in a capture wrappers are real: an object of the very class, with symbolic sizes, whose attributes hold traced tensors. C++ calls the
+class's code, which is interpreted; what that comes to reaches the trace. On the interpreter's stack a stand-in is in its place
+(`wrappers.py`). A wrapper from outside is read attribute by attribute, each guarded; one that outlives the graph is made again from what
+it was made of. `graph/wrapped.py` has what gradients need at both edges.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch as python_dispatch
+
+from pliant.errors import Tripwire
+from pliant.graph.dispatch import tensors_in
+from pliant.graph.originals import gradients
+from pliant.graph.schema import argument, op_info
+from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable
+from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
+from pliant.guards import views
+from pliant.guards.source import Source
+from pliant.interpret import tensor_inputs
+from pliant.interpret.attributes import getattr_, lookup
+from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
+from pliant.interpret.capture import UNSET
+from pliant.interpret.gate import captured_call, to_graph
+from pliant.interpret.slots import BINARY_METHODS
+from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.tensor_inputs import StrideIs
+from pliant.interpret.types.row import row
+from pliant.interpret.wrappers import Made, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
+
+Tensor = torch.Tensor
+MAKE: Any = Tensor._make_wrapper_subclass
+NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+NO_FUNCTION = torch._C._disabled_torch_function_impl
+PLAIN_FUNCTION = Tensor.__dict__["__torch_function__"].__func__
+BUILT_IN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, TracedTensor)
+
+
+def lookaside(fn: Any) -> Callable:
+    """Register a replacement `(args, kwargs) -> value`."""
+
+    def register(replacement: Callable) -> Callable:
+        LOOKASIDES[fn] = replacement
+        return replacement
+
+    return register
+
+
+# -- classes -----------------------------------------------------------------------------------------------------------
+def wraps(cls: Any) -> bool:
+    """Whether operators of tensors of this class are handed to code of the class."""
+    return unwrapped(lookup(cls, "__torch_dispatch__")) is not NO_DISPATCH
+
+
+def function_of(cls: Any) -> Any:
+    """The `__torch_function__` of a class; None if torch functions do not ask it."""
+    found = unwrapped(lookup(cls, "__torch_function__"))
+    return None if found is NO_FUNCTION else found
+
+
+def unwrapped(raw: Any) -> Any:
+    return raw.__func__ if type(raw) in (classmethod, staticmethod) else raw
+
+
+def overrides(cls: Any) -> bool:
+    """Whether the class has a `__torch_function__` of its own."""
+    return function_of(cls) not in (None, PLAIN_FUNCTION)
+
+
+def is_subclass(x: Any) -> bool:
+    """Whether a traced tensor is for the program one of a class that it, or a library, has made."""
+    return x.pytype not in BUILT_IN
+
+
+# -- from outside ------------------------------------------------------------------------------------------------------
+def locate(world: Any, v: Any, source: Source, as_tensor: Callable[[Any, Any, Source], Any]) -> Any:
+    """What stands for a tensor of a subclass."""
+    cls = type(v)
+    if cls is TracedTensor:
+        return v
+    known = world.tensors.get(id(v))
+    if known is not None:
+        if known.source is not source:
+            world.guard(source, "ALIAS", known.source)
+        return known
+    if not admitted(cls) or not whole_loops():
+        world.guard(source, "TYPE_MATCH", cls)
+        return world.adopt(v, source)
+    with torch._C.DisableTorchFunction():
+        if not wraps(cls):
+            world.has_subclasses = True
+            return as_tensor(world, v, source)
+        if not plain_wrapper(v):
+            world.guard(source, "TYPE_MATCH", cls)
+            return world.adopt(v, source)
+        return wrapper(world, v, source)
+
+
+LAZY: Any = torch.nn.parameter.UninitializedParameter.__mro__[1]
+OF_TRACERS = "torch._subclasses."  # tensors that other tracers make: they show PyTorch what they are not
+
+
+def admitted(cls: type) -> bool:
+    return not issubclass(cls, (LAZY, TracedTensor)) and not cls.__module__.startswith(OF_TRACERS) and type(cls) is type(Tensor)
+
+
+class Heard(python_dispatch.TorchDispatchMode):
+    """Notes whether anything is asked of the class of a tensor that others answer themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.asked = True
+        return NotImplemented
+
+
+def plain_wrapper(v: Any) -> bool:
+    """Whether a tensor has no memory of its own, and answers for its sizes, strides and device itself."""
+    if v.layout is not torch.strided or v.is_quantized:
+        return False
+    heard = Heard()
+    try:
+        with heard:
+            v.size(), v.stride(), v.device, v.layout, v.storage_offset()
+    except Exception:
+        return False
+    if heard.asked:
+        return False
+    try:
+        v.untyped_storage().data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
+def wrapper(world: Any, v: Any, source: Source) -> Any:
+    """The stand-in for a wrapper from outside. What it wraps is located; its own sizes are those of a part wherever they agree."""
+    cls = type(v)
+    world.guard(source, "TYPE_MATCH", cls)
+    world.guard(source.apply("form_of_wrapper"), "EQ_MATCH", views.form_of_wrapper(v))
+    held = v.__dict__
+    inside = source.dict()
+    parts = {name: world.locate(x, inside.key(name)) for name, x in held.items() if isinstance(x, Tensor)}
+    sizes, strides, offset = metadata_of(world, v, source, list(parts.values()))
+
+    def build() -> Any:
+        w = MAKE(cls, sizes, strides=strides, storage_offset=offset, dtype=v.dtype, device=v.device, layout=v.layout)
+        for name, x in held.items():
+            located = parts.get(name, UNSET)
+            w.__dict__[name] = wrapper_of(world.locate(x, inside.key(name)) if located is UNSET else located)
+        return w
+
+    if v.requires_grad:
+        w = with_gradients(v, source, parts, build)
+    else:
+        with torch._C._DisableTorchDispatch():
+            w = build()
+    stand = stand_of(w)
+    stand.source = source
+    world.tensors[id(v)] = stand
+    world.real[id(stand)] = v
+    world.keep.append(v)
+    return stand
+
+
+def with_gradients(v: Any, source: Source, parts: dict[str, Any], build: Callable[[], Any]) -> Any:
+    """The wrapper of an input that has gradients: those of its parts, which have to be floating-point tensors."""
+    cls = type(v)
+    if not hasattr(cls, "__tensor_flatten__") or not hasattr(cls, "__tensor_unflatten__"):
+        raise Break("PL0011", f"a {cls.__name__} with gradients, whose class does not tell its parts", clean=True)
+    names, _ = parts_of(v)
+    inner: list[Any] = [parts.get(name) for name in names]
+    if not all([type(x) is TracedTensor and not is_wrapped(x) and x.is_floating_point() and not x.requires_grad for x in inner]):
+        raise Break("PL0011", f"a {cls.__name__} with gradients, whose parts cannot have any", clean=True)
+    for name, x in zip(names, inner, strict=True):
+        vm.world.parts[x.vid] = (source, names, name)
+    leaves = [leaf_of(x) for x in inner]
+    with gradients(True):
+        return Lift.apply(build, names, *leaves)
+
+
+def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:
+    """Sizes, strides and offset of the stand-in for a wrapper, guarded."""
+    shape, stride, offset = tuple(v.size()), tuple(v.stride()), v.storage_offset()
+    form = source.apply("sizes_of_wrapper")
+    flat = views.sizes_of_wrapper(v)
+    for p in parts:
+        real = world.real.get(id(p))
+        if real is not None and tuple(real.size()) == shape and tuple(real.stride()) == stride and real.storage_offset() == offset:
+            values = (*p.sizes, *p.strides, p.offset)
+            break
+    else:
+        static = all(tensor_inputs.static_dims(world, v, source))
+        values = flat if static else tuple([world.locate(n, form.index(i)) for i, n in enumerate(flat)])
+    world.guard(form, "TYPE_MATCH", tuple)
+    for i, (n, value) in enumerate(zip(flat, values, strict=True)):
+        at = form.index(i)
+        if type(value) is int:
+            world.guard(at, "EQ_MATCH", n)
+        elif value.node.expr not in [s for s in value.node.expr.symbols() if world.symbols.get(s.name) is at]:
+            name = world.new_symbol(at, "t")
+            world.guard(at, "INT")
+            world.relations.append(StrideIs(world.scope.backed(name, hint=n, source=at), value.node.expr))
+    n = len(shape)
+    return tuple(values[:n]), tuple(values[n : 2 * n]), values[2 * n]
+
+
+def stand_of(w: Any) -> Any:
+    """The stand-in for a wrapper of a capture."""
+    vm.world.has_subclasses = True
+    stand = stand_for(w, Made)
+    stand.pytype = type(w)
+    return stand
+
+
+# -- made by the program -----------------------------------------------------------------------------------------------
+@lookaside(MAKE)
+def l_make(args: tuple, kw: dict) -> Any:
+    """`torch.Tensor._make_wrapper_subclass(cls, sizes, …)`."""
+    cls = args[0] if args else None
+    if not isinstance(cls, type) or not issubclass(cls, Tensor) or id(cls) in vm.world.own_functions or not whole_loops():
+        raise Break("PL0011", "a tensor of a class that is made here", clean=True)
+    given = tuple([to_graph(MAKE, a) for a in args[1:]])
+    named = {k: to_graph(MAKE, a) for k, a in kw.items()}
+    with torch._C._DisableTorchDispatch():
+        w = MAKE(cls, *given, **named)
+    stand = stand_of(w)
+    vm.world.wrappers_made[id(w)] = (given, named)
+    return stand
+
+
+# -- attributes ----------------------------------------------------------------------------------------------------------
+COMPUTED = (types.GetSetDescriptorType, property)
+HISTORY = frozenset(("grad_fn", "data", "grad", "_base", "_version", "__dict__"))
+
+
+def attribute(t: Any, name: str, raw: Any) -> Any:
+    """An attribute of a tensor of a subclass; UNSET if it is that of any tensor. `raw`: what tensors have under this name."""
+    computed = type(raw) in COMPUTED
+    if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
+        return told(getattr, (t, name), {})
+    own = own_attribute(t, name)
+    if own is not UNSET or not is_wrapped(t):
+        return own
+    if name == "requires_grad":
+        return t.requires_grad
+    if name == "is_leaf":
+        real = vm.world.real.get(id(t))
+        return wrapper_of(t).is_leaf if real is None else real.is_leaf
+    if name in HISTORY and (name != "grad" or vm.world.real.get(id(t)) is None):
+        raise Break("PL0012", f"tensor attribute {name!r} of a wrapper", clean=True)
+    return graph_call(getattr, (t, name), {}) if computed and name != "grad" else UNSET
+
+
+OF_OTHERS = frozenset("requires_grad_ register_hook numpy tolist retain_grad __deepcopy__ __reduce_ex__ detach_".split())
+
+
+def method(t: Any, fn: Any, name: str, args: tuple, kwargs: dict) -> Any:
+    """A method of all tensors, called on one of a subclass; UNSET if nothing is different."""
+    if is_wrapped(t):
+        if name in OF_OTHERS:
+            raise Break("PL0012", f"Tensor.{name} of a wrapper", clean=True)
+    elif not overrides(t.pytype) or not torch._C._is_torch_function_enabled():
+        return UNSET
+    return graph_call(fn, (t, *args), kwargs, name)
+
+
+def own_attribute(t: Any, name: str) -> Any:
+    """An attribute that the class of `t`, or `t` itself, has beside those of all tensors; UNSET if there is none."""
+    world, cls = vm.world, t.pytype
+    raw = lookup(cls, name)
+    of_tensors = raw is lookup(Tensor, name)
+    if not of_tensors and type(raw) is property:
+        return call(raw.fget, (t,), {})
+    if is_wrapped(t):
+        found = of_wrapper(t, name)
+        if found is not UNSET:
+            return found
+    if raw is UNSET:
+        own = lookup(cls, "__getattr__")
+        real = world.real.get(id(t))
+        if own is not UNSET and (real is None or name not in real.__dict__) and (id(t), name) not in world.tensor_writes:
+            return call(own, (t, name), {})
+        return UNSET
+    if of_tensors:
+        return UNSET
+    if type(raw) is types.FunctionType:
+        return types.MethodType(raw, t)
+    if type(raw) is classmethod:
+        return types.MethodType(raw.__func__, cls)
+    if type(raw) is staticmethod:
+        return raw.__func__
+    real = world.real.get(id(t))
+    if (real is not None and name in real.__dict__) or (id(t), name) in world.tensor_writes:
+        return UNSET
+    return getattr_(cls, name)
+
+
+def length(t: Any) -> Any:
+    """`len(t)`, of which a class that overrides torch functions is told; UNSET if nothing is different."""
+    return inline(Tensor.__len__, (t,), {}) if overrides(t.pytype) and torch._C._is_torch_function_enabled() else UNSET
+
+
+def iterated(t: Any) -> Any:
+    """`iter(t)`, likewise."""
+    return inline(Tensor.__iter__, (t,), {}) if overrides(t.pytype) and torch._C._is_torch_function_enabled() else UNSET
+
+
+def of_wrapper(t: Any, name: str) -> Any:
+    """What a wrapper holds under this name."""
+    w = wrapper_of(t)
+    d = w.__dict__
+    if name == "__dict__":
+        raise Break("PL0007", "the __dict__ of a tensor")
+    if name not in d:
+        return UNSET
+    written = vm.world.tensor_writes.get((id(t), name))
+    if written is not None:
+        return written[1]
+    return shown(d[name])
+
+
+def set_own(t: Any, name: str, value: Any) -> bool:
+    """`t.name = value` of a wrapper. False if that is a matter of all tensors."""
+    raw = lookup(t.pytype, name)
+    if raw is not UNSET and raw is not lookup(Tensor, name) and type(raw) is property:
+        if raw.fset is None:
+            property.__set__(raw, t, None)  # AttributeError
+        call(raw.fset, (t, value), {})
+        return True
+    own = lookup(t.pytype, "__setattr__")
+    if type(own) is types.FunctionType and own is not lookup(Tensor, "__setattr__"):
+        raise Break("PL0012", f"attribute {name!r} of a tensor whose class has a __setattr__", clean=True)
+    if not is_wrapped(t) or hasattr(Tensor, name):
+        return False
+    wrapper_of(t).__dict__[name] = wrapper_of(value)
+    if vm.world.real.get(id(t)) is not None:
+        vm.world.tensor_writes[(id(t), name)] = (t, value)
+    return True
+
+
+class Super:
+    """`super(start, tensor)`."""
+
+    __slots__ = ("start", "tensor")
+
+    def __init__(self, start: Any, tensor: Any) -> None:
+        if not isinstance(start, type) or not issubclass(tensor.pytype, start):
+            raise TypeError("super(type, obj): obj must be an instance or subtype of type")
+        self.start = start
+        self.tensor = tensor
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """`__init__` of a tensor, which is whole when it is made."""
+
+
+LOOKASIDES[nothing] = lambda args, kw: None
+
+
+def of_super(o: Super, name: str) -> Any:
+    """An attribute of what `super()` gives: that of the first class behind `start` which has it."""
+    t, mro = o.tensor, o.tensor.pytype.__mro__
+    for cls in mro[mro.index(o.start) + 1 :]:
+        if name not in cls.__dict__:
+            lookup(cls, name)  # passed over: it may be given one
+            continue
+        if cls in Tensor.__mro__:
+            break
+        raw = lookup(cls, name)
+        if type(raw) is types.FunctionType:
+            return types.MethodType(raw, t)
+        if type(raw) is property:
+            return call(raw.fget, (t,), {})
+        if type(raw) is classmethod:
+            return types.MethodType(raw.__func__, t.pytype)
+        return raw.__func__ if type(raw) is staticmethod else getattr_(cls, name)
+    if name == "__init__":
+        return types.MethodType(nothing, t)
+    raw = lookup(Tensor, name)
+    if raw is UNSET:
+        raise AttributeError(f"'super' object has no attribute {name!r}")
+    if type(raw) is classmethod:
+        return types.MethodType(raw.__func__, t.pytype)
+    if type(raw) in COMPUTED:
+        return graph_call(getattr, (t, name), {})
+    return types.MethodType(raw, t) if type(raw) is types.FunctionType else raw.__get__(t)
+
+
+row(name="super of a tensor", stands=(Super,), getattr=of_super, type=lambda o: super)
+
+
+# -- torch functions -----------------------------------------------------------------------------------------------------
+class Probe(Tensor):
+    """What C++ is given in the place of a tensor whose class has a say about torch functions, to hear which function it is told."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        raise Untraceable(func, "a probe outside of a capture")
+
+
+PROBED = Probe.__dict__["__torch_function__"].__func__
+
+
+REPLACED = (PROBED.__code__, PLAIN_FUNCTION.__code__)
+
+
+def among(value: Any, found: list[Any]) -> list[Any]:
+    """The tensors of subclasses in the arguments of a torch function, in order."""
+    t = type(value)
+    if t is TracedTensor:
+        if value.pytype not in BUILT_IN:
+            found.append(value)
+    elif t in (list, tuple) or issubclass(t, (list, tuple)):
+        for x in value:
+            among(x, found)
+    elif t is dict:
+        for x in value.values():
+            among(x, found)
+    elif t is slice:
+        among((value.start, value.stop, value.step), found)
+    elif t in vm.world.tensor_likes:
+        found.append(value)
+    return found
+
+
+def class_of(x: Any) -> type:
+    return x.pytype if type(x) is TracedTensor else type(x)
+
+
+def in_order(tensors: list[Any]) -> list[type]:
+    """The classes whose `__torch_function__` is asked, in the order in which PyTorch asks."""
+    order: list[type] = []
+    for t in tensors:
+        cls = class_of(t)
+        if cls in order or function_of(cls) is None:
+            continue
+        at = next((i for i, other in enumerate(order) if issubclass(cls, other)), len(order))
+        order.insert(at, cls)
+    return order
+
+
+def swapped(v: Any, swap: Callable[[Any], Any]) -> Any:
+    """The arguments of a torch function with other tensors in the place of these."""
+    if isinstance(v, Tensor):
+        return swap(v)
+    t = type(v)
+    if t in (list, tuple):
+        return t([swapped(x, swap) for x in v])
+    if issubclass(t, tuple) and hasattr(t, "_fields"):
+        return t(*[swapped(x, swap) for x in v])
+    if t is dict:
+        return {k: swapped(x, swap) for k, x in v.items()}
+    if t is slice:
+        return slice(*[swapped(x, swap) for x in (v.start, v.stop, v.step)])
+    return v
+
+
+def to_probe(x: Any) -> Any:
+    if type(x) is not TracedTensor or x.pytype in BUILT_IN:
+        return x
+    probes = vm.world.probes
+    for p, stand in probes.values():
+        if stand is x:
+            return p
+    with torch._C._DisableTorchDispatch():
+        p = Tensor._make_subclass(Probe, torch.empty(0))
+    probes[id(p)] = (p, x)
+    return p
+
+
+def from_probe(x: Any) -> Any:
+    return vm.world.probes[id(x)][1] if type(x) is Probe else x
+
+
+def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tuple, kwargs: dict, under_modes: bool) -> Any:
+    """A torch function of tensors of subclasses. `record`: how one of plain tensors is captured."""
+    enabled = torch._C._is_torch_function_enabled()
+    order = in_order(tensors) if enabled else []
+    if under_modes or any([overrides(cls) for cls in order]):
+        return told(fn, args, kwargs)
+    trace = vm.trace
+    before = trace.next_vid
+    if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
+        out = on_parts(fn, args, kwargs)
+    else:
+        out = record(fn, args, kwargs)
+    return of_class(out, order[0], before) if order else out
+
+
+def on_parts(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch function of wrappers: C++ takes it to operators, and these to the code of the class."""
+    world = vm.world
+    if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_in([args, kwargs])]):
+        raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers, whose gradients cannot be captured", clean=True)
+    wrapped = {id(t): t for t in among([args, kwargs], []) if type(t) is TracedTensor and is_wrapped(t)}
+    outside = [t for t in wrapped.values() if world.real.get(id(t)) is not None]
+    before = [(t, wrapper_of(t), wrapper_of(t).grad_fn, wrapper_of(t)._version) for t in outside]
+    with torch._C.DisableTorchFunctionSubclass():
+        out = on_wrappers(lambda a, k: captured_call(fn, a, k), args, kwargs)
+    for t, w, node, version in before:
+        if w.grad_fn is not node:
+            raise Break("PL0011", f"a {t.pytype.__name__} from outside is written with gradients")
+        if w._version != version:
+            world.calls.append((torch.autograd.graph.increment_version, (t,), {}))
+    return out
+
+
+def told(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """A torch function of which the classes or modes that ask for it are told: by C++, or by the function itself if it is Python's."""
+    if type(fn) is types.FunctionType:
+        return inline(fn, args, kwargs)
+    names = BINARY_METHODS.get(fn)
+    if names is not None and len(args) == 2:  # some operators are Python methods of tensors
+        first = type(args[0]) is TracedTensor
+        special = lookup(Tensor, (names[2] or names[0]) if first else names[1])
+        if type(special) is types.FunctionType:
+            return inline(special, args if first else args[::-1], kwargs)
+    probes, vm.world.probes = vm.world.probes, {}
+    try:
+        return swapped(captured_call(fn, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
+    except Tripwire:
+        raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of a tensor whose class has a __torch_function__", clean=True) from None
+    finally:
+        vm.world.probes = probes
+
+
+@lookaside(PROBED)
+def l_probed(args: tuple, kw: dict) -> Any:
+    """What C++ says to a probe: the classes of the tensors behind the probes are asked, one after the other."""
+    _, func, _, given, *rest = args
+    given, named = swapped(given, from_probe), swapped((rest[0] if rest else None) or {}, from_probe)
+    return asked(in_order(among([given, named], [])), func, given, named)
+
+
+def asked(order: list[type], func: Any, given: tuple, named: dict) -> Any:
+    """What the first class says that has an answer."""
+    for cls in order:
+        out = call(getattr_(cls, "__torch_function__"), (func, tuple(order), given, named), {})
+        if out is not NotImplemented:
+            return out
+    return NotImplemented
+
+
+def answers_for_subclasses(fn: Any) -> None:
+    """`torch.overrides.has_torch_function` and its like, about tensors of subclasses."""
+
+    def has(args: tuple, kw: dict) -> Any:
+        if not vm.world.has_subclasses or not among(list(args), []):
+            return native(fn, args, kw)
+        return torch._C._is_torch_function_enabled() and bool(in_order(among(list(args), [])))
+
+    LOOKASIDES[fn] = has
+
+
+for _fn in (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic):
+    answers_for_subclasses(_fn)
+
+
+@lookaside(torch.overrides.handle_torch_function)
+def l_handle(args: tuple, kw: dict) -> Any:
+    """What a torch function written in Python does first where a class asks to be told."""
+    func, relevant, *given = args
+    if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
+        raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
+    order = in_order(among(relevant, []))
+    out = asked(order, func, tuple(given), kw)
+    if out is NotImplemented:
+        name = f"{func.__module__}.{func.__name__}"
+        raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {order}")
+    return out
+
+
+@lookaside(PLAIN_FUNCTION)
+def l_plain(args: tuple, kw: dict) -> Any:
+    """`torch.Tensor.__torch_function__`: the function itself, its results made tensors of the class."""
+    names = ("cls", "func", "types", "args", "kwargs")
+    values = dict(zip(names, args)) | kw
+    cls, func = values["cls"], values["func"]
+    given, named = values.get("args", ()), values.get("kwargs") or {}
+    if not all([issubclass(cls, t) for t in values["types"]]):
+        return NotImplemented
+    before = vm.trace.next_vid
+    with torch._C.DisableTorchFunctionSubclass():
+        out = call(func, tuple(given), dict(named))
+    return out if func in torch.overrides.get_default_nowrap_functions() else of_class(out, cls, before)
+
+
+def of_class(out: Any, cls: type, before: int) -> Any:
+    """Results of the default `__torch_function__`: tensors of the class. `before`: what was made since has a number from this on."""
+    if cls is Tensor:
+        return out
+    if type(out) is TracedTensor:
+        if issubclass(out.pytype, cls):
+            return out
+        if is_wrapped(out) or wraps(cls):
+            raise Break("PL0011", f"a plain result of operators of {cls.__name__}, which is made one of that class", clean=True)
+        if out.vid < before or out.source is not None:
+            out = graph_call(ALIAS, (out,), {})
+        out.pytype = cls
+        vm.world.has_subclasses = True
+        return out
+    if type(out) in (list, tuple):
+        return type(out)([of_class(x, cls, before) for x in out])
+    if isinstance(out, tuple) and hasattr(out, "_fields"):
+        return type(out)(*[of_class(x, cls, before) for x in out])
+    return out
+
+
+# -- code that C++ calls ---------------------------------------------------------------------------------------------------
+def in_frame(fn: Any, args: list) -> list | None:
+    """The arguments of `__torch_dispatch__` or `__torch_function__`, called by C++, as the program is to see them; else None."""
+    if fn.__name__ not in ("__torch_dispatch__", "__torch_function__"):
+        return None
+    return [seen(a) for a in args]
+
+
+def seen(v: Any) -> Any:
+    if type(v) is tuple and v and all([isinstance(x, type) for x in v]):
+        return tuple([x for x in v if x is not TracedTensor])
+    return swapped(v, lambda x: shown(from_probe(x)))
+
+
+# -- PyTorch's helpers -------------------------------------------------------------------------------------------------------
+@lookaside(python_dispatch.return_and_correct_aliasing)
+def l_aliasing(args: tuple, kw: dict) -> Any:
+    """What an operator that writes returns is what it was given. (That memory of views is shared, the parts know.)"""
+    func, given, named, out = (*args, *kw.values())[:4]
+    info = op_info(func)
+    if info.inplace_view:
+        raise Break("PL0011", f"{func} of a wrapper, which changes its sizes in place")
+    wanted = [argument(info, given, named, alias[0]) if alias is not None and alias[1] else UNSET for alias in info.returns]
+    if not any([x is not UNSET for x in wanted]):
+        return out
+    return wanted[0] if len(wanted) == 1 else type(out)(wanted)
+
+
+vm.subclass_method = method

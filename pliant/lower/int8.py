@@ -1,0 +1,92 @@
+"""Products with weights of int8 that segments compute themselves (native/int8*.cpp): which operations are one, over which memory.
+
+`_int_mm` of int8 whose second operand is a weight seen transposed, summed in int32; `pliant::dynamic_linear` (`graph/quantized.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.graph.quantized import DYNAMIC_LINEAR
+from pliant.graph.traced import TracedTensor
+from pliant.lower.gemm import LIBRARY, Products
+from pliant.lower.loop_nest import Size
+from pliant.lower.lowerings.builder import arguments
+
+INT_MM = torch.ops.aten._int_mm.default
+
+
+@dataclass(slots=True, eq=False)
+class Int8Product:
+    """`out = a @ b^T`, in int32.
+
+    `sizes` are the fields of `IntProduct` in native/int8.h, then the offset of each operand, in its elements.
+    """
+
+    operands: list[TracedTensor]  # roots
+    out: TracedTensor
+    sizes: list[Size]
+
+    @property
+    def buffers(self) -> list[TracedTensor]:
+        return list(dict.fromkeys([*self.operands, self.out]))
+
+
+@dataclass(slots=True, eq=False)
+class DynamicLinear:
+    """`out = linear(x, weight * scale, bias)`, x quantized by its own range.
+
+    `sizes` are the fields of the struct of the same name in native/int8_linear.cpp, then the offset of each operand, in its elements.
+    """
+
+    operands: list[TracedTensor]  # roots of x, weight, scale, sums and, where there is one, bias
+    out: TracedTensor
+    sizes: list[Size]
+
+    @property
+    def buffers(self) -> list[TracedTensor]:
+        return list(dict.fromkeys([*self.operands, self.out]))
+
+
+def readable(p: Products, t: TracedTensor, dtype: torch.dtype) -> bool:
+    r = p.root(t)
+    dense = t.layout is torch.strided and r.layout is torch.strided
+    return dense and t.dtype is dtype and r.dtype is dtype and p.target.supports(t.device) and p.target.supports(r.device)
+
+
+def int_mm(p: Products, op: Any, read: set[int]) -> list[Int8Product] | None:
+    """What to run in place of an `_int_mm`; None if it is not one of these."""
+    a, b, out = op.args[0], op.args[1], op.outs[0]
+    if not p.target.has_int8() or op.kwargs or p.root(out) is not out or not out.dense:
+        return None
+    if not readable(p, a, torch.int8) or not readable(p, b, torch.int8):
+        return None
+    x, w = p.matrix(a), p.matrix(b, swapped=True)
+    if x is None or w is None or x.transposed or w.transposed:
+        return None
+    fields = [x.rows, w.rows, x.columns, x.distance, w.distance]
+    return [Int8Product([x.root, w.root], out, [*fields, x.offset, w.offset])]
+
+
+def dynamic_linear(p: Products, op: Any, read: set[int]) -> list[DynamicLinear] | None:
+    """What to run in place of a `pliant::dynamic_linear`; None if x lies otherwise."""
+    x, weight, scale, sums, bias, most, fused = arguments(op, "x", "weight", "scale", "sums", "bias", "most", "fused")
+    out, tensors = op.outs[0], [weight, scale, sums, *([] if bias is None else [bias])]
+    if not p.target.has_int8() or p.root(out) is not out or not out.dense or not readable(p, x, torch.float32):
+        return None
+    dtypes = (torch.int8, torch.float32, torch.int32, torch.float32)
+    if not all(t.dense and readable(p, t, dtype) for t, dtype in zip(tensors, dtypes, strict=False)):
+        return None
+    left = p.rows(x)
+    if left is None or left.transposed:
+        return None
+    n, k = map(p.facts.size, weight.sizes)
+    fields = [left.rows, n, k, left.distance, k, most, int(fused)]
+    operands = [x, *tensors]
+    return [DynamicLinear([p.root(t) for t in operands], out, [*fields, *(p.offset(t) for t in operands)])]
+
+
+LIBRARY.update({INT_MM: int_mm, DYNAMIC_LINEAR: dynamic_linear})

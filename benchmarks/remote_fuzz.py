@@ -25,7 +25,8 @@ BINARY = ["{} + {}", "{} - {}", "{} * {}", "torch.maximum({}, {})", "torch.atan2
           "torch.lerp({}, {}, 0.3)", "torch.addcmul({0}, {0}, {1}, value=0.5)"]  # fmt: skip
 REDUCE = ["{x}.sum({d})", "{x}.mean({d})", "{x}.sum({d}, keepdim=True)", "{x}.mean({d}, keepdim=True)", "{x}.amax({d})",
           "{x}.var({d}, correction=0)",
-          "torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "{x}.cumsum({d})", "{x}.argmax({d}).to({x}.dtype)", "{x}.logsumexp({d})",
+          "torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "{x}.cumsum({d})", "{x}.argmax({d}).to({x}.dtype)",
+          "{x}.logsumexp({d})",
           "{x}.sort({d}).values", "{x}.flip({d})", "{x}.norm(dim={d})", "{x}.any({d}).to({x}.dtype)",
           "{x}.std({d}, correction=0)",
           "{x}.unbind({d})[0]", "{x}.select({d}, 0)", "{x}.narrow({d}, 0, 1)", "torch.cat([{x}, {x}], {d})", "torch.stack([{x}, {x}], {d})",
@@ -34,7 +35,8 @@ REDUCE = ["{x}.sum({d})", "{x}.mean({d})", "{x}.sum({d}, keepdim=True)", "{x}.me
 VIEWS = ["{x}.transpose(0, -1)", "{x}.flatten()", "{x}.reshape(-1)", "{x}.unsqueeze({d})", "{x}.flatten(0, 1)",
          "{x}.permute(*range({n} - 1, -1, -1))",
          "{x}.reshape({x}.shape[0], -1)", "{x}.reshape(-1, {x}.shape[-1])", "{x}.unsqueeze(0).expand(2, *{x}.shape)", "{x}.squeeze()",
-         "{x}.reshape({x}.shape)", "{x}.flatten(0, 1).unflatten(0, ({x}.shape[0], {x}.shape[1]))", "{x}.contiguous()", "{x}.movedim(0, -1)"]  # fmt: skip
+         "{x}.reshape({x}.shape)", "{x}.flatten(0, 1).unflatten(0, ({x}.shape[0], {x}.shape[1]))", "{x}.contiguous()",
+         "{x}.movedim(0, -1)"]  # fmt: skip
 WRITES = ["{x}.add_({y})", "{x}.mul_(0.5)", "{x}.copy_({y})", "{x}.zero_()", "{x}.clamp_(min=0)", "{x}.sub_({y} * 0.1)",
           "{x}[..., 0] = 1", "{x}[0] = 0.5",
           "{x}.masked_fill_({x} > 0, 0.3)", "{x}.transpose(0, -1).add_(1)", "{x}.select({d}, 0).mul_(3)"]  # fmt: skip

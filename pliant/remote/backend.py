@@ -20,7 +20,7 @@ from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
-from pliant.remote import sharding
+from pliant.remote import product_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
 from pliant.remote.placements import RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
@@ -218,4 +218,4 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     return (*outs, *answers)
 
 
-__all__ = ["compile_remote", "lower"]
+__all__ = ["compile_remote", "lower", "product_rules", "view_rules"]

@@ -103,7 +103,7 @@ def mapped(x: Any, fn: Any) -> Any:
 def written_of(func: Any, args: tuple, kwargs: dict) -> list[Any]:
     if not func._schema.is_mutable:
         return []
-    found = []
+    found: list[Any] = []
     for i, a in enumerate(func._schema.arguments):
         if a.alias_info is not None and a.alias_info.is_write:
             v = args[i] if i < len(args) else kwargs.get(a.name)

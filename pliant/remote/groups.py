@@ -15,7 +15,7 @@ import torch.distributed as dist
 from pliant.remote.placements import RemoteError
 
 AS_BYTES = (torch.bool,)
-REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+REDUCE: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 MOST_SENDS = 64
 
 
@@ -71,7 +71,7 @@ class Gloo:
         self.rank, self.size = rank, size
         self.moved = 0
         self.sends: list[Any] = []
-        self.pg = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
+        self.pg: Any = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
 
     @unbroken
     def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:

@@ -90,10 +90,10 @@ class Plan:
     """What a graph comes to on tensors placed in a certain way.
 
     `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the
-    numbers that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers` the number of numbers that
-    it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws random
-    numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input of whose memory it
-    should be a view, and is a copy.
+    numbers that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers`: how many
+    numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws
+    random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input
+    of whose memory it should be a view, and is a copy.
     """
 
     name: str
@@ -166,9 +166,9 @@ class Partitioner(Rewriter):
         lo, hi = self.outer.range(s) or (None, None)
         of = s.kind
         size = of is int and s.info.size_like
-        more = {"dim": OPEN} if size else {}
-        finite = {k: v for k, v in (("lo", lo), ("hi", hi)) if isinstance(v, (int, float)) and abs(v) != float("inf")}
-        local = self.scope.backed(s.name, hint=s.hint, kind=of, size_like=size, **finite, **more)
+        more: dict[str, Any] = {"dim": OPEN} if size else {}
+        more |= {k: v for k, v in (("lo", lo), ("hi", hi)) if isinstance(v, (int, float)) and abs(v) != float("inf")}
+        local = self.scope.backed(s.name, hint=s.hint, kind=of, size_like=size, **more)
         self.names[s.name] = local
         self.numbers.append(s)
 
@@ -255,7 +255,7 @@ class Partitioner(Rewriter):
         if type(offset) is not int or real.storage_offset():
             name = f"o{len(self.inputs)}"
             offset = to_sym(self.scope, self.scope.backed(name, hint=real.storage_offset(), lo=0, size_like=True))
-        x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(sizes, strides))
+        x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(tuple(sizes), tuple(strides)))
         self.outside[t.storage_id] = len(self.inputs)
         self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
         self.places[t.vid], self.local[t.vid] = place, x
@@ -278,6 +278,7 @@ class Partitioner(Rewriter):
 
     def constant(self, t: TracedTensor) -> None:
         """A tensor that the capture made out of constants: it travels once."""
+        assert t.constant is not None
         data = t.constant.detach()
         x = make(self.trace, t.sizes, tuple(data.stride()), t.dtype, data.storage_offset(), None, t.device, data.is_contiguous())
         self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
@@ -430,7 +431,7 @@ class Partitioner(Rewriter):
                 raise Refused(f"{op.target} makes other numbers known on a mesh")
             for mine, theirs in zip(found.binds, op.binds, strict=True):
                 self.names[liveness.number(theirs.symbol).name] = liveness.number(mine.symbol)
-        places = outs if type(outs) is list else [outs] * len(flat)
+        places: list[Any] = outs if isinstance(outs, list) else [outs] * len(flat)
         for out, x, place in zip(flat, targets, places, strict=True):
             self.give(out, x, place)
 
@@ -483,12 +484,12 @@ class Partitioner(Rewriter):
         )  # fmt: skip
         p.asserts += [Relation(a.expr, "", a.message) for a in self.scope.asserts if a.expr.const is not True]
         memory = {t.storage_id for op in p.ops for t in liveness.written(op)}
-        for i in p.inputs:
-            i.written = i.is_tensor and i.value.storage_id in memory
+        for given in p.inputs:
+            given.written = given.is_tensor and given.value.storage_id in memory
         owners = {i.value.storage_id: n for n, i in enumerate(self.inputs) if i.is_tensor}
         self.shares = [owners.get(x.storage_id) for x, _ in made]
-        given = [t.storage_id for t in outputs if type(t) is TracedTensor]
-        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given, self.shares, strict=True)]
+        given_ids = [t.storage_id for t in outputs if type(t) is TracedTensor]
+        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given_ids, self.shares, strict=True)]
         return p, [place for _, place in made], len(answers)
 
     def agreement(self) -> None:

@@ -70,12 +70,16 @@ def balanced(layers: list[nn.Module], stages: int) -> list[list[nn.Module]]:
 class Pipeline:
     """`step(inputs, targets, micro_batches)` trains `model` by one batch and returns the loss, a remote tensor on the last worker.
 
-    `model`: a `nn.Sequential`, or a list of the stages. `loss(outputs, targets)` is a mean over the rows of a micro-batch; micro-batches count by
-    their rows. `optimizer(parameters)` makes the optimizer of a stage.
+    `model`: a `nn.Sequential`, or a list of the stages. `loss(outputs, targets)` is a mean over the rows of a micro-batch;
+    micro-batches count by their rows. `optimizer(parameters)` makes the optimizer of a stage.
     """
 
     def __init__(
-        self, mesh: Mesh, model: nn.Sequential | list[nn.Module], loss: Callable, optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer]
+        self,
+        mesh: Mesh,
+        model: nn.Sequential | list[nn.Module],
+        loss: Callable,
+        optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer],
     ) -> None:
         self.mesh = mesh
         n = len(mesh)
@@ -95,8 +99,7 @@ class Pipeline:
         """One training step."""
         if not inputs.shape[0]:
             raise ValueError("a batch without rows")
-        xs, ys = inputs.tensor_split(micro_batches), targets.tensor_split(micro_batches)
-        xs, ys = ([t for t in ts if t.shape[0]] for ts in (xs, ys))
+        xs, ys = ([t for t in ts.tensor_split(micro_batches) if t.shape[0]] for ts in (inputs, targets))
         n, rows = len(self.mesh), inputs.shape[0]
         given: dict[tuple[int, int], Any] = {}
         made: dict[tuple[int, int], Any] = {}

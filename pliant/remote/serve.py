@@ -27,12 +27,19 @@ MOST_OUT = 2
 class Server:
     """`make()` gives the module, once for each worker. Requests are tensors `[length, ...]`; a batch is them padded to the longest.
 
-    `module(batch, lengths)` returns a tensor with a row for each request. `batch`: the most of a batch; `waste`: the share of padding that a
-    batch may have; `wait`: seconds that a request waits for company; `queue`: requests that may wait.
+    `module(batch, lengths)` returns a tensor with a row for each request. `batch`: the most of a batch; `waste`: the share of padding that
+    a batch may have; `wait`: seconds that a request waits for company; `queue`: requests that may wait.
     """
 
     def __init__(
-        self, mesh: Mesh, make: Callable[[], torch.nn.Module], *, batch: int = 16, waste: float = 0.25, wait: float = 0.002, queue: int = 1024
+        self,
+        mesh: Mesh,
+        make: Callable[[], torch.nn.Module],
+        *,
+        batch: int = 16,
+        waste: float = 0.25,
+        wait: float = 0.002,
+        queue: int = 1024,
     ) -> None:
         self.mesh, self.batch, self.waste, self.wait = mesh, batch, waste, wait
         self.replicas = [mesh[r].put(make().eval()) for r in range(len(mesh))]

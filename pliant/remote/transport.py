@@ -86,7 +86,7 @@ class RayTransport:
         """Data for all workers, which lie in one place."""
         return self.ray.put(data)
 
-    def get(self, rank: int, reference: Any, timeout: float) -> bytes:
+    def get(self, rank: int, reference: Any, timeout: float) -> Any:
         try:
             return self.ray.get(reference, timeout=timeout)
         except self.ray.exceptions.GetTimeoutError:
@@ -200,7 +200,7 @@ class ThreadTransport:
     def join(self, epoch: int, timeout: float) -> list[int]:
         shared = Shared(self.workers, self.timeout)
         found = [self.ask(r, w.join, lambda rank, size, epoch: Threads(shared, rank), epoch) for r, w in enumerate(self.objects)]
-        return [self.get(r, f, timeout) for r, f in enumerate(found)]
+        return [int(self.get(r, f, timeout)) for r, f in enumerate(found)]
 
     def restart(self, rank: int, hung: bool) -> None:
         self.objects[rank] = Worker(rank, self.workers)

@@ -288,7 +288,7 @@ class Worker:
         answers.append(["tensor", len(given) - 1])
 
     def send(self, command: list, *_: Any) -> None:
-        """["send", handle, new handle, from, to, sizes, dtype]: a tensor goes from worker to worker. Who gets it goes on until it is needed."""
+        """["send", handle, new handle, from, to, sizes, dtype]: a tensor goes from worker to worker."""
         _, handle, new, source, to, sizes, dtype = command
         if self.rank == source:
             t = self.value(handle)
@@ -325,7 +325,8 @@ class Worker:
             if bad is not None:
                 sizes[cut[0]] = chunk(cut[1], self.size, self.rank)[1] * cut[2]
                 x = torch.zeros(sizes, dtype=wire.DTYPES[dtype])
-            t = c.all_gather(x, *cut, self.token)
+            dim, base, factor = cut
+            t = c.all_gather(x, dim, base, factor, self.token)
         if to is not None and to != self.rank:
             return
         if bad is not None:

@@ -94,6 +94,8 @@ class Mesh:
         self.lock = threading.RLock()
         self.epoch = 0
         self.closed = False
+        self.generation = 0  # how often the workers have saved what they have
+        self.saving = False
         self.saved: list[Any] | None = None  # what only one worker has, as it was saved last
         self.saved_handles: list[int] = []
         self.kinds: dict[int, Placement] = {}  # their placements
@@ -180,6 +182,7 @@ class Mesh:
     def stats(self) -> dict[str, Any]:
         """Counts of the controller, and a list with those of each worker. `leaked`: tensors that workers hold and nobody has handles of."""
         with self.lock:
+            self.flush()  # what nobody holds any more
             self.issue(["count"])
             answers = self.answered(self.flush())
             workers = [a[-1] for a in answers]
@@ -243,7 +246,7 @@ class Mesh:
             self.times.append(("send", began, time.time()))
         while len(self.flying) > self.window:
             self.collect()
-        if self.recovers and len(self.log) > self.lineage:
+        if self.recovers and len(self.log) > self.lineage and not self.saving:
             self.save()
         return message
 

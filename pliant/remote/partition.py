@@ -140,6 +140,8 @@ class Partitioner(Rewriter):
         self.site: Any = None
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
+        self.with_gaps: list[int] = []  # inputs that are not row-major
+        self.keeps_gaps = False  # these are read as they lie, which writes and views of them need
         self.last_use: dict[int, int] = {}  # vid -> the last operation that reads it
         self.index = 0  # of the operation at hand
         self.wanted: set[int] = set()  # vids of what the graph gives
@@ -261,12 +263,13 @@ class Partitioner(Rewriter):
         self.places[t.vid], self.local[t.vid] = place, x
 
     def strides(self, t: TracedTensor, sizes: list[Any], real: Any) -> list[Any]:
-        """Those of a tensor without gaps; where there are gaps, only the worker knows them."""
+        """Row-major ones, or others without gaps; where it must be read as it lies, only the worker knows them."""
         if t.dense:
             return list(contiguous_strides(tuple(sizes)))
-        order = order_of(real)
-        if order is not None:
-            return ordered_strides(sizes, order)
+        self.with_gaps.append(len(self.inputs))
+        if not self.keeps_gaps:  # the worker makes a copy of what lies otherwise
+            order = order_of(real)
+            return list(contiguous_strides(tuple(sizes))) if order is None else ordered_strides(sizes, order)
         out: list[Any] = []
         for d, stride in enumerate(real.stride()):
             if stride == 0:
@@ -596,18 +599,20 @@ def partition(
         if any(isinstance(p, OuterShard) for p in placements):
             raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
         workers = 1
-    p = Partitioner(scope, workers, rules, default)
-    seen: dict[int, int] = {}
-    with p.trace.paused():
-        for t, placement, real in zip(inputs, placements, reals, strict=True):
-            p.input(t, placement, real)
-            p.storages[t.vid] = t.storage_id
-            if t.storage_id in seen:
-                raise Refused("a graph reads two tensors that share memory")
-            seen[t.storage_id] = 1
-    p.wanted = {t.vid for t in liveness.tensors(outputs)}
-    p.run(ops)
-    program, places, answers = p.program(outputs, name, asserts or [])
+    for keeps_gaps in (False, True):
+        p = Partitioner(scope, workers, rules, default)
+        p.keeps_gaps = keeps_gaps
+        with p.trace.paused():
+            for t, placement, real in zip(inputs, placements, reals, strict=True):
+                p.input(t, placement, real)
+                p.storages[t.vid] = t.storage_id
+        if len(p.outside) != len(inputs):
+            raise Refused("a graph reads two tensors that share memory")
+        p.wanted = {t.vid for t in liveness.tensors(outputs)}
+        p.run(ops)
+        program, places, answers = p.program(outputs, name, asserts or [])
+        if not any(i in p.written or i in p.shares for i in p.with_gaps):
+            break
     text = settled(program)
     if rank is not None:
         places = [OnWorker(rank)] * len(places)

@@ -129,11 +129,14 @@ class RayTransport:
         if hung:
             self.ray.kill(self.actors[rank], no_restart=False)
 
-    def exported(self, rank: int, handles: list[int]) -> Any:
-        return self.actors[rank].exported.remote(handles)
+    def exported(self, rank: int, n: int, handles: list[int]) -> Any:
+        """What a worker has saved, in the object store, where it outlives the worker's process."""
+        ref = self.actors[rank].exported.remote(n, handles)
+        self.ray.wait([ref], timeout=self.timeout, fetch_local=False)
+        return ref
 
-    def refill(self, rank: int, parts: list[Any]) -> Any:
-        return self.actors[rank].refill.remote(*parts)
+    def refill(self, rank: int, n: int, parts: list[Any]) -> Any:
+        return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
         for a in self.actors:
@@ -205,11 +208,11 @@ class ThreadTransport:
     def restart(self, rank: int, hung: bool) -> None:
         self.objects[rank] = Worker(rank, self.workers)
 
-    def exported(self, rank: int, handles: list[int]) -> Any:
-        return self.get(rank, self.ask(rank, self.objects[rank].exported, handles), self.timeout)
+    def exported(self, rank: int, n: int, handles: list[int]) -> Any:
+        return self.get(rank, self.ask(rank, self.objects[rank].exported, n, handles), self.timeout)
 
-    def refill(self, rank: int, parts: list[Any]) -> Any:
-        return self.ask(rank, self.objects[rank].refill, *parts)
+    def refill(self, rank: int, n: int, parts: list[Any]) -> Any:
+        return self.ask(rank, self.objects[rank].refill, n, *parts)
 
     def close(self) -> None:
         for q in self.queues:

@@ -157,7 +157,7 @@ class Worker:
         self.group: Any = None
         self.times: list[tuple[str, float, float]] = []
         self.timed = False
-        self.saved: dict[int, Any] = {}
+        self.saved: dict[int, dict[int, Any]] = {}  # what was saved, by number
         self.counts = {"messages": 0, "calls": 0, "bytes": 0, "compiled": 0}
         torch.set_num_threads(1)
 
@@ -338,13 +338,14 @@ class Worker:
         self.tensors[new] = t.clone(memory_format=torch.contiguous_format)
 
     def save(self, command: list, *_: Any) -> None:
-        """["save"]: what the worker has now is what `restore` brings back. Memory shared by tensors stays shared."""
+        """["save", n]: what the worker has now is what ["restore", n] brings back. The one before is kept, until all have this one."""
         for handle in self.tensors:
             self.value(handle)
-        self.saved = copied(self.tensors)
+        self.saved = {n: saved for n, saved in self.saved.items() if n == command[1] - 1}
+        self.saved[command[1]] = copied(self.tensors)
 
     def restore(self, command: list, *_: Any) -> None:
-        self.tensors = copied(self.saved)
+        self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         answers.append({**self.counts, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
@@ -370,13 +371,13 @@ class Worker:
         self.group = make_group(self.rank, self.size, epoch)
         return os.getpid()
 
-    def exported(self, handles: list[int]) -> bytes:
+    def exported(self, n: int, handles: list[int]) -> bytes:
         """Saved tensors as a message, to refill another worker."""
         storages: dict[int, int] = {}
         memory: list[torch.Tensor] = []
         views = []
         for h in handles:
-            t = self.saved.get(h)
+            t = self.saved[n].get(h)
             if type(t) is Failure:
                 views.append([h, -1, t.seq, t.text])
             elif t is not None:
@@ -387,18 +388,19 @@ class Worker:
                 views.append([h, storages[s._cdata], wire.NAMES[t.dtype], t.storage_offset(), list(t.shape), list(t.stride())])
         return wire.encode(0, views, memory)
 
-    def refill(self, *parts: bytes) -> None:
+    def refill(self, n: int, *parts: bytes) -> None:
         """Take what other workers, or this one before it died, had saved."""
-        self.saved = {}
+        found: dict[int, Any] = {}
+        self.saved = {n: found}
         for part in parts:
             _, views, memory = wire.decode(part)
             for h, index, *rest in views:
                 if index < 0:
-                    self.saved[h] = Failure(*rest)
+                    found[h] = Failure(*rest)
                 else:
                     name, offset, sizes, strides = rest
                     s = memory[index].untyped_storage()
-                    self.saved[h] = torch.empty(0, dtype=wire.DTYPES[name]).set_(s, offset, sizes, strides)
+                    found[h] = torch.empty(0, dtype=wire.DTYPES[name]).set_(s, offset, sizes, strides)
 
 
 COMMANDS: dict[str, Callable] = {

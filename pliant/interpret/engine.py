@@ -26,6 +26,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     checks,
     classes,
     comparisons,
+    compiler_settings,
     contextvars_,
     copies,
     data_loops,
@@ -58,7 +59,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     transforms,
 )
 from pliant.interpret import capture as C
-from pliant.interpret import compiler_settings
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
 from pliant.interpret.blocks import ReplayFailed

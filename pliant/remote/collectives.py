@@ -142,7 +142,40 @@ def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, token: A
     return x.new_empty(sizes)
 
 
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+library.define("attention(Tensor q, Tensor k, Tensor v, float p, bool causal, Tensor? mask, float? scale) -> (Tensor, Tensor)")
+library.define(
+    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float p, bool causal, Tensor? mask,"
+    " float? scale) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def attention(q: Any, k: Any, v: Any, p: float, causal: bool, mask: Any, scale: float | None) -> Any:
+    """PyTorch's attention on the CPU, which ends the process where a worker has no batch or no heads."""
+    if q.numel() and k.numel():
+        return FLASH(q, k, v, p, causal, attn_mask=mask, scale=scale)
+    batch, heads, rows, width = q.shape
+    return v.new_zeros(batch, rows, heads, width).transpose(1, 2), v.new_zeros(batch, rows, heads).transpose(1, 2)
+
+
+def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    if q.numel() and k.numel():
+        return FLASH_BACKWARD(grad, q, k, v, out, lse, p, causal, attn_mask=mask, scale=scale)
+    return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+
+def fake_attention(q: Any, k: Any, v: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    return FLASH(q, k, v, p, causal, attn_mask=mask, scale=scale)
+
+
+def fake_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    return FLASH_BACKWARD(grad, q, k, v, out, lse, p, causal, attn_mask=mask, scale=scale)
+
+
 for name, kernel, fake in (
+    ("attention", attention, fake_attention),
+    ("attention_backward", attention_backward, fake_backward),
     ("all_reduce", all_reduce, lambda x, op, token: x.new_empty(x.shape)),
     ("all_reduce_many", all_reduce_many, lambda xs, op, token: [x.new_empty(x.shape) for x in xs]),
     ("all_gather", all_gather, fake_gather),
@@ -156,6 +189,8 @@ for name, kernel, fake in (
 ALL_REDUCE = torch.ops.pliant_remote.all_reduce.default
 ALL_REDUCE_MANY = torch.ops.pliant_remote.all_reduce_many.default
 ALL_GATHER = torch.ops.pliant_remote.all_gather.default
+ATTENTION = torch.ops.pliant_remote.attention.default
+ATTENTION_BACKWARD = torch.ops.pliant_remote.attention_backward.default
 REDUCE_SCATTER = torch.ops.pliant_remote.reduce_scatter.default
 PART = torch.ops.pliant_remote.part.default
 AGREE = torch.ops.pliant_remote.agree.default

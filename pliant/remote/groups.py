@@ -24,14 +24,17 @@ class GroupBroken(RemoteError):
 
 
 def unbroken(fn: Callable) -> Callable:
-    """What gloo raises is that the group is broken."""
+    """What gloo raises is that the group is broken: from then on everything raises, where gloo might wait for its timeout again."""
 
     @functools.wraps(fn)
-    def call(*args: Any) -> Any:
+    def call(group: Any, *args: Any) -> Any:
+        if group.broken:
+            raise GroupBroken(group.broken)
         try:
-            return fn(*args)
+            return fn(group, *args)
         except RuntimeError as e:
-            raise GroupBroken(str(e).splitlines()[0]) from e
+            group.broken = str(e).splitlines()[0]
+            raise GroupBroken(group.broken) from e
 
     return call
 
@@ -70,6 +73,7 @@ class Gloo:
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
         self.moved = 0
+        self.broken = ""  # why, if it is
         self.sends: list[Any] = []
         self.pg: Any = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
 
@@ -111,11 +115,11 @@ class Gloo:
         work = self.pg.recv([data], source, 3)
 
         @unbroken
-        def wait() -> torch.Tensor:
+        def wait(group: Any) -> torch.Tensor:
             work.wait()
             return data
 
-        return wait
+        return functools.partial(wait, self)
 
     @unbroken
     def send(self, data: bytes, to: int) -> None:

@@ -397,9 +397,13 @@ class Partitioner(Rewriter):
             self.storages[out.vid] = out.storage_id
 
     def apply(
-        self, op: Op, want: Callable[[TracedTensor], Place], outs: list[Place] | Place, args: tuple | None = None, kwargs: Any = None
+        self, op: Op, want: Callable[[TracedTensor], Place], outs: list[Place] | Place, args: tuple | None = None, kwargs: Any = None,
+        target: Any = None,
     ) -> None:
-        """Run the operation on operands placed as `want` says; its results are placed as in `outs`. `args`: in place of its own."""
+        """Run the operation on operands placed as `want` says; its results are placed as in `outs`.
+
+        `args`, `kwargs`, `target`: in place of its own.
+        """
         targets: list[Any] = []
         moved_view = False
 
@@ -423,7 +427,7 @@ class Partitioner(Rewriter):
         if op.target in c.COLLECTIVES:
             raise Refused("a collective in the program itself")
         n = len(self.ops)
-        made = self.emit(op.target, *own, **named)
+        made = self.emit(target or op.target, *own, **named)
         targets = liveness.leaves(made) if op.out_spec is not None or type(made) in (list, tuple) else [made]
         flat = op.outs
         if len(targets) != len(flat):

@@ -284,7 +284,12 @@ def attention(p: Partitioner, op: Op) -> Any:
     else:
         rest = [lse(o) if type(o) is TracedTensor else R for o in op.outs[1:]]
         outs = [place, *rest]  # type: ignore[list-item]
-    p.apply(op, at, outs)  # type: ignore[arg-type]
+    if len(op.outs) == 1 or (type(place.base) is int and place.base % p.workers == 0):
+        p.apply(op, at, outs)  # type: ignore[arg-type]
+        return None
+    given = [argument(op, name) for name in ("dropout_p", "is_causal", "attn_mask", "scale")]  # some worker may have none
+    args = (*op.args[: 6 if backward else 3], *given)
+    p.apply(op, at, outs, args, {}, c.ATTENTION_BACKWARD if backward else c.ATTENTION)  # type: ignore[arg-type]
     return None
 
 

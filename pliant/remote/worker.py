@@ -245,7 +245,7 @@ class Worker:
                 raise RemoteError(f"worker {self.rank} has no tensor {missing[0]}")
             values = program.inputs([self.tensors[h] for h in inputs], numbers, cuts, group, self.token)
             if seed is not None:
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
             with c.using(group):
                 outs = program.run(values)
         except Exception as e:

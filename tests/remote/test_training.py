@@ -14,7 +14,7 @@ from pliant.remote.pipeline import balanced, issue_order, stage_order
 
 def losses(gpt, steps):
     torch.manual_seed(0)
-    model = gpt.gpt(vocabulary=64, width=16, heads=2, layers=2, most=32)
+    model = gpt.gpt(vocabulary=64, width=16, heads=2, layers=1, most=32)
     twin = copy.deepcopy(model)
     step = gpt.trainer(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
     return twin, [float(step(ids)) for ids in gpt.batches(steps, 5, 24, 64)]
@@ -26,7 +26,7 @@ def check(gpt, step, want):
 
 @pytest.mark.parametrize("kind", ["data", "tensor"])
 def test_gpt(gpt, kind):
-    model, want = losses(gpt, 7)
+    model, want = losses(gpt, 4)
     with remote.mesh(2, transport="threads", timeout=60) as mesh:
         if kind == "data":
             mesh.replicate(model)
@@ -37,18 +37,18 @@ def test_gpt(gpt, kind):
         assert check(gpt, lambda ids: step(put(ids)), want)
         sent, programs = mesh.counts["messages"], mesh.counts["programs"]
         captures = pliant.stats()["captures"]
-        for ids in gpt.batches(4, 6, 24, 64):
+        for ids in gpt.batches(3, 6, 24, 64):
             step(put(ids))
             mesh.flush()
         mesh.synchronize()
-        assert mesh.counts["messages"] - sent == 4 * len(mesh), "one message a worker a step"
+        assert mesh.counts["messages"] - sent == 3 * len(mesh), "one message a worker a step"
         assert mesh.counts["programs"] == programs and pliant.stats()["captures"] == captures, "sizes change, programs do not"
         weights = [p.placement for p in model.parameters()]
         assert (remote.Shard(0) in weights) == (kind == "tensor")
 
 
 def test_pipeline(gpt):
-    model, want = losses(gpt, 4)
+    model, want = losses(gpt, 3)
     with remote.mesh(2, transport="threads", timeout=60) as mesh:
         pipeline = remote.Pipeline(mesh, model, gpt.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-2))
         assert check(gpt, lambda ids: pipeline.step(ids, ids, 3), want)

@@ -47,7 +47,7 @@ validate: setup
 # No Python here: the library routines of pliant/native that know none, and the interpreter of plans.
 CXX ?= g++
 RUNTIME_FLAGS := -O2 -std=c++20 -fno-rtti -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers
-ROUTINES := arena attention conv depthwise gemm halves int8 int8_dots int8_linear int8_tiles matmul pairs512 plain wide256 wide512
+ROUTINES := arena attention conv depthwise gemm halves int8 int8_bf16 int8_dots int8_linear int8_tiles int8_weights matmul pairs512 plain wide256 wide512
 RUNTIME := $(ROUTINES:%=pliant/native/%.cpp) $(wildcard pliant/runtime/*.cpp)
 RUNTIME_OBJECTS := $(patsubst pliant/%.cpp,build/runtime/%.o,$(RUNTIME))
 

@@ -23,25 +23,36 @@ UNARY = ["torch.relu({})", "{} * 2 - 1", "-{}", "torch.sigmoid({})", "torch.tanh
          "{}.float().double()", "torch.zeros_like({}) + 1", "torch.nn.functional.silu({})", "{}.detach()"]  # fmt: skip
 BINARY = ["{} + {}", "{} - {}", "{} * {}", "torch.maximum({}, {})", "torch.atan2({}, {})", "torch.where({0} > {1}, {0}, {1})",
           "torch.lerp({}, {}, 0.3)", "torch.addcmul({0}, {0}, {1}, value=0.5)"]  # fmt: skip
-REDUCE = ["{x}.sum({d})", "{x}.mean({d})", "{x}.sum({d}, keepdim=True)", "{x}.mean({d}, keepdim=True)", "{x}.amax({d})", "{x}.var({d}, correction=0)",
-          "torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "{x}.cumsum({d})", "{x}.argmax({d}).to({x}.dtype)", "{x}.logsumexp({d})",
-          "{x}.sort({d}).values", "{x}.flip({d})", "{x}.norm(dim={d})", "{x}.any({d}).to({x}.dtype)", "{x}.std({d}, correction=0)",
+REDUCE = ["{x}.sum({d})", "{x}.mean({d})", "{x}.sum({d}, keepdim=True)", "{x}.mean({d}, keepdim=True)", "{x}.amax({d})",
+          "{x}.var({d}, correction=0)",
+          "torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "{x}.cumsum({d})", "{x}.argmax({d}).to({x}.dtype)",
+          "{x}.logsumexp({d})",
+          "{x}.sort({d}).values", "{x}.flip({d})", "{x}.norm(dim={d})", "{x}.any({d}).to({x}.dtype)",
+          "{x}.std({d}, correction=0)",
           "{x}.unbind({d})[0]", "{x}.select({d}, 0)", "{x}.narrow({d}, 0, 1)", "torch.cat([{x}, {x}], {d})", "torch.stack([{x}, {x}], {d})",
           "{x}[..., :1]", "{x}.index_select({d}, torch.tensor([0, 0]))", "{x}.median({d}).values", "{x}.roll(1, {d})", "{x}.cumprod({d})",
           "{x}.split(1, {d})[0]", "{x}.gather({d}, {x}.argsort({d}))", "torch.nn.functional.pad({x}, (1, 1))"]  # fmt: skip
-VIEWS = ["{x}.transpose(0, -1)", "{x}.flatten()", "{x}.reshape(-1)", "{x}.unsqueeze({d})", "{x}.flatten(0, 1)", "{x}.permute(*range({n} - 1, -1, -1))",
+VIEWS = ["{x}.transpose(0, -1)", "{x}.flatten()", "{x}.reshape(-1)", "{x}.unsqueeze({d})", "{x}.flatten(0, 1)",
+         "{x}.permute(*range({n} - 1, -1, -1))",
          "{x}.reshape({x}.shape[0], -1)", "{x}.reshape(-1, {x}.shape[-1])", "{x}.unsqueeze(0).expand(2, *{x}.shape)", "{x}.squeeze()",
-         "{x}.reshape({x}.shape)", "{x}.flatten(0, 1).unflatten(0, ({x}.shape[0], {x}.shape[1]))", "{x}.contiguous()", "{x}.movedim(0, -1)"]  # fmt: skip
-WRITES = ["{x}.add_({y})", "{x}.mul_(0.5)", "{x}.copy_({y})", "{x}.zero_()", "{x}.clamp_(min=0)", "{x}.sub_({y} * 0.1)", "{x}[..., 0] = 1", "{x}[0] = 0.5",
+         "{x}.reshape({x}.shape)", "{x}.flatten(0, 1).unflatten(0, ({x}.shape[0], {x}.shape[1]))", "{x}.contiguous()",
+         "{x}.movedim(0, -1)"]  # fmt: skip
+WRITES = ["{x}.add_({y})", "{x}.mul_(0.5)", "{x}.copy_({y})", "{x}.zero_()", "{x}.clamp_(min=0)", "{x}.sub_({y} * 0.1)",
+          "{x}[..., 0] = 1", "{x}[0] = 0.5",
           "{x}.masked_fill_({x} > 0, 0.3)", "{x}.transpose(0, -1).add_(1)", "{x}.select({d}, 0).mul_(3)"]  # fmt: skip
-PRODUCTS = ["{x} @ {y}.transpose(-1, -2)", "{x}.transpose(-1, -2) @ {y}", "torch.einsum('...i,...i->...', {x}, {y})",
-            "torch.nn.functional.linear({x}, {y}.reshape(-1, {y}.shape[-1]))",
-            "torch.nn.functional.linear({x}, {y}.reshape(-1, {y}.shape[-1]), {y}.reshape(-1, {y}.shape[-1]).sum(-1))",
-            "torch.nn.functional.layer_norm({x}, {x}.shape[-1:])", "torch.nn.functional.layer_norm({x}, {x}.shape[-1:], {y}.flatten(0, -2).sum(0))",
-            "torch.nn.functional.embedding({x}.abs().long() % {y}.shape[0], {y}.reshape({y}.shape[0], -1))",
-            "torch.nn.functional.cross_entropy({x}.reshape(-1, {x}.shape[-1]), {y}.reshape(-1, {y}.shape[-1]).argmax(-1) % {x}.shape[-1])",
-            "torch.nn.functional.mse_loss({x}, {y})",
-            "torch.nn.functional.scaled_dot_product_attention({x}[None, None].flatten(0, -3), {y}[None, None].flatten(0, -3), {y}[None, None].flatten(0, -3))"]  # fmt: skip
+ROWS_OF_Y = "{y}.reshape(-1, {y}.shape[-1])"
+AS_HEADS = "{}[None, None].flatten(0, -3)"
+PRODUCTS = [
+    "{x} @ {y}.transpose(-1, -2)", "{x}.transpose(-1, -2) @ {y}", "torch.einsum('...i,...i->...', {x}, {y})",
+    f"torch.nn.functional.linear({{x}}, {ROWS_OF_Y})",
+    f"torch.nn.functional.linear({{x}}, {ROWS_OF_Y}, {ROWS_OF_Y}.sum(-1))",
+    "torch.nn.functional.layer_norm({x}, {x}.shape[-1:])",
+    "torch.nn.functional.layer_norm({x}, {x}.shape[-1:], {y}.flatten(0, -2).sum(0))",
+    "torch.nn.functional.embedding({x}.abs().long() % {y}.shape[0], {y}.reshape({y}.shape[0], -1))",
+    f"torch.nn.functional.cross_entropy({{x}}.reshape(-1, {{x}}.shape[-1]), {ROWS_OF_Y}.argmax(-1) % {{x}}.shape[-1])",
+    "torch.nn.functional.mse_loss({x}, {y})",
+    f"torch.nn.functional.scaled_dot_product_attention({AS_HEADS.format('{x}')}, {AS_HEADS.format('{y}')}, {AS_HEADS.format('{y}')})",
+]
 
 
 class Maker:
@@ -149,6 +160,8 @@ def one(mesh: Any, seed: int) -> tuple[str, str]:
         if got[0] == "refused":
             kept = "refused"
             continue
+        if want[0] == "error" and "refer to a single memory location" in want[1]:
+            continue  # pieces that overlap here lie apart there
         if want[0] != got[0]:
             return "wrong", f"{told}{sizes}: {want[0]} {str(want[1])[:300]} here, {got[0]} {str(got[1])[:600]} there"
         if want[0] == "error":

@@ -75,6 +75,12 @@ def tiers(monkeypatch):
     monkeypatch.setattr("pliant.jit.tiers.Exchange.wait_for_call", both_tiers)
 
 
+@pytest.fixture
+def no_joins(monkeypatch):
+    """Branches on data are exits and breaks."""
+    monkeypatch.setattr("pliant.jit.branches.joins", False)
+
+
 def forget() -> None:
     """`pliant.reset()`, if the test at hand uses the whole compiler."""
     reset = getattr(sys.modules.get("pliant"), "reset", None)

@@ -42,7 +42,7 @@ from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
-from pliant.graph.schema import op_info
+from pliant.graph.schema import KNOWN, op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
@@ -518,7 +518,8 @@ class Writer:
     def flow(self, op: Any, reads: set[str]) -> str:
         """The call of a branch or loop on data, which is a function of its own."""
         name = f"{self.name}_flow{len(self.flows)}"
-        writer = FlowWriter(op, name, self.scope, build, self.lower, torch_state_guard(GUARD_PAYS, True))
+        guard = torch_state_guard(GUARD_PAYS, True) if op.flow.loops else None  # of a branch, each block has its own where that pays
+        writer = FlowWriter(op, name, self.scope, build, self.lower, guard)
         source = writer.text()
         self.flows += [source, *writer.sources]
         self.globals[f"_{name}"] = compile_text(source, name, writer.globals)
@@ -754,7 +755,7 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
         return any(t.storage_id in memory for t in op.outs)
     if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS:
         return False
-    if not op.target._schema.name.startswith(("aten::", "prims::")):
+    if not op.target._schema.name.startswith(KNOWN):
         return True
     return any(t.storage_id in memory for t in liveness.written(op))
 

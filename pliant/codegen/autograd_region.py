@@ -161,7 +161,8 @@ class AutogradRegion:
         def preamble(w: Writer) -> list[str]:
             lines = []
             if full:
-                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial, _wrapped=is_wrapped, _batched=is_legacy)
+                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
+                w.globals.update(_wrapped=is_wrapped, _batched=is_legacy)
                 arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
                 odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
                 lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")

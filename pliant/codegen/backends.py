@@ -42,7 +42,8 @@ REMOTE = "remote"
 TIERS = {"native": "pliant.codegen.native:two_tiers"}
 """Backends that have something which runs at once and is replaced later: what makes that."""
 OWN: dict[str, Compiler | str | None] = {
-    "aten": compile_region, "native": "pliant.codegen.native:compile_native", "remote": "pliant.remote.backend:compile_remote", "eager": None,
+    "aten": compile_region, "native": "pliant.codegen.native:compile_native",
+    "remote": "pliant.remote.backend:compile_remote", "eager": None,
 }
 """Our own backends; one that takes long to import is named by its place."""
 

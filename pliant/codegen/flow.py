@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
+from pliant import native
 from pliant.errors import InternalError
 from pliant.graph.control_flow import (
     Block,
@@ -41,6 +44,7 @@ from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr
 
+ITEM = torch.ops.aten._local_scalar_dense.default
 Build = Callable[..., Any]  # `codegen.aten.build`
 PAD = "    "
 
@@ -86,7 +90,11 @@ class FlowWriter:
         lines = self.call(b) if b.ops or b.asserts else []
         if isinstance(b.end, Branch):
             yes, no = self.block(b.end.yes), self.block(b.end.no)
-            return [*lines, f"if {self.value(b.end.test)}:", *indented(yes), "else:", *indented(no)]
+            test = self.value(b.end.test)
+            if b is self.flow.body and self.flow.counter is not None:
+                self.globals["_sides"] = self.flow.counter
+                lines += [f"if _sides.counting: _sides.joined(bool({test}))"]
+            return [*lines, f"if {test}:", *indented(yes), "else:", *indented(no)]
         return lines + self.end(b.end)
 
     def end(self, end: Leave) -> list[str]:
@@ -104,6 +112,8 @@ class FlowWriter:
 
     def call(self, b: Block) -> list[str]:
         """The call of a block's operations: what it makes goes to variables if somebody wants it."""
+        if (line := self.reading(b)) is not None:
+            return [line]
         tensors, symbols = needs(Block(b.ops, b.asserts, Leave(False, [])), self.scope.simplify)
         inputs = [*tensors.values(), *symbols.values()]
         outputs = self.outputs(b)
@@ -118,6 +128,18 @@ class FlowWriter:
         call = f"_{name}({', '.join(map(name_of, inputs))})"
         names = [name_of(v) for v in outputs]
         return [f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call]
+
+    def reading(self, b: Block) -> str | None:
+        """The line of a block that does nothing but read a number from a plain tensor on the CPU. None: it is no such block."""
+        if len(b.ops) != 1 or b.asserts or b.ops[0].target is not ITEM or not native.FAST_TENSORS:
+            return None
+        (t,), outs = b.ops[0].args, b.ops[0].outs
+        if t.constant is not None or t.device.type != "cpu" or t.trace.lazy_bits:
+            return None
+        if [x.symbol for x in b.ops[0].binds] != [number_of(outs[0])]:
+            return None
+        self.globals["_number"] = native.number
+        return f"{name_of(outs[0])} = _number({name_of(t)})"
 
     def outputs(self, b: Block) -> list[Any]:
         """What the operations of a block make that is read behind them: tensors and symbols."""

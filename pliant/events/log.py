@@ -35,6 +35,7 @@ KINDS = {
     "unverifiable": "a call that was to be verified could not be: name, reason",
     "policy": "a source or site changed its treatment: what, where",
     "loop_open": "a loop on data is no operation of the graph: where, why",
+    "branch_open": "the sides of a branch on data are no operation of the graph: where, why",
     "disk": "what became of an entry on the disk: what (found, kept, not kept or not used, and why), where (its function)",
     "warning": "something worth telling the user once: id, text",
     "fetch": "the value of a remote tensor came to the controller: why, sizes, dtype, placement",

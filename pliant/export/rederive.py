@@ -122,10 +122,13 @@ def believed(p: Program) -> tuple[int, int]:
 
 
 def required(p: Program, known: tuple[int, int]) -> None:
-    """Adds to what the program requires and asserts what its scope was asked since."""
+    """Adds to what the program requires and asserts what its scope was asked since: also what it has, and could not prove from that."""
     scope = p.scope
-    p.relations += [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
-    p.asserts += [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]
+    relations = [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
+    asserts = [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]
+    for own, more in ((p.relations, relations), (p.asserts, asserts)):
+        told = {r.expr for r in own} if more else set()
+        own += [r for r in more if r.expr not in told]
 
 
 def backed(e: Any) -> bool:

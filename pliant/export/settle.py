@@ -21,6 +21,8 @@ from pliant.lower import liveness
 
 CARRIED = ("checks", "result", "state", "parameters", "keywords", "rest", "defaults", "dims", "notes", "module", "examples")
 """What the text of a program does not say."""
+READINGS = 4
+"""How often a program is read back at most: what one reading has to require may be all that the next one needs."""
 
 
 def spaces(p: Program) -> frozenset[str]:
@@ -56,9 +58,16 @@ def settled(p: Program) -> Program:
         except text.FormatError:
             pass
         q = anew(p, words)
-        again = text.Reader(spaces(q)).program(text.one_text(q))
-        if text.one_text(again) == text.one_text(q):
-            return carried(p, q)
+        for _ in range(READINGS):
+            words = text.one_text(q)
+            try:
+                again = text.Reader(spaces(q)).program(words)
+            except text.FormatError:
+                q = anew(q, words)  # knowing from its first operation on what its last ones require
+                continue
+            if text.one_text(again) == words:
+                return carried(p, q)
+            q = again  # it requires more: what a reader has to be told for what it could not prove
         why: Any = "a file of it is read as another program"
     except text.UNREADABLE as e:
         why = e

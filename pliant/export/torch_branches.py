@@ -212,7 +212,7 @@ class Part(Nodes):
         self.g = g
         self.graph, self.root = g.graph, g.root
         self.raw = self.exact = raw
-        self.told = Values(q, g.around, asks)
+        self.told = Values(q, g.around, asks, raw)
         self.ties: list[tuple[torch.fx.Node, int, Any]] = []  # (input, dim, what else its size is)
         for i in q.inputs:
             self.input(i, g.given[i.name])

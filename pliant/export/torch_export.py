@@ -65,9 +65,9 @@ class Writer:
             self.take(users)
             out_specs = self.grow() if len(self.parts) == 1 else None
         self.values.symbols(users.order, self.hints)
-        self.values.fill(self.nodes.graph)
-        if out_specs is None:
-            with self.around.env.suppress_guards():  # sides that the hints are not for
+        with self.around.env.suppress_guards():  # the program asserts what it needs: what the hints happen to be is no guard
+            self.values.fill(self.nodes.graph)
+            if out_specs is None:
                 out_specs = self.branch()
         calls = ModuleCallSignature(inputs=[], outputs=[], in_spec=users.spec, out_spec=result_spec(p), forward_arg_names=users.names)
         return ExportedProgram(

@@ -63,8 +63,11 @@ class Flows:
                 elif b.out == k:
                     nodes.symbols[e] = nodes.put(aten.sym_size.int, (part, b.dim), e)
                     if part.target is operator.getitem:
+                        call: Any
+                        place: Any
                         call, place = part.args
-                        path = (pytree.SequenceKey(place), SIZE, pytree.SequenceKey(b.dim))
+                        assert b.dim is not None
+                        path: Any = (pytree.SequenceKey(place), SIZE, pytree.SequenceKey(b.dim))
                         call.meta.setdefault("finds", []).append((e, path))
 
     # -- branches -----------------------------------------------------------------------------------------------------------------
@@ -128,7 +131,8 @@ class Flows:
             if node in given or own in memory:
                 node = inner.made(aten.clone.default, node, memory_format=torch.contiguous_format)
             given.add(node)
-            memory.add(own)
+            if own is not None:
+                memory.add(own)
             out.append(node)
         inner.graph.output(tuple(out))
 
@@ -142,7 +146,8 @@ class Flows:
         entry = flow.entry or Block([], [], Leave(True, []))
         began = self.tree(nodes, stateful(entry, lambda end: self.state(end, first, s, first)), state)
         if began[0].target is operator.getitem:
-            began[0].args[0].meta["opens"] = [e for p in places for e, _ in self.told_sizes(nodes, p)]
+            call: Any = began[0].args[0]
+            call.meta["opens"] = [e for p in places for e, _ in self.told_sizes(nodes, p)]
         round_ = stateful(flow.body, lambda end: self.state(end, places, s, [*end.values, *places[len(flow.params) :]]))
         operands = self.operands(nodes, [round_])
         test, body = nodes.inside(), nodes.inside()

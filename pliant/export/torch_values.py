@@ -116,11 +116,12 @@ def found_by_run(size: Any) -> bool:
 
 class Values:
     """The values of one graph. `numbers`: expressions of the program as SymInts of the environment. `asks`: the graph asks whether data
-    are as the program needs them, so numbers from data are not known to be so."""
+    are as the program needs them, so numbers from data are not known to be so; `raw`: nor are sizes."""
 
-    def __init__(self, p: Program, around: Environment, asks: bool = False) -> None:
+    def __init__(self, p: Program, around: Environment, asks: bool = False, raw: bool = False) -> None:
         self.p = p
         self.asks = asks
+        self.raw = raw
         self.around = around
         self.env = around.env
         self.numbers: dict[Expr, Any] = {}
@@ -221,7 +222,7 @@ class Values:
         e = liveness.number(s)
         if e is None:
             return s
-        e = self.p.scope.simplify(e)
+        e = e if self.raw else self.p.scope.simplify(e)
         if e.const is not None:
             return e.const
         for n in postorder(e, done=self.numbers):
@@ -275,11 +276,16 @@ class Values:
     def fake(self, t: TracedTensor) -> FakeTensor:
         found = self.fakes.get(t.vid)
         if found is None:
-            sizes, strides = [self.size(s) for s in t.sizes], [self.size(s) for s in t.strides]
+            sizes, strides = [at_least_0(self.size(s)) for s in t.sizes], [at_least_0(self.size(s)) for s in t.strides]
             found = torch.empty_strided(sizes, strides, dtype=t.dtype, device=t.device)  # type: ignore[assignment]
             assert isinstance(found, FakeTensor)
             self.fakes[t.vid] = found
         return found
+
+
+def at_least_0(n: Any) -> Any:
+    """A size as the environment takes it, also in a side of a branch that its values of symbols are not for."""
+    return torch.sym_max(n, 0) if type(n) is torch.SymInt and n.node.has_hint() and n.node.hint < 0 else n
 
 
 class Named(torch._guards.Source):

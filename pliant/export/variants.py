@@ -314,9 +314,9 @@ def align(found: list[Program]) -> None:
         for n, t in enumerate(leaves):
             if t.kind == "output":
                 names.setdefault(n, q.outputs[t.value].name)
-    for n, leaves in enumerate(zip(*rows, strict=True)):
-        if n not in names and all(t.kind == "constant" and type(t.value) in (int, float, bool) for t in leaves):
-            if len({repr(t.value) for t in leaves}) > 1 and len({type(t.value) for t in leaves}) == 1:
+    for n, column in enumerate(zip(*rows, strict=True)):
+        if n not in names and all(t.kind == "constant" and type(t.value) in (int, float, bool) for t in column):
+            if len({repr(t.value) for t in column}) > 1 and len({type(t.value) for t in column}) == 1:
                 names[n] = ".".join(map(str, trees.paths(found[0].result)[n])) or "output"
     for q, leaves in zip(found, rows, strict=True):
         users = [o for o in q.outputs if o.kind == USER]

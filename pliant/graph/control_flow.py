@@ -87,6 +87,7 @@ class Flow:
     sizes: frozenset[str] = frozenset()
     captured: list[Any] = field(default_factory=list)
     late: frozenset[int] = frozenset()
+    counter: Any = None  # of a branch: while it is `counting`, it is told (`joined`) which side each run takes
 
     @property
     def loops(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, is_grad_enabled
+from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -158,11 +158,76 @@ def linspace(
     return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=device)
 
 
+def open_number(trace: Any, requires_grad: bool, *numbers: Any) -> bool:
+    """Whether a factory is given a number that PyTorch's schema would pin, and may be recorded with it."""
+    kinds = {type(n) for n in numbers}
+    return torch.SymInt in kinds and kinds <= {int, torch.SymInt} and free(trace) and not requires_grad
+
+
+def logspace(
+    trace: Any, start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    if not open_number(trace, requires_grad, steps) or not {type(start), type(end), type(base)} <= {int, float}:
+        return NotImplemented
+    device = None if device is None else torch.device(device)
+    return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=device)
+
+
+def triangle(func: Any) -> Callable[..., Any]:
+    """The indices of a triangle of a matrix with so many rows and columns."""
+
+    def spelled(
+        trace: Any, row: Any, col: Any, offset: Any = 0, *, dtype: Any = torch.int64, device: Any = None, requires_grad: bool = False
+    ) -> Any:
+        if not open_number(trace, requires_grad, row, col) or type(offset) is not int or not bool(row >= 0) or not bool(col >= 0):
+            return NotImplemented
+        return apply(trace, func, row, col, offset, dtype=dtype, device=None if device is None else torch.device(device))
+
+    return spelled
+
+
+def window(finish: Callable[..., Any]) -> Callable[..., Any]:
+    """A window function of so many points: `finish` is given their positions, and over how many steps they go."""
+
+    def spelled(
+        trace: Any, window_length: Any, periodic: Any = True, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+        **numbers: Any,
+    ) -> Any:  # fmt: skip
+        n = window_length
+        if not open_number(trace, requires_grad, n) or type(periodic) is not bool or not bool(n > 1):
+            return NotImplemented
+        dtype = get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            return NotImplemented
+        points = n + 1 if periodic else n
+        x = finish(torch.arange(points, dtype=dtype, device=device), points - 1, **numbers)
+        return x.narrow(0, 0, n) if periodic else x
+
+    return spelled
+
+
+def raised_cosine(x: Any, steps: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
+    return x.mul_(math.pi * 2.0 / steps).cos_().mul_(-beta).add_(alpha)
+
+
+def blackman(x: Any, steps: Any) -> Any:
+    x.mul_(math.pi / steps)
+    return x.mul(4).cos_().mul_(0.08) - x.mul(2).cos_().mul_(0.5) + 0.42
+
+
 #: Functions of no tensor that take numbers, by function: called with the trace and their arguments. May raise `Unspelled`.
-FACTORIES: dict[Any, Callable[..., Any]] = {torch.linspace: linspace}
+FACTORIES: dict[Any, Callable[..., Any]] = {
+    torch.linspace: linspace,
+    torch.logspace: logspace,
+    torch.tril_indices: triangle(aten.tril_indices.default),
+    torch.triu_indices: triangle(aten.triu_indices.default),
+    torch.hann_window: window(functools.partial(raised_cosine, alpha=0.5, beta=0.5)),
+    torch.hamming_window: window(raised_cosine),
+    torch.blackman_window: window(blackman),
+}
 
 #: Operators that are recorded with symbolic numbers which their schema does not take: called through PyTorch they would pin them.
-PAST_SCHEMAS = frozenset((aten.linspace.default,))
+PAST_SCHEMAS = frozenset((aten.linspace.default, aten.logspace.default, aten.tril_indices.default, aten.triu_indices.default))
 
 #: By function: called with its arguments. May raise `Unspelled`.
 SPELLED: dict[Any, Callable[..., Any]] = {

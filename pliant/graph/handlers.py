@@ -10,12 +10,13 @@ import torch
 from pliant.graph import layout, symnode
 from pliant.graph.dispatch import check, dispatch, is_dense, record, same, through_meta
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.numbers import known_number, remember
+from pliant.graph.numbers import counted, known_number, remember
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import RULES, handler
 from pliant.graph.schema import argument, op_info
+from pliant.graph.seeding import MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.symbolic import DataDependent, ops
@@ -103,6 +104,10 @@ def item(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         with torch._C._DisableTorchDispatch():
             return data.item()
     number = known_number(trace, x)
+    if number is None:
+        number = counted(trace, x, len(trace.ops))
+    if type(number) in (int, float):
+        return number
     if number is not None:
         return to_sym(trace.scope, number)
     need_unbacked(trace, func)
@@ -293,14 +298,19 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
 
 
 def has_written(trace: Any) -> bool:
-    """Whether memory from outside is written by now, so that the frame could not be run again from its beginning."""
+    """Whether memory from outside is written by now, or a custom operator has run: the frame could not run again from its beginning."""
     outside = {t.storage_id for t in trace.inputs}
     for op in trace.ops:
         info = op_info(op.target)
+        if info.custom and (op.target in SEEDING or not op.target._schema.name.startswith("pliant::")):
+            return True
         written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
         if any([type(t) is TracedTensor and t.storage_id in outside for t in written]):
             return True
     return False
+
+
+SEEDING = (MANUAL_SEED, SET_STATE)
 
 
 def mismatch(mask: tuple, d: int, sizes: tuple, at: int) -> str:

@@ -36,6 +36,45 @@ def known_number(trace: Any, x: TracedTensor) -> Any:
     return computed(trace, x, len(trace.ops))
 
 
+def counted(trace: Any, x: TracedTensor, until: int) -> Any:
+    """The number in `x` before operation `until`: what the guards have read in an input, or what it was made of, and what was added since.
+
+    None if unknown. Whole numbers far below the precision of any dtype: so a step that counts is counted as exactly as by eager.
+    """
+    if x.sizes or x.storage_id in trace.moving or x.dtype not in COUNTED:
+        return None
+    is_input = any(map(operator.is_, trace.inputs, repeat(x)))
+    if is_input and trace.entry_number is None:
+        return None
+    base: Any = None
+    added = 0
+    for op in trace.ops[:until]:
+        if op_info(op.target).writes and writes(op, x):
+            n = addend(trace, op, x)
+            if n is None:
+                return None
+            added += n
+        elif not is_input and op.target is CONSTANT and op.outs[0] is x:
+            base = op.args[0].constant.item()
+            if base != base // 1 or abs(base) >= SMALL:
+                return None
+    if is_input:
+        base = trace.entry_number(x)
+    return None if base is None else base + (float(added) if x.dtype.is_floating_point else added)
+
+
+def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
+    """The small whole number that an operation adds to `x` in place, or None."""
+    if op.target not in ADDITIONS or op.kwargs.get("alpha", 1) != 1 or len(op.args) != 2:
+        return None
+    written, n = op.args
+    same = [t for t in (written if isinstance(written, (list, tuple)) else (written,)) if t.storage_id == x.storage_id]
+    if type(n) is TracedTensor:
+        data = trace.known.get(n.storage_id)
+        n = data.item() if data is not None and data.numel() == 1 else None
+    return int(n) if len(same) == 1 and same[0] is x and type(n) in (int, float) and n == n // 1 and abs(n) < SMALL else None
+
+
 def computed(trace: Any, x: TracedTensor, until: int) -> Any:
     """The number in `x` as it is before operation `until`, by the operation that made it."""
     if x.sizes or x.dtype not in (torch.int64, torch.bool) or x.storage_id in trace.moving:
@@ -68,8 +107,12 @@ def maker(trace: Any, x: TracedTensor) -> int | None:
 
 def writes(op: Any, x: TracedTensor) -> bool:
     info = op_info(op.target)
-    written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
-    return any([type(t) is TracedTensor and t.storage_id == x.storage_id for t in written])
+    for name in info.writes:
+        written = argument(info, op.args, op.kwargs, name)
+        for t in written if isinstance(written, (list, tuple)) else (written,):
+            if type(t) is TracedTensor and t.storage_id == x.storage_id:
+                return True
+    return False
 
 
 class Reader:
@@ -90,7 +133,8 @@ class Reader:
             return None
         found = trace.items.get(a.storage_id, {}).get(a.vid)
         if found is None:
-            return computed(trace, a, self.at)
+            found = computed(trace, a, self.at)
+            return counted(trace, a, self.at) if found is None else found
         if any([writes(op, a) for op in trace.ops[self.at :]]):
             return None  # it was read after that
         trace.recalled += 1
@@ -124,4 +168,9 @@ NUMBERS: dict[Any, Callable[..., Any]] = {
 }
 """By operator: (reader, operands) -> the number that it makes, or None."""
 
-__all__ = ["NUMBERS", "known_number", "remember"]
+CONSTANT = aten.lift_fresh_copy.default
+COUNTED = {torch.float32, torch.float64, torch.int64, torch.int32}
+SMALL = 1 << 16
+ADDITIONS = {aten.add_.Tensor, aten.add_.Scalar, aten._foreach_add_.Scalar, aten._foreach_add_.Tensor}
+
+__all__ = ["COUNTED", "NUMBERS", "counted", "known_number", "remember"]

@@ -1,4 +1,5 @@
-"""Linear layers with weights of int8 as operators of the graph: `pliant::dynamic_linear`, which `quantized::linear_dynamic` becomes.
+"""Products with weights of int8 as operators of the graph: `pliant::dynamic_linear`, which `quantized::linear_dynamic` becomes, and
+`pliant::int8_mm`, which a product of floats with a weight that was bytes becomes (`lower/pattern_fusion.py`).
 
 PyTorch's operator takes a packed object, which no graph holds; this one takes its parts. `most` is how many steps the range of the input
 is cut into, `fused` whether the bias is added by one rounding with the product. The kernel is registered by `guards/quantized.py`.
@@ -16,8 +17,18 @@ from pliant.graph.traced import TracedTensor
 
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
 LIBRARY.define("dynamic_linear(Tensor x, Tensor weight, Tensor scale, Tensor sums, Tensor? bias, int most, bool fused) -> Tensor")
+LIBRARY.define("int8_mm(Tensor x, Tensor weight) -> Tensor")
+INT8_MM = torch.ops.pliant.int8_mm.default
+"""x @ weight.t().to(x.dtype), of matrices."""
 DYNAMIC_LINEAR = torch.ops.pliant.dynamic_linear.default
 """y = dequantize(quantize(x) @ weight.t()) + bias. `scale` of the rows of the weight, `sums` of its rows."""
+
+
+def int8_mm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x, weight.t().to(x.dtype))
+
+
+LIBRARY.impl("int8_mm", int8_mm, "CPU")
 
 
 @rule("pliant::dynamic_linear")

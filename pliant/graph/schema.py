@@ -28,6 +28,8 @@ class OpInfo:
     custom: bool
 
 
+KNOWN = ("aten::", "prims::", "pliant::dynamic_linear", "pliant::int8_mm")
+"""What the names of operators begin with whose schema and row say all that they do."""
 UNDECLARED_VIEWS = Column("view_of")
 """Results that share memory although the schema does not say so."""
 UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
@@ -67,7 +69,7 @@ def read_schema(func: Any) -> OpInfo:
         torch.Tag.inplace_view in func.tags,
         torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
         torch.Tag.nondeterministic_seeded in func.tags,
-        not schema.name.startswith(("aten::", "prims::", "prim::")),
+        not schema.name.startswith((*KNOWN, "prim::")),
     )
 
 

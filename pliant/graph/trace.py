@@ -89,6 +89,7 @@ class Trace:
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set
         self.items: dict[int, dict[int, Any]] = {}  # storage id -> vid of a tensor of one element -> the number that was read from it
         self.moving: set[int] = set()  # storage ids of memory that the loop which is being captured writes to in some round
+        self.entry_number: Any = None  # of an input of one element: the number that the guards read in it, or None
         self.recalled = 0  # how often one of these two was found
         self.journal: list[tuple] = []
         self.before: tuple | None = None  # metadata that the operator which is being recorded has changed in place

@@ -27,11 +27,16 @@ _routine = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(native.int8_functio
 
 def dynamic_linear(x: Any, weight: Any, scale: Any, sums: Any, bias: Any, most: int, fused: bool) -> Any:
     """`pliant::dynamic_linear` on the CPU: what compiled programs do inside of their native functions."""
-    x = x.contiguous()
-    out = x.new_empty((*x.shape[:-1], weight.shape[0]))
-    rows, (n, k) = out.numel() // max(weight.shape[0], 1), weight.shape
+    n, k = weight.shape
+    given = [(scale, torch.float32), (sums, torch.int32), *([] if bias is None else [(bias, torch.float32)])]
+    fits = all(t.dtype is dtype and t.shape == (n,) and t.is_contiguous() for t, dtype in given)
+    if not fits or weight.dtype is not torch.int8 or not weight.is_contiguous():
+        raise RuntimeError("dynamic_linear of parts that do not fit each other")
     if x.dtype is not torch.float32 or x.dim() < 2 or x.shape[-1] != k:
         raise RuntimeError(f"dynamic_linear of {x.dtype} of shape {tuple(x.shape)} with a weight of shape {tuple(weight.shape)}")
+    x = x.contiguous()
+    out = x.new_empty((*x.shape[:-1], n))
+    rows = x.numel() // k if k else out.numel() // max(n, 1)
     data = [t.data_ptr() if t is not None else 0 for t in (x, weight, scale, sums, bias, out)]
     failure = _routine(Box(*data, rows, n, k, k, k, most, fused))
     if failure:

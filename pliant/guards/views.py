@@ -53,6 +53,21 @@ def referent(ref: Any) -> Any:
     return ref()
 
 
+MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one call
+
+
+@view
+def count_held(t: Any) -> Any:
+    """The whole number in a tensor of one element, a float or int, in memory of its own.
+
+    Raises where it is none, or too large to be counted exactly.
+    """
+    n = t.item() if t.untyped_storage().nbytes() == t.itemsize else MOST
+    if not -MOST < n < MOST or n != n // 1:
+        raise ValueError("no count")
+    return n
+
+
 @view
 def world_group(members: Any) -> Any:
     """The default process group, None before it is made and after it is destroyed."""

@@ -7,6 +7,7 @@ assertion with the program's exception and words, and a fact from there on. Not 
 from __future__ import annotations
 
 import builtins
+import dataclasses
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from pliant.graph.handlers import has_written
 from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor
+from pliant.guards.guard import Site
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm
 from pliant.interpret.types.tensors import item
@@ -78,7 +80,7 @@ def words(message: Any) -> str:
 def needed(f: Any, v: Any, wanted: bool) -> bool:
     """At a jump over instructions (those at `f.pc`) that only raise: require `v` to be `wanted`, if only the run can tell whether it is."""
     if type(v) is TracedTensor:
-        if handled(f) or asked_of(f) is None or vm.asking or any([type(n) is not int or n != 1 for n in v.sizes]):
+        if has_written(vm.trace) or handled(f) or asked_of(f) is None or vm.asking or any([type(n) is not int or n != 1 for n in v.sizes]):
             return False
         v = item(v)
         if type(v) not in SYMS:
@@ -90,7 +92,13 @@ def needed(f: Any, v: Any, wanted: bool) -> bool:
     if found is None:
         return False
     cond = truth(expr)
-    return vm.scope.assume(cond if wanted else ops.not_(cond), current_site(), found[1], found[0])
+    return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f), found[1], found[0])
+
+
+def where_raised(f: Any) -> Site | None:
+    """The jump at hand, with the line of the `raise` that it jumps over: a traceback has that one."""
+    site, d = current_site(), f.decoded
+    return site and dataclasses.replace(site, lineno=d.site(d.kinds.index(K.RAISE, f.pc)).lineno)
 
 
 PAUSES = {K.YIELD, K.SEND, K.GET_AWAITABLE, K.ENTER}

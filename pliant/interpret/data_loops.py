@@ -10,7 +10,6 @@ or in which the graph would break, is left to `jit/loops.py`: the capture starts
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ import torch
 from pliant import events
 from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
-from pliant.bytecode.flow import live_locals, meeting_point, natural_loop, successors
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
 from pliant.graph.growing import new_list, new_size
 from pliant.graph.record import Bind
@@ -33,38 +31,25 @@ from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.carried_values import alike, apart, equal, flat, is_new, join, merged, parts, rebuilt, tensor
 from pliant.interpret.checks import raised
+from pliant.interpret.code_shapes import Key, Shape, Stopped, begins, is_cell, live_where_nothing_raises, loop_of, shape_of
 from pliant.interpret.data_ranges import RANGES, DataIterator, DataRange
 from pliant.interpret.decode import Decoded
 from pliant.interpret.grown_lists import NUMBERS, Grown, Like
+from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
-from pliant.interpret.state import LEAVE, TRY, Frame, LoopBackSignal, Restart, by_value, current_site, vm, whole_loops
-from pliant.interpret.subprograms import Open, Way, alone, explore, frames, settled, tree
+from pliant.interpret.state import LEAVE, TRY, Frame, Restart, by_value, current_site, vm, whole_loops
+from pliant.interpret.subprograms import Open, TooMany, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
-NAMESPACES = {"locals", "vars", "eval", "exec", "dir"}
 
 
 Wide = dict[Any, tuple | None]
 """By slot, what changes of what a loop carries: the dims of a tensor (their number: its offset), None for a number."""
-
-
-class Stopped(LoopBackSignal):
-    """A way has come to an instruction at which it ends."""
-
-
-@dataclass(slots=True)
-class Shape:
-    """A loop of a code object: its instructions, where its ways out meet (None: they return), and which locals live where."""
-
-    header: int
-    inside: frozenset[int]
-    behind: int | None
-    live: list[int]
 
 
 READS_CELLS = {K.LOAD_DEREF, K.LOAD_CELL, K.LOAD_CLASS_DEREF, K.LOAD_FROM_DICT_OR_DEREF, K.LOAD_LOCAL, K.DELETE_DEREF}
@@ -84,51 +69,6 @@ def rest_of(it: Any, f: Frame) -> Any:
     over = state[1][0]
     done = state[2] or 0 if len(state) > 2 else 0
     return range(over.start + done * over.step, over.stop, over.step)
-
-
-@functools.lru_cache(maxsize=256)
-def live_of(d: _Key) -> list[int]:
-    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], d.decoded.table)
-
-
-@functools.lru_cache(maxsize=256)
-def live_where_nothing_raises(d: _Key) -> list[int]:
-    return live_locals(d.decoded.kinds, [a for _, a in d.decoded.ins], ())
-
-
-class _Key:
-    """A decoded code object, by identity."""
-
-    __slots__ = ("decoded",)
-
-    def __init__(self, decoded: Decoded) -> None:
-        self.decoded = decoded
-
-    def __hash__(self) -> int:
-        return id(self.decoded)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other.decoded is self.decoded
-
-
-@functools.lru_cache(maxsize=256)
-def loop_of(d: _Key, header: int) -> frozenset[int]:
-    """The instructions of the loop with this header."""
-    return natural_loop(d.decoded.kinds, [a for _, a in d.decoded.ins], header)
-
-
-@functools.lru_cache(maxsize=256)
-def shape_of(d: _Key, header: int) -> Shape | None:
-    """The loop with this header. None for one that has no way out, or in code that looks at its own variables."""
-    decoded = d.decoded
-    operands = [a for _, a in decoded.ins]
-    if decoded.is_generator or NAMESPACES & {*decoded.code.co_names}:
-        return None
-    inside = loop_of(d, header)
-    out = {j for i in inside for j in successors(decoded.kinds, operands, i) if j not in inside and decoded.kinds[j] is not K.RERAISE}
-    if not out:
-        return None
-    return Shape(header, inside, meeting_point(decoded.kinds, operands, inside, out), live_of(d))
 
 
 # -- when -------------------------------------------------------------------------------------------------------------------------
@@ -157,30 +97,12 @@ def at_branch(f: Frame, v: Any) -> bool:
     if header is not None and vm.loops.get((id(f.code), header)) is not LEAVE:
         return whole(f, header, v)
     mark(f)
-    return False
-
-
-def begins(d: Decoded, i: int) -> int | None:
-    """The header of the `while` loop of whose first test the branch at `i` is a part."""
-    header = min([h for h in d.loop_headers if h > i], default=None)
-    if header is None or d.kinds[header] is K.FOR_ITER or any([kind not in TESTS for kind in d.kinds[i + 1 : header]]):
-        return None
-    ways = {d.ins[k][1] for k in range(i, header) if d.kinds[k] in K.BRANCHES}
-    inside = loop_of(_Key(d), header)
-    return header if len(inside) > 1 and all([w not in inside or w == header for w in ways]) else None
+    return joined(f, v)
 
 
 def innermost(d: Decoded, i: int) -> int | None:
     """The header of the innermost loop that instruction `i` is in."""
-    return max([h for h in d.loop_headers if h <= i and i in loop_of(_Key(d), h)], default=None)
-
-
-TESTS = K.BRANCHES - {K.FOR_ITER} | {
-    K.NOP, K.LOAD_LOCAL, K.LOAD_CONST, K.LOAD_GLOBAL, K.LOAD_DEREF, K.LOAD_ATTR, K.LOAD_METHOD, K.LOAD_ITEM, K.LOAD_SLICE, K.PUSH_NULL,
-    K.CALL, K.CALL_KW, K.KEYWORDS, K.COMPARE, K.BINARY, K.UNARY, K.NOT, K.IS, K.CONTAINS, K.COPY, K.SWAP, K.POP, K.BUILD_TUPLE,
-    K.BUILD_LIST, K.BUILD_SLICE,
-}  # fmt: skip
-"""What the test of a loop is made of."""
+    return max([h for h in d.loop_headers if h <= i and i in loop_of(Key(d), h)], default=None)
 
 
 def mark(f: Frame | None) -> None:
@@ -191,7 +113,7 @@ def mark(f: Frame | None) -> None:
             key = (id(f.code), header)
             if header in f.stops or f.decoded.kinds[header] is K.FOR_ITER and not any([type(v) in ITERATORS for v in f.stack]):
                 return
-            if key not in vm.loops and shape_of(_Key(f.decoded), header) is not None:
+            if key not in vm.loops and shape_of(Key(f.decoded), header) is not None:
                 raise again(f, header, TRY)
             return
         if f.decoded.is_generator:
@@ -226,13 +148,15 @@ def at_header(f: Frame) -> None:
         raise Open("it goes on to a loop further out")
     if vm.loops.get((id(f.code), f.pc), LEAVE) is not LEAVE:
         whole(f, f.pc)
+        if f.pc in f.stops:  # where the loop ends, the way does
+            raise Stopped
 
 
 def next_of_data(it: DataIterator) -> Any:
     """The next item of a range over data is asked for: the capture starts again, to do the loop whole, or without such ranges."""
     f = vm.frame
     header = f.pc - 1
-    tried = f.decoded.kinds[header] is K.FOR_ITER and (id(f.code), header) not in vm.loops and shape_of(_Key(f.decoded), header) is not None
+    tried = f.decoded.kinds[header] is K.FOR_ITER and (id(f.code), header) not in vm.loops and shape_of(Key(f.decoded), header) is not None
     if tried and enabled() and not f.held:
         raise again(f, header, TRY)
     vm.loops[RANGES] = LEAVE
@@ -241,7 +165,7 @@ def next_of_data(it: DataIterator) -> Any:
 
 def whole(f: Frame, header: int, v: Any = UNSET) -> bool:
     """Do the loop with this header, and stand behind it. `v`: what is about to be tested before it. False: it is no such loop."""
-    shape = shape_of(_Key(f.decoded), header)
+    shape = shape_of(Key(f.decoded), header)
     if shape is None:
         raise again(f, header, LEAVE)
     key = (id(f.code), header)
@@ -340,7 +264,7 @@ class Whole:
 
     def wanted(self, i: int) -> bool:
         """Whether a local may be read behind the loop, or before a round has stored to it, but by a handler of exceptions."""
-        bits = live_where_nothing_raises(_Key(self.f.decoded))[self.shape.header]
+        bits = live_where_nothing_raises(Key(self.f.decoded))[self.shape.header]
         return bool(bits >> i & 1) or i in self.exits
 
     def own_cells(self) -> dict[str, int]:
@@ -357,7 +281,7 @@ class Whole:
     def read_behind(self, i: int) -> bool:
         """Whether a variable of inner functions may be read behind the loop."""
         d, header = self.f.decoded, self.shape.header
-        if any([h != header and header in loop_of(_Key(d), h) for h in d.loop_headers]):
+        if any([h != header and header in loop_of(Key(d), h) for h in d.loop_headers]):
             return True  # this loop itself may be entered again
         outside = set(range(len(d.kinds))) - self.shape.inside
         return any([d.kinds[k] in READS_CELLS and d.ins[k][1] == i for k in outside])
@@ -377,6 +301,10 @@ class Whole:
                 found: list[Found] = settled(self.explored)
                 if not self.widened([end for end in found[0][1] if end.again]):
                     break
+            except TooMany:
+                if vm.joins_inside:
+                    raise
+                vm.joins_inside = True
             except Open as refusal:
                 if not self.taken(refusal):
                     raise
@@ -675,10 +603,6 @@ def inside_of(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return UNSET
-
-
-def is_cell(v: Any) -> bool:
-    return type(v) is CellType
 
 
 vm.at_branch = at_branch

@@ -33,7 +33,7 @@ def effects_of(world: World) -> list[Effect]:
     for var, now, first in world.context_values.values():
         if now is not first and now is not UNSET:
             out.append(Effect("call", var.set, ((now,), {})))
-    out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated
+    out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated  # type: ignore[attr-defined]
     out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 from collections.abc import Iterator
@@ -52,8 +53,10 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes_newer,
     policy,
     quantized,
+    random_state,
     scans,
     sequential_scans,
+    spelled_out,
     subclass_making,
     templates,
     tensor_subclasses,
@@ -360,6 +363,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
     trace = Trace(scope, allow_unbacked=UNBACKED not in vm.refused)
     trace.by_value = getattr(history, "counts_rounds", False)
     world = World(scope, trace, history, getattr(config, "dynamic", None))
+    trace.entry_number = functools.partial(numbers.entry_number, world)
     vm.top_globals = fn.__globals__
     at_entry = engine.global_state()
     with scene(scope, trace, world), released_on_error(world):
@@ -388,6 +392,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e, world.torch_error == id(e)) from e
         if world.hooks_set:
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
+        numbers.keep_counts_apart(world)
         try:
             with trace.recording():
                 effects = effects_of(world)

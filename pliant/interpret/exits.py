@@ -12,18 +12,17 @@ from typing import Any
 import torch
 
 from pliant.bytecode import kinds as K
-from pliant.bytecode.loops import loop_around
 from pliant.graph.leaving import leave
 from pliant.graph.symnode import SYMS, truth
 from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action
 from pliant.interpret.capture import BreakExit, Capture, FrameState
-from pliant.interpret.data_loops import begins
-from pliant.interpret.decode import Decoded
+from pliant.interpret.code_shapes import of_while
 from pliant.interpret.effects import effects_of
 from pliant.interpret.execute import TAIL_OPERANDS, suspend
-from pliant.interpret.state import Break, Frame, site_of, vm
+from pliant.interpret.state import LEAVE, Break, Frame, Restart, site_of, vm
 from pliant.interpret.types.tensors import item
+from pliant.interpret.walks import RESTART
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -61,6 +60,9 @@ def way_on(v: Any) -> Way | None:
         return None
     except Break as b:
         vm.history.refuse_exit(site, b.reason)
+        if vm.history.joins and vm.joins.get((id(f.code), f.pc - 1)) is not LEAVE:  # perhaps one operation, then
+            vm.loop_codes.append(f.code)
+            raise Restart(RESTART, len(vm.loop_codes), "PL0001", "a branch on data") from None
         return None
 
 
@@ -86,12 +88,6 @@ def prepared(f: Frame, side: bool) -> Any:
 
 def refusal(why: str) -> Break:
     return Break("PL0001", why)
-
-
-def of_while(d: Decoded, at: int) -> bool:
-    """Whether an instruction tests if a `while` loop begins, or the innermost loop around it is one: each round would be another exit."""
-    header = loop_around(d.code, d.offsets[at])
-    return (header is not None and d.kinds[d.index(header)] is not K.FOR_ITER) or begins(d, at) is not None
 
 
 def suspended(f: Frame, side: bool) -> list[FrameState]:

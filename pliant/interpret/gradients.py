@@ -10,6 +10,7 @@ in place of keeping them (`lower/autograd.py`).
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable
@@ -21,13 +22,14 @@ import torch.utils.checkpoint as checkpoints
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.slots import unpack
+from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
@@ -115,8 +117,6 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 @lookaside(checkpoints.checkpoint)
 def l_checkpoint(args: tuple, kw: dict) -> Any:
     options = {k: kw[k] for k in OPTIONS if k in kw}
-    if options.get("debug"):
-        raise Break("PL0020", "a checkpoint in debug mode", clean=True)
     if not args or options.get("use_reentrant") is None:
         raise Break("PL0020", "a checkpoint without use_reentrant=, which warns", clean=True)
     fn, *values = args
@@ -130,7 +130,6 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
             raise Break("PL0020", "a reentrant checkpoint of inputs without gradients, which warns", clean=True)
     context_fn = options.get("context_fn", checkpoints.noop_context_fn)
     policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
-    n = len(trace.ops)
     out = call(fn, tuple(values), rest)
     for op in trace.ops[n:]:
         op.again = policy is None or not policy(op)
@@ -157,6 +156,8 @@ def l_selective(args: tuple, kw: dict) -> tuple:
 def selective(context_fn: Any) -> Callable[[Any], bool]:
     """Whether the result of an operation is kept by the policy that a checkpoint's contexts stand for."""
     made = call(context_fn, (), {})
+    if type(made) in (tuple, list) and [type(c) for c in made] == [contextlib.nullcontext] * 2:
+        return lambda op: False
     if type(made) is not tuple or type(made[0]) is not Selection:
         raise Break("PL0020", "a checkpoint with contexts of its own")
     chosen = made[0].keeps
@@ -239,13 +240,33 @@ def step_of(fn: Any, args: tuple, kw: dict) -> Any:
     """`Optimizer.step`, below the mark for profilers. Raises Break where parameters are of a class of tensors that graphs do not take:
     one break for the whole step, in place of some for each of its tensors."""
     if args and isinstance(args[0], torch.optim.Optimizer):
-        found = {type(p) for group in args[0].param_groups for p in group["params"]} - TENSOR_TYPES
-        for t in found:
-            raise Break("PL0012", f"a step of an optimizer of {t.__qualname__} parameters", clean=True)
+        for i, group in enumerate(args[0].param_groups):
+            for j, p in enumerate(group["params"]):
+                if type(p) not in TENSOR_TYPES:
+                    params = vm.world.by_copy.get(id(getitem(getitem(getattr_(args[0], "param_groups"), i), "params")))
+                    if params is not None:  # another optimizer's step is another capture
+                        vm.world.guard(params.source.index(j), "TYPE_MATCH", type(p))
+                    raise Break("PL0012", f"a step of an optimizer of {type(p).__qualname__} parameters", clean=True)
     return inline(fn, args, kw)
 
 
 BY_CODE[id(optimizers._use_grad_for_differentiable(lambda self: None).__code__)] = step_of
+
+
+def fused(fn: Any) -> Any:
+    """A fused step of an optimizer: a learning rate that changes is given as a tensor, which it takes as well."""
+
+    def run(args: tuple, kw: dict) -> Any:
+        if type(kw.get("lr")) is torch.SymFloat:
+            kw = kw | {"lr": graph_call(torch.scalar_tensor, (kw["lr"],), {"dtype": torch.float64})}
+        return graph_call(fn, args, kw)
+
+    return run
+
+
+for _name in FUSED_STEPS:
+    _fused = getattr(torch, _name)
+    lookaside(_fused)(fused(_fused))
 
 
 @lookaside(torch._C._group_tensors_by_device_and_dtype)
@@ -285,19 +306,51 @@ METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")] = requires_grad_
 
 
 # -- backward() -------------------------------------------------------------------------------------------------------
+OF_BACKWARD = ("self", "gradient", "retain_graph", "create_graph", "inputs")
+OF_AUTOGRAD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+
+
 @lookaside(torch.Tensor.backward)
 def l_backward(args: tuple, kw: dict) -> None:
-    """`loss.backward()`: the gradients of the leaves that it reaches, then what `AccumulateGrad` does with each.
+    """`loss.backward()`."""
+    values = dict(zip(OF_BACKWARD, args, strict=False)) | kw
+    gradient = values.get("gradient")
+    backward([values.get("self")], None if gradient is None else [gradient], values)
 
-    Captured where all leaves are plain parameters of the outside; anything else (hooks, `create_graph`, inputs that have a history
-    outside) is left to the engine.
-    """
-    values = dict(zip(("self", "gradient", "retain_graph", "create_graph", "inputs"), args, strict=False)) | kw
-    loss, gradient = values.get("self"), values.get("gradient")
-    plain = not values.get("create_graph") and values.get("inputs") is None and values.get("retain_graph") in (None, False)
-    if not plain or type(loss) is not TracedTensor or loss.grad_fn is None or "backward" in vm.refused:
+
+@lookaside(torch.autograd.backward)
+def l_autograd_backward(args: tuple, kw: dict) -> None:
+    """`torch.autograd.backward(tensors, …)`."""
+    values = dict(zip(OF_AUTOGRAD, args, strict=False)) | kw
+    heads, seeds = values.get("tensors"), values.get("grad_tensors")
+    if values.get("grad_variables") is not None or seeds is not None and type(seeds) is not type(heads):
         raise Break("PL0020", "backward()", clean=True)
-    nodes, leaves = reach(loss.grad_fn)
+    backward(several(heads), None if seeds is None else several(seeds), values)
+
+
+def several(tensors: Any) -> list[Any]:
+    return [tensors] if type(tensors) is TracedTensor else unpack(tensors)
+
+
+def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) -> None:
+    """The gradients of the leaves that the heads reach, then what `AccumulateGrad` does with each.
+
+    Captured where all leaves are plain parameters of the outside, or made here; anything else (hooks, `create_graph`, inputs that have a
+    history outside) is left to the engine.
+    """
+    keep = values.get("retain_graph")
+    plain = not values.get("create_graph") and keep in (None, False, True)
+    if not plain or "backward" in vm.refused or not all([type(h) is TracedTensor and h.grad_fn is not None for h in heads]):
+        raise Break("PL0020", "backward()", clean=True)
+    found = [reach(h.grad_fn) for h in heads]
+    nodes = set().union(*[n for n, _ in found])
+    leaves = list({id(x): x for _, ends in found for x in ends}.values())
+    if values.get("inputs") is not None:
+        wanted = several(values["inputs"])
+        if not wanted or not all([any(x is leaf for leaf in leaves) for x in wanted]):
+            raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
+        leaves = wanted
+        nodes = leading_to(nodes, leaves)
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
         if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
@@ -307,11 +360,12 @@ def l_backward(args: tuple, kw: dict) -> None:
         for name in HOOKS:
             if vm.world.locate(getattr(real, name), leaf.source.attr(name)) is not None:
                 raise Break("PL0027", "backward() of a tensor with hooks", clean=True)
-    wanted = {"grad_outputs": gradient} if gradient is not None else {}
+    given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
-    grads = graph_call(torch.autograd.grad, (loss, leaves), {**wanted, "retain_graph": True})
+    grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
-    vm.trace.freed |= nodes
+    if keep is not True:
+        vm.trace.freed |= nodes
     taken: set[int] = set()
     for leaf, g in zip(leaves, grads, strict=True):
         accumulate(leaf, g, g.storage_id in made and g.storage_id not in taken)
@@ -335,6 +389,17 @@ def reach(node: Any) -> tuple[set[Any], list[Any]]:
                 seen.add(below)
                 todo.append(below)
     return seen - ends.keys(), list({id(x): x for x in ends.values()}.values())
+
+
+def leading_to(nodes: set[Any], leaves: list[Any]) -> set[Any]:
+    """Those of the nodes that gradients of these leaves come through."""
+    ends = {node for n in nodes for node, _ in n.next_functions if node is not None and hasattr(node, "variable")}
+    found = {node for node in ends if any(node.variable is leaf for leaf in leaves)}
+    while True:
+        more = {n for n in nodes - found if any([below in found for below, _ in n.next_functions])}
+        if not more:
+            return found - ends
+        found |= more
 
 
 def has_no_gaps(t: torch.Tensor) -> bool:

@@ -87,6 +87,64 @@ def mapped(f: Callable[..., Any], xs: Any, args: tuple) -> Any:
     return vmap(lambda x: f(x, *args), randomness="error")(xs)
 
 
+# -- operators whose C++ code asks for sizes as numbers ------------------------------------------------------------------
+def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
+    if indices.dtype is not torch.int64:
+        raise Refused
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        raise Refused
+    dim = dim % input.dim()
+    wanted, given = list(input.shape), list(indices.shape)
+    wanted[dim] = indices.size(dim)
+    indices = indices.broadcast_to(torch.broadcast_shapes(tuple(wanted), indices.shape))
+    given[dim] = input.size(dim)
+    return input.broadcast_to(torch.broadcast_shapes(tuple(given), input.shape)).gather(dim, indices)
+
+
+def kron(input: Any, other: Any) -> Any:
+    n = max(input.dim(), other.dim())
+    if n == 0:
+        raise Refused
+    a, b = [1] * (n - input.dim()) + list(input.shape), [1] * (n - other.dim()) + list(other.shape)
+    spread = [s for size in a for s in (size, 1)], [s for size in b for s in (1, size)]
+    return (input.reshape(spread[0]) * other.reshape(spread[1])).reshape([p * q for p, q in zip(a, b)])
+
+
+def cov(input: Any, *, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    if fweights is not None or aweights is not None or not 0 < input.dim() <= 2 or not input.is_floating_point():
+        raise Refused
+    x = input if input.dim() == 2 else input.view(1, -1)
+    n = x.size(1)
+    if n - correction <= 0:  # it warns
+        raise Refused
+    x = x - x.mean(1).unsqueeze(1)
+    return torch.true_divide(torch.mm(x, x.t()), torch.scalar_tensor(n, dtype=torch.int64, device=x.device) - correction).squeeze()
+
+
+def corrcoef(input: Any) -> Any:
+    c = cov(input)
+    if c.dim() == 0:
+        return c / c
+    deviations = c.diag().sqrt()
+    return (c / deviations.view(-1, 1) / deviations.view(1, -1)).clip(-1, 1)
+
+
+# -- other higher-order operators ------------------------------------------------------------------------------------------
+def out_dtype(op: Any, output_dtype: Any, *args: Any) -> Any:
+    """`out_dtype`: the operator on arguments of the dtype that they and the result have in common, and the result as asked for."""
+    promoted = output_dtype
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            if a.dim() == 0 or a.requires_grad:
+                raise Refused
+            promoted = torch.promote_types(promoted, a.dtype)
+        elif not isinstance(a, int):
+            raise Refused
+    return op(*[a.to(promoted) if isinstance(a, torch.Tensor) else a for a in args]).to(output_dtype)
+
+
 # -- attention -----------------------------------------------------------------------------------------------------------
 def over_positions(f: Callable[..., Any], scored: bool) -> Callable[..., Any]:
     """A function of (score, batch, head, query, key), or of the last four, for all positions."""
@@ -135,4 +193,4 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
     return weights.to(query.dtype) @ value.to(query.dtype), sums / math.log(2), maxima / math.log(2)
 
 
-__all__ = ["Refused", "attention", "create_mask", "linearize", "mapped"]
+__all__ = ["Refused", "attention", "corrcoef", "cov", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]

@@ -19,7 +19,7 @@ import torch
 from pliant.bytecode import instructions
 from pliant.bytecode import kinds as K
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
-from pliant.graph.symnode import concrete
+from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
@@ -49,6 +49,7 @@ from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.types import tensors
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
+from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
 
@@ -306,6 +307,10 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
         values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)
+        if not kw and len(values) == 2 and any([type(v) is torch.SymFloat and not v.node.expr.backed for v in values]):
+            if all([type(v) in (float, torch.SymFloat) for v in values]):  # CPython keeps the first, unless the other one wins
+                a, b = [expr_of(v, vm.scope) for v in values]
+                return to_sym(vm.scope, ops.where(ops.gt(b, a) if fn is max else ops.lt(b, a), b, a))
         return native(fn, (list(values),) if len(args) == 1 else args, kw)
 
     return pick
@@ -701,12 +706,18 @@ def l_filters_mutated(args: tuple, kw: dict) -> None:
 
 
 def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
+    if vm.history is not None and vm.frame is not None and vm.scope.oracle is None and vm.history.python_behind(vm.frame.code):
+        raise Break("PL0002", "the numbers of `tolist()`, with which only Python works", clean=True)
+    return numbers_of(t)
+
+
+def numbers_of(t: Any) -> Any:
     if not t.sizes:
         return tensors.item(t)
     n = t.sizes[0]
     if type(n) is not int:
         concrete(n)  # a list has a length
-    return [tensor_tolist(x, (), {}) for x in unpack(t)]
+    return [numbers_of(x) for x in unpack(t)]
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:

@@ -13,6 +13,12 @@ from _abc import _abc_init
 from typing import Any
 
 
+def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
+    """A call that waits for the end of the graph, of one side of a branch in it. Emitted code has it as a statement of its own."""
+    if taken:
+        fn(*args, **kwargs)
+
+
 def call_ex(fn: Any, args: Any, kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 

@@ -25,6 +25,7 @@ from pliant.interpret.late_text import LateText, chosen, percent
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
+from pliant.symbolic import ops
 
 FunctionType = types.FunctionType
 # CPython's own operators on these never run Python code nor read outside state
@@ -506,9 +507,11 @@ def of_plain(fn: Callable, a: Any, b: Any) -> Any:
 
 
 def of_unsure_sign(ta: type, tb: type, a: Any) -> bool:
-    """Does the sign of a power's base decide whether it is a real number? What is not negative stays symbolic."""
+    """Does the sign of a power's base decide whether it is a real number? What is not negative (beside floats: positive) stays symbolic."""
     if ta is torch.SymFloat or tb is torch.SymFloat:
-        return True
+        if ta in SYM_TYPES and not a.node.expr.backed:
+            return not vm.scope.known_true(ops.gt(a.node.expr, 0))
+        return False if a > 0 else True  # noqa: SIM211 (likewise)
     if ta is torch.SymInt and tb is float or ta is float and tb is torch.SymInt:
         return True if a < 0 else False  # noqa: SIM210 (a symbolic truth value is decided here, and guarded)
     return False

@@ -122,6 +122,9 @@ class Session:
     loops: dict = dataclasses.field(default_factory=dict)  # (id of a code, header) -> whether its loop on data is done whole
     loop_codes: list = dataclasses.field(default_factory=list)  # these code objects, so that nobody else gets their numbers
     exploring: list = dataclasses.field(default_factory=list)  # those that are being tried just now
+    joins: dict = dataclasses.field(default_factory=dict)  # (id of a code, instruction) -> LEAVE: both sides cannot be one operation
+    joins_inside: bool = False  # branches inside of what is explored are operations of their own: there are too many ways
+    joining: list = dataclasses.field(default_factory=list)  # branches of which both sides are being tried just now
     differentiates: bool = False  # a branch is explored that gradients may flow through
     written: set[int] = dataclasses.field(default_factory=set)  # storage ids of tensors that a loop writes to in place
     replays: bool = True  # repeated blocks are replayed (`blocks.py`)

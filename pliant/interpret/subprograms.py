@@ -53,6 +53,10 @@ class Open(Exception):
     known_as: TracedTensor | None = None
 
 
+class TooMany(Open):
+    """There are more than so many ways through it."""
+
+
 class Unsteady(Open):
     """Two ways began alike, and did not go on alike: the first has read what was new."""
 
@@ -99,7 +103,7 @@ def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False,
             break
         script = [*answers[:-1], False]
         if len(ways) >= most:
-            raise Open(f"there are more than {most} ways through it")
+            raise TooMany(f"there are more than {most} ways through it")
     trace.next_vid, trace.next_unbacked = highest
     return ways
 
@@ -120,7 +124,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)
         if i >= most:  # each has another side, so there are more ways than that; or a loop goes round here without end
-            raise Open(f"there are more than {most} ways through it")
+            raise TooMany(f"there are more than {most} ways through it")
         said = script[i] if i < len(script) else True
         way.decisions.append((c, said, len(trace.ops) - n, len(plain(scope._asserts[asserts:]))))
         return said
@@ -139,7 +143,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     except LoopBackSignal:
         raise Open("it goes on to a loop further out") from None
     except Exception as e:
-        if type(e) is Open or vm.internal_error(e):
+        if isinstance(e, Open) or vm.internal_error(e):
             raise
         raise Open(f"it raises {type(e).__name__}: {e}") from None
     finally:
@@ -393,4 +397,4 @@ def state_of(value: Any) -> list:
     return [value]
 
 
-__all__ = ["Open", "Unchanged", "Way", "explore", "settled", "tree"]
+__all__ = ["Open", "TooMany", "Unchanged", "Way", "explore", "settled", "tree"]

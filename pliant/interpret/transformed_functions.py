@@ -49,6 +49,8 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
     number = level.level()
     pairs = [v if type(v) is tuple else (v, None) for v in unwrapped(args, lambda t: C._unwrap_batched(t, number))]
     values, dims = tuple([v for v, _ in pairs]), tuple([d for _, d in pairs])
+    if not getattr_(cls, "generate_vmap_rule") and getattr_(cls, "vmap") is torch.autograd.Function.vmap:
+        raise Break("PL0030", "an autograd.Function without a rule for vmap, which PyTorch refuses")
     if all([d is None for d in dims]):
         with level.lower():
             return applied(cls, args, below)
@@ -56,8 +58,6 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
         if any([type(v) is TracedTensor and wrapper_of(v).requires_grad for v in values]):
             raise Break("PL0030", "gradients through an autograd.Function whose rule for vmap is to be made")
         return call(getattr_(cls, "forward"), args, {})
-    if getattr_(cls, "vmap") is torch.autograd.Function.vmap:
-        raise Break("PL0030", "an autograd.Function without a rule for vmap, which PyTorch refuses")
     with level.lower():
         made = call(getattr_(cls, "vmap"), (VmapInfo(level.batch_size(), level.randomness()), dims, *values), {})
     if type(made) is not tuple or len(made) != 2:

@@ -75,6 +75,7 @@ class World:
         self.function_sources: dict[int, Source] = {}  # functions known by their code only
         self.fresh_globals: set[int] = set()  # namespaces made in the capture
         self.n_symbols = 0
+        self.counts: list[TracedTensor] = []  # inputs of which the guards read the number
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on

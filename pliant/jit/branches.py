@@ -1,11 +1,17 @@
 """Branches on data: which form each of them has, and what was counted of them.
 
-| form  | when                                              | what compiled code does                                        |
-|-------|---------------------------------------------------|----------------------------------------------------------------|
-| break | at first, and where no other form is possible     | the graph ends, both sides are resume functions; takes count   |
-| exit  | of TAKES, 4, 8, 16... takes of a side all but 1/5 | the graph goes on there; the other side is a way out of it     |
-| other | more than every fourth run has left by that way | the same with the sides exchanged                              |
-| both  | they left by the other way, too                   | a break for good; takes are counted no more                    |
+| form   | when                                               | what compiled code does                                     |
+|--------|----------------------------------------------------|-------------------------------------------------------------|
+| select | both sides are a few operations on elements, which | both sides run, `torch.where` chooses (`interpret/selects`) |
+|        | cannot fail                                        |                                                             |
+| joined | both sides are closed over tensors and numbers     | an operation of the graph runs one of them                  |
+|        |                                                    | (`interpret/joins.py`); takes are counted                   |
+| exit   | joined, and the first ALWAYS runs took one side    | the graph goes on there; the other side is a way out of it  |
+| joined | more than every fourth run has left by that way    | for good; takes are counted no more                         |
+| break  | else at first, and where nothing else is possible  | the graph ends, both sides are resume functions; takes count |
+| exit   | of TAKES, 4, 8, 16... takes of a side all but 1/5  | as above                                                    |
+| other  | more than every fourth run has left by that way    | the same with the sides exchanged                           |
+| both   | they left by the other way, too                    | a break for good; takes are counted no more                 |
 
 A branch changes its form at most MOST_CHANGES times, each of which costs one capture of what it is in. A way out costs what a break costs
 (the resume function is the same one) and a few microseconds more.
@@ -23,6 +29,7 @@ from pliant.guards.guard import Site
 from pliant.jit.identity import WeakIdDict
 
 TAKES = 3
+ALWAYS = 64
 FIRST_LOOK = 16
 """Ways out taken before it is first asked whether they are too many; then at twice as many, and so on."""
 MOST_CHANGES = 3
@@ -32,10 +39,14 @@ forced: Callable[[CodeType, int], bool | None] | None = None
 """Chooses the hot sides from the first capture on (tests)."""
 
 
+joins = True
+"""Whether both sides of a branch may be one operation. False: exits and breaks alone (tests)."""
+
+
 class Branch:
     """One branch on data. Called by compiled code with the side that a run takes where the graph ends."""
 
-    __slots__ = ("__weakref__", "changes", "code", "hot", "left", "lineno", "next_look", "path", "refused", "roots", "takes")
+    __slots__ = ("__weakref__", "changes", "code", "counting", "hot", "left", "lineno", "next_look", "path", "refused", "roots", "takes")
 
     def __init__(self, code: CodeType, path: tuple, lineno: int) -> None:
         self.code = weakref.ref(code)
@@ -47,6 +58,7 @@ class Branch:
         self.next_look = FIRST_LOOK
         self.changes = 0
         self.refused = ""
+        self.counting: bool | None = None  # the runs of the operation that it is with both sides; None: it is no such
         self.roots: list[weakref.ref[CodeType]] = []  # code objects with entries in which it is
 
     @property
@@ -60,6 +72,22 @@ class Branch:
         if (n == TAKES or n > TAKES and not n & n - 1) and n > 4 * takes[not side] and self.hot is None and not self.decided:
             self.change(side, "the graph goes on behind the branch")
 
+    def begins_joined(self) -> bool:
+        """It is about to become an operation of the graph: whether the sides that its runs take are counted."""
+        if self.counting is None:
+            self.counting, self.takes = not self.decided, [0, 0]
+        return self.counting
+
+    def joined(self, side: bool) -> None:
+        """A run of the operation takes this side."""
+        takes = self.takes
+        takes[side] = n = takes[side] + 1
+        if takes[not side]:
+            self.counting = False
+        elif n >= ALWAYS and self.counting:
+            self.counting = False
+            self.change(side, "the graph goes on behind the branch")
+
     def leaves(self) -> None:
         """A run leaves by the way out."""
         self.takes[not self.hot] += 1
@@ -68,7 +96,7 @@ class Branch:
         if self.left >= self.next_look and not self.decided:
             self.next_look *= 2
             if 4 * self.left > sum(e.hits for _, e in self.entries()):
-                if self.changes == 1:
+                if self.changes == 1 and self.counting is None:
                     self.change(not self.hot, "the other side of the branch is the hot one")
                 else:
                     self.change(None, "both sides of the branch are hot")

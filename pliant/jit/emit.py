@@ -32,14 +32,15 @@ from pliant import native
 from pliant.bytecode.assemble import line_at
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import LEAVE, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
+from pliant.interpret.code_shapes import of_while
 from pliant.interpret.decode import decode
 from pliant.interpret.execute import suspend
-from pliant.interpret.exits import of_while
 from pliant.interpret.state import vm
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import loops, resume, rows, support
@@ -183,6 +184,7 @@ class Emitter:
         if not trace.ops and not outputs and not trace.scope.asserts:
             return [], None
         tensors, symbols = self.needed(outputs)
+        self.branches += [op.flow.counter for op in trace.ops if op.target in FLOWS and op.flow.counter is not None]
         given = {number: self.given(trace.exits[number].way) for number in self.left_at()}  # before what only the graph reads
         inputs, texts = self.arguments(tensors, symbols)
         executable = self.context.build(capture, inputs, outputs, self.name.replace("__compiled_fn", "region"))
@@ -680,8 +682,12 @@ def effect_delattr(e: Emitter, x: Effect) -> None:
 def effect_real_call(e: Emitter, x: Effect) -> None:
     b = e.builder
     args, kwargs = x.args
+    fn, test = x.target, ""
+    if fn is runtime.call_if:  # of one side of a branch
+        taken, fn, args, kwargs = args
+        test = f"if {b.ref(taken)}: "
     keywords = f", **{{{b.pairs(kwargs)}}}" if kwargs else ""
-    e.tail.append(f"{b.ref(x.target)}(*{b.tuple(args)}{keywords})")
+    e.tail.append(f"{test}{b.ref(fn)}(*{b.tuple(args)}{keywords})")
 
 
 def effect_global(e: Emitter, x: Effect) -> str:

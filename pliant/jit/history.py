@@ -31,8 +31,10 @@ from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
 from pliant.guards.source import Source, holder
 from pliant.interpret.actions import ACTIONS
+from pliant.jit import branches
 from pliant.jit.branches import Branches
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.plain_python import PlainPython
 from pliant.jit.resume import origin_of
 
 TOLERANCE = {float: 2, int: 2, bool: 8, range: 1}
@@ -57,6 +59,7 @@ class Sites:
         self.loops: WeakIdDict[set[int]] = WeakIdDict()
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
+        self.plain = PlainPython()
 
     def fail(self, site: Site) -> int:
         counter = self.failures.get(site.code)
@@ -77,6 +80,7 @@ class History:
     """The memory of one code object that has entries: what the interpreter asks, and `learn`, which a miss feeds."""
 
     whole_loops = False  # whether loops on data may become operations of the graph
+    joins = False  # whether both sides of a branch on data may be one operation of the graph (`joins_at`)
     counts_rounds = False  # whether loops over symbolic ranges do, and loops that write to memory from before (export)
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
 
@@ -105,6 +109,19 @@ class History:
     def hot_side(self, site: Site) -> bool | None:
         """The side of a branch on data behind which the graph goes on. None: it ends there."""
         return self.sites.branches.hot_side(site)
+
+    def joins_at(self, site: Site) -> bool:
+        """Whether both sides of this branch are tried as one operation."""
+        return branches.joins and self.hot_side(site) is None
+
+    def counter_at(self, site: Site) -> Any:
+        """What counts the sides that runs of this branch take, both of them being one operation. None: nothing is to be decided."""
+        branch = self.sites.branches.at(site)
+        return branch if branch.begins_joined() else None
+
+    def python_behind(self, code: CodeType) -> bool:
+        """Whether nothing is done with tensors behind the graph breaks of this code."""
+        return self.sites.plain.alone(code)
 
     def refuse_exit(self, site: Site, why: str) -> None:
         """The other side of this branch cannot be an exit."""

@@ -26,7 +26,7 @@ from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
-from pliant.interpret.capture import BreakExit, Capture
+from pliant.interpret.capture import BreakExit, Capture, Return
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
@@ -120,7 +120,8 @@ class Region:
         if found is None:
             info = resume.info_of(code)
             history = History(self.sites, info is not None and bool(info.layout.loops))
-            history.whole_loops = backends.OWN.get(self.config.backend) is not None and self.config.backend != backends.REMOTE
+            own = backends.OWN.get(self.config.backend) is not None and self.config.backend != backends.REMOTE
+            history.whole_loops = history.joins = own
             found = self.records[code] = Record(history)
             self.codes.append(weakref.ref(code))
         return found
@@ -154,6 +155,9 @@ class Region:
             if any(e.guard.check(args, fn) is not None for e in native.entries(code)):
                 return RETRY  # another thread was faster
             if is_anomaly_enabled() and is_grad_enabled():  # a region would be one node, whose inside nobody could tell
+                return EAGER
+            if self.sites.plain.leaves(code):
+                native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
                 return EAGER
             record = self.record(code)
             met, record.met = record.met, True
@@ -299,6 +303,7 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        self.sites.plain.note(code, bool(found.trace.ops), isinstance(found.exit, Return))
         for way in emitted.exits:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
@@ -367,6 +372,7 @@ class Region:
         for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
             branch.adopt(code, side)
         record.captures += 1
+        self.sites.plain.note(code, taken.emitted.executable is not None, taken.exit == Return.__name__)
         events.count("entries")
         events.count("entries_from_disk")
         if taken.exit == BreakExit.__name__:

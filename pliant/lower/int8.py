@@ -1,6 +1,6 @@
 """Products with weights of int8 that segments compute themselves (native/int8*.cpp): which operations are one, over which memory.
 
-`_int_mm` of int8 whose second operand is a weight seen transposed, summed in int32; `pliant::dynamic_linear` (`graph/quantized.py`).
+`_int_mm` of int8 whose second operand is a weight seen transposed, summed in int32; the operators of `graph/quantized.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from pliant.graph.quantized import DYNAMIC_LINEAR
+from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.traced import TracedTensor
-from pliant.lower.gemm import LIBRARY, Products
+from pliant.lower.gemm import LIBRARY, Products, reduced_precision_is_off
+from pliant.lower.liveness import DATA_CHECKED
 from pliant.lower.loop_nest import Size
 from pliant.lower.lowerings.builder import arguments
 
@@ -21,9 +22,9 @@ INT_MM = torch.ops.aten._int_mm.default
 
 @dataclass(slots=True, eq=False)
 class Int8Product:
-    """`out = a @ b^T`, in int32.
+    """`out = a @ b^T` with b of int8: in int32, a being of int8, or in f32, a being of f32.
 
-    `sizes` are the fields of `IntProduct` in native/int8.h, then the offset of each operand, in its elements.
+    `sizes` are the fields of `IntProduct` or `FloatProduct` in native/int8.h, then the offset of each operand, in its elements.
     """
 
     operands: list[TracedTensor]  # roots
@@ -33,6 +34,12 @@ class Int8Product:
     @property
     def buffers(self) -> list[TracedTensor]:
         return list(dict.fromkeys([*self.operands, self.out]))
+
+
+class FloatProduct(Int8Product):
+    """The one in f32."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +78,20 @@ def int_mm(p: Products, op: Any, read: set[int]) -> list[Int8Product] | None:
     return [Int8Product([x.root, w.root], out, [*fields, x.offset, w.offset])]
 
 
+def int8_mm(p: Products, op: Any, read: set[int]) -> list[FloatProduct] | None:
+    """What to run in place of a `pliant::int8_mm`; None if its operands lie otherwise."""
+    (a, b), out = op.args, op.outs[0]
+    if not p.target.has_int8() or p.root(out) is not out or not out.dense or not reduced_precision_is_off():
+        return None
+    if not readable(p, a, torch.float32) or not readable(p, b, torch.int8):
+        return None
+    x, w = p.matrix(a), p.matrix(b)
+    if x is None or w is None or x.transposed or w.transposed:
+        return None
+    fields = [x.rows, w.rows, x.columns, x.distance, w.distance]
+    return [FloatProduct([x.root, w.root], out, [*fields, x.offset, w.offset])]
+
+
 def dynamic_linear(p: Products, op: Any, read: set[int]) -> list[DynamicLinear] | None:
     """What to run in place of a `pliant::dynamic_linear`; None if x lies otherwise."""
     x, weight, scale, sums, bias, most, fused = arguments(op, "x", "weight", "scale", "sums", "bias", "most", "fused")
@@ -84,9 +105,12 @@ def dynamic_linear(p: Products, op: Any, read: set[int]) -> list[DynamicLinear] 
     if left is None or left.transposed:
         return None
     n, k = map(p.facts.size, weight.sizes)
+    if not p.facts.equal(left.columns, k) or not all(p.facts.equal(p.facts.size(t.sizes[0]), n) for t in tensors[1:]):
+        return None
     fields = [left.rows, n, k, left.distance, k, most, int(fused)]
     operands = [x, *tensors]
     return [DynamicLinear([p.root(t) for t in operands], out, [*fields, *(p.offset(t) for t in operands)])]
 
 
-LIBRARY.update({INT_MM: int_mm, DYNAMIC_LINEAR: dynamic_linear})
+DATA_CHECKED.add(DYNAMIC_LINEAR)
+LIBRARY.update({INT_MM: int_mm, INT8_MM: int8_mm, DYNAMIC_LINEAR: dynamic_linear})

@@ -13,6 +13,7 @@ import torch
 
 from pliant.graph.dispatch import same
 from pliant.graph.operators import Column, overloads
+from pliant.graph.schema import KNOWN
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic.expr import Expr, postorder
 
@@ -178,7 +179,7 @@ def has_effect(op: Any) -> bool:
 @of_operator
 def custom(target: Any) -> bool:
     """Is it none of PyTorch's own? It may do anything: talk to other processes, for one."""
-    return not target._schema.name.startswith(("aten::", "prims::"))
+    return not target._schema.name.startswith(KNOWN)
 
 
 @of_operator

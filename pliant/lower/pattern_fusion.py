@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operators import Column
+from pliant.graph.quantized import INT8_MM
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
@@ -35,6 +36,7 @@ class Matcher:
         self.uses: Counter[int] = Counter(p.fact("uses"))
         self.readers: dict[int, Any] = p.fact("readers")
         self.dirty: set[int] = p.fact("dirty")
+        self.has_int8 = p.target is not None and p.target.has_int8()
         self.gone: set[int] = set()  # ids of operations that are part of another now
 
     def same(self, a: Any, b: Any) -> bool:
@@ -87,6 +89,8 @@ def match_linear(m: Matcher, op: Any) -> tuple | None:
     """`addmm(b, x, w.t())` or `mm(x, w.t())`, perhaps with `x` and the result seen as matrices."""
     if len(op.args) != (3 if op.target is aten.addmm.default else 2) or op.kwargs:
         return None
+    if op.target is aten.mm.default and (found := match_int8(m, op)) is not None:
+        return found
     *bias, x, wt = op.args
     transpose = m.made_by(wt, aten.t.default)
     if transpose is None:
@@ -113,6 +117,25 @@ def match_linear(m: Matcher, op: Any) -> tuple | None:
         drop_if_unread(m, x, flat)
     drop_if_unread(m, wt, transpose)
     return at, replace(at, target=aten.linear.default, args=(operand, w, *bias), kwargs={}, outs=at.outs)
+
+
+def match_int8(m: Matcher, op: Any) -> tuple | None:
+    """`mm(x, w.t().to(x.dtype))`, or `mm(x, w.to(x.dtype).t())`, of f32 and a weight of int8."""
+    x, wide = op.args
+    if not m.has_int8 or x.dtype is not torch.float32 or (op.outs[0].dtype, op.outs[0].dense) != (torch.float32, True):
+        return None
+    last = m.made_by(wide, aten._to_copy.default, aten.t.default)
+    first = m.made_by(last.args[0], aten._to_copy.default, aten.t.default) if last is not None else None
+    if first is None or first.target is last.target:
+        return None
+    w = first.args[0]
+    if w.dtype is not torch.int8 or w.device != x.device or not m.clean(x, w, wide, op.outs[0]):
+        return None
+    m.gone.add(id(op))
+    drop_if_unread(m, wide, last)
+    if id(last) in m.gone:
+        drop_if_unread(m, last.args[0], first)
+    return op, replace(op, target=INT8_MM, args=(x, w), kwargs={}, outs=op.outs)
 
 
 def drop_if_unread(m: Matcher, t: TracedTensor, maker: Any) -> None:

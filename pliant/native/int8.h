@@ -1,5 +1,6 @@
 // Products of matrices of int8, summed exactly in int32, for sizes that only a run knows.
 #pragma once
+#include "matmul.h"
 #include "pool.h"
 #include "shared.h"
 #include <algorithm>
@@ -15,6 +16,28 @@ struct IntProduct {
     int32_t *c;
     int64_t m, n, k, lda, ldb;
 };
+
+// out = x @ weight^T, in f32.
+struct FloatProduct {
+    const float *x;
+    const int8_t *weight;
+    float *out;
+    int64_t m, n, k, ldx, ldw;
+};
+
+// What products of these need of each width of vectors, besides the loops for floats.
+struct Bytes {
+    void (*dots)(const Matrix &a, const int8_t *b, int64_t ldb, const Result &out, int64_t m, int64_t n, int64_t k); // columns of b, `ldb` apart
+    void (*floats)(const int8_t *from, float *to, int64_t n);
+};
+extern const Bytes bytes512, bytes256;
+
+// The parts of that with tiles of bf16 (int8_bf16.cpp).
+bool bf16_tiles_run();
+int64_t bf16_bytes(const FloatProduct &p);                                          // of what is made of x
+int64_t bf16_room(const FloatProduct &p);                                           // that a thread needs for itself
+void bf16_prepare(const FloatProduct &p, void *scratch, int64_t low, int64_t high); // blocks of 16 rows
+void bf16_columns(const FloatProduct &p, const void *scratch, void *room, int64_t low, int64_t high);
 
 // The loops for one kind of instructions. All sizes are at least 1.
 struct IntLoops {

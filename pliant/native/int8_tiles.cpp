@@ -7,21 +7,12 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 #include "lanes16.h"
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#define TILES __attribute__((target("avx2,fma,avx512f,avx512vl,avx512dq,avx512bw,amx-tile,amx-int8")))
+#include "tiles.h"
 
 namespace pliant {
 namespace {
 
 constexpr int64_t kSide = 16, kDepth = 64, kTile = kSide * kDepth; // rows, bytes of a row, bytes of a tile
-
-struct alignas(64) Config {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 int64_t blocks(int64_t n, int64_t of) { return (n + of - 1) / of; }
 int64_t bytes_of(const IntProduct &p) { return blocks(p.m, kSide) * blocks(p.k, kDepth) * kTile; }
@@ -146,7 +137,7 @@ TILES void wide(const IntProduct &p, const Columns (&x)[4], const int8_t *a, int
 TILES void by_tiles(const IntProduct &p, const void *scratch, int64_t low, int64_t high) {
     const auto *a = static_cast<const int8_t *>(scratch);
     const int64_t depth = blocks(p.k, kDepth), rows = blocks(p.m, kSide);
-    const Config config;
+    const TileConfig config;
     _tile_loadconfig(&config);
     const auto columns = [&](int64_t j) { return Columns{p.b + j * p.ldb, p.ldb, p.k, std::clamp<int64_t>(high - j, 0, kSide)}; };
     int64_t j = low;
@@ -167,18 +158,7 @@ TILES void by_tiles(const IntProduct &p, const void *scratch, int64_t low, int64
 
 const IntLoops int8_tiles = {by_tiles, bytes_of, interleave, kSide, 4 * kSide};
 
-bool int8_tiles_run() {
-    constexpr long kAsk = 0x1023, kState = 18; // ARCH_REQ_XCOMP_PERM, the state of tiles
-    static const bool runs = [] {
-        // GCC's __builtin_cpu_supports has no name for them everywhere: leaf 7 says of tiles and of bytes in bits 24 and 25.
-        unsigned a = 7, b = 0, c = 0, d = 0;
-        __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-        const bool here = (d >> 24 & 3) == 3 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512dq");
-        return here && syscall(SYS_arch_prctl, kAsk, kState) == 0;
-    }();
-    return runs;
-}
+bool int8_tiles_run() { return tiles_are_here(25) && tiles_are_ours(); }
 
 } // namespace pliant
 #else

@@ -41,6 +41,14 @@ INLINED Vector load_some(const Half *p, int64_t n) {
     std::memcpy(some, p, n * sizeof(Half));
     return load(some);
 }
+INLINED Vector load(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+}
+INLINED Vector load_some(const int8_t *p, int64_t n) {
+    int8_t some[kLanes] = {};
+    std::memcpy(some, p, n);
+    return load(some);
+}
 INLINED void store(Half *p, Vector v) {
     _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

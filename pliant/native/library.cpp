@@ -50,12 +50,14 @@ static PyObject *attention_function(PyObject *, PyObject *args) {
 // convolution_function() -> address of `int32 convolution(Convolution *)`, 0 where there is none
 static PyObject *convolution_function(PyObject *, PyObject *) { return PyLong_FromUnsignedLongLong(address_of(convolution_routine())); }
 
-// int8_functions(bits of a vector, whether the processor's tiles may be used) -> addresses of `int32 f(box *)`: product of int8, dynamic linear
+// int8_functions(bits of a vector, whether the processor's tiles may be used) -> addresses of `int32 f(box *)`: product of int8, dynamic linear,
+// product of f32 and int8
 static PyObject *int8_functions(PyObject *, PyObject *args) {
     long long bits;
     int tiles;
     if (!PyArg_ParseTuple(args, "Lp", &bits, &tiles)) return nullptr;
-    return Py_BuildValue("KK", address_of(int8_routine(bits, tiles != 0)), address_of(dynamic_linear_routine(bits, tiles != 0)));
+    return Py_BuildValue("KKK", address_of(int8_routine(bits, tiles != 0)), address_of(dynamic_linear_routine(bits, tiles != 0)),
+                         address_of(float_routine(bits, tiles != 0)));
 }
 
 // arena_functions() -> addresses of take, give, poison

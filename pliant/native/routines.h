@@ -16,6 +16,7 @@ Routine *plain_attention();               // these run everywhere
 int32_t plain_convolution(const void *);
 Routine *int8_routine(int64_t bits, bool tiles); // of products of int8; `tiles`: those of the processor, if it has some
 Routine *dynamic_linear_routine(int64_t bits, bool tiles); // of `quantized::linear_dynamic`
+Routine *float_routine(int64_t bits, bool tiles);          // of products of f32 with weights of int8
 
 struct ArenaBytes {
     int64_t held, most, mine; // of all threads now, the most there ever were, of this thread

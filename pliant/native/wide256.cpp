@@ -6,11 +6,15 @@
 
 #include "attention_loops.h"
 #include "halves_loops.h"
+#include "int8_loops.h"
 
 const pliant::Loops pliant::loops256 = {way_of, multiply, attend};
 const pliant::Halves pliant::halves256 = {&loops256, dots_f16, widen, narrow};
+const pliant::Bytes pliant::bytes256 = {dots_int8, floats_of};
 #else
 #include "halves.h"
+#include "int8.h"
 const pliant::Loops pliant::loops256 = {};
 const pliant::Halves pliant::halves256 = {};
+const pliant::Bytes pliant::bytes256 = {};
 #endif

@@ -16,8 +16,11 @@ from typing import Any
 from pliant.remote import eager
 from pliant.remote.mesh import Failed, Mesh
 from pliant.remote.partition import Refused
+from pliant.remote.pipeline import Pipeline
 from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard
+from pliant.remote.serve import Server
 from pliant.remote.tensor import RemoteTensor
+from pliant.remote.timeline import timeline
 from pliant.remote.transport import ModelTransport, RayTransport, ThreadTransport
 
 TRANSPORTS = ("ray", "threads", "model")
@@ -58,5 +61,6 @@ def mesh(
 
 
 __all__ = [
-    "Failed", "Mesh", "OnWorker", "Placement", "Refused", "RemoteError", "RemoteTensor", "Replicate", "Shard", "eager", "mesh",
+    "Failed", "Mesh", "OnWorker", "Pipeline", "Placement", "Refused", "RemoteError", "RemoteTensor", "Replicate",
+    "Server", "Shard", "eager", "mesh", "timeline",
 ]  # fmt: skip

@@ -18,12 +18,11 @@ from pliant.codegen.autograd_region import compile_region
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret.state import vm
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
-from pliant.remote import sharding
-from pliant.remote.partition import Plan, Refused, order_of, partition
-from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate
+from pliant.remote import product_rules, sharding, view_rules
+from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
+from pliant.remote.placements import RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
 
 _serial = itertools.count()
@@ -38,6 +37,7 @@ def lower(p: Program) -> Program:
     """The program as one call."""
     if not p.steps:
         return p
+    p = p.replaced(restrided(p.steps, [t for t in p.inputs if type(t) is TracedTensor]))
     known: dict[int, TracedTensor] = {}
     made: dict[int, TracedTensor] = {}
     symbols: dict[str, Any] = {}
@@ -54,15 +54,16 @@ def lower(p: Program) -> Program:
             bound[e.name] = e
     tensors = list(known.values())
     shapes = [[*t.sizes, *t.strides, t.offset] for t in (*known.values(), *made.values())]
-    for e in [liveness.number(v) for v in liveness.leaves([shapes, p.outputs])] + [e for op in p.steps for e in liveness.op_numbers(op)] + p.asserts:
+    told = [liveness.number(v) for v in liveness.leaves([shapes, p.outputs])]
+    for e in (*told, *[e for op in p.steps for e in liveness.op_numbers(op)], *p.asserts):
         if e is not None:
             for s in (*e.symbols(), *p.scope.simplify(e).symbols()):
                 if s.name not in bound:
                     symbols[s.name] = s
     wanted = {t.vid: t for t in liveness.tensors(p.outputs) if t.vid in made}
     needed = {s.name for v in p.outputs if (e := liveness.number(v)) is not None for s in p.scope.simplify(e).symbols()}
-    needed |= {s.name for t in wanted.values() for n in (*t.sizes, *t.strides) if (e := liveness.number(n)) is not None for s in e.symbols()}
-    needed |= {s.name for e in p.asserts for s in e.symbols()}
+    laid = [e for t in wanted.values() for n in (*t.sizes, *t.strides) if (e := liveness.number(n)) is not None]
+    needed |= {s.name for e in (*laid, *p.asserts) for s in e.symbols()}
     numbers = [e for name, e in bound.items() if name in needed]
     outs: list[Any] = [*wanted.values(), *[to_sym(p.scope, e) for e in numbers]]
     call = Call(p, tensors, list(symbols.values()), list(wanted.values()), numbers)
@@ -75,7 +76,9 @@ def lower(p: Program) -> Program:
 class Call:
     """Calls of one graph, on tensors placed in any way."""
 
-    def __init__(self, p: Program, tensors: list[TracedTensor], symbols: list[Any], outputs: list[TracedTensor], numbers: list[Any]) -> None:
+    def __init__(
+        self, p: Program, tensors: list[TracedTensor], symbols: list[Any], outputs: list[TracedTensor], numbers: list[Any]
+    ) -> None:
         self.p, self.tensors, self.symbols, self.outputs, self.numbers = p, tensors, symbols, outputs, numbers
         self.plans: dict[Any, Plan | None] = {}
         self.local: Any = None
@@ -86,7 +89,7 @@ class Call:
         """The tensors, then the numbers, that the graph gives."""
         n = len(self.tensors)
         given = list(values[:n])
-        mesh = mesh_of(given) or (default_mesh() if not n else None)
+        mesh = mesh_of(given)
         if mesh is None:
             return self.here(values)
         env = {s.name: v for s, v in zip(self.symbols, values[n:], strict=True)}
@@ -94,7 +97,8 @@ class Call:
             slots = [t if type(t) is RemoteTensor else travelling(mesh, t) for t in given]
             if any(t.mesh is not mesh for t in slots):
                 raise RemoteError("a graph reads tensors of two meshes")
-            layout = tuple([(t.placement, t.storage_offset() != 0, dense or order_of(t)) for t, dense in zip(slots, self.dense, strict=True)])
+            lie = [dense or order_of(t) for t, dense in zip(slots, self.dense, strict=True)]
+            layout = tuple([(t.placement, t.storage_offset() != 0, how) for t, how in zip(slots, lie, strict=True)])
             key = (mesh, layout)
             if key not in self.plans:
                 self.plans[key] = self.plan(mesh, slots)
@@ -157,11 +161,6 @@ def mesh_of(tensors: list[Any]) -> Any:
     return None
 
 
-def default_mesh() -> None:
-    """A graph without tensors runs in this process."""
-    return None
-
-
 def travelling(mesh: Any, t: torch.Tensor) -> RemoteTensor:
     """A tensor of this process on its way with a call."""
     events.count("tensors_sent")
@@ -213,11 +212,10 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
         answers = found[-1]
         if answers is None:
             raise RemoteError("a number was not computed")
-        env = env | {}
     outs = []
     for handle, place, (sizes, strides, offset, dtype) in zip(handles, plan.outputs, makers, strict=True):
         outs.append(RemoteTensor.make(handle, place, sizes(env), strides(env), dtype, offset(env)[0]))
     return (*outs, *answers)
 
 
-__all__ = ["OnWorker", "Placement", "compile_remote", "lower", "vm"]
+__all__ = ["compile_remote", "lower", "product_rules", "view_rules"]

@@ -12,6 +12,7 @@ first write to memory from before, so that an error of one worker leaves no othe
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,13 +70,21 @@ def here() -> Group:
 
 library = torch.library.Library(SPACE, "DEF")
 library.define("all_reduce(Tensor x, str op, Tensor(a!) token) -> Tensor")
+library.define("all_reduce_many(Tensor[] xs, str op, Tensor(a!) token) -> Tensor[]")
 library.define("all_gather(Tensor x, int dim, SymInt base, SymInt factor, Tensor(a!) token) -> Tensor")
 library.define("reduce_scatter(Tensor x, int dim, SymInt base, SymInt factor, SymInt length, Tensor(a!) token) -> Tensor")
+library.define("part(Tensor x, int dim, SymInt begin, SymInt length) -> Tensor")
 library.define("agree(Tensor(b!)[] written, Tensor(a!) token) -> ()")
 
 
 def all_reduce(x: torch.Tensor, op: str, token: torch.Tensor) -> torch.Tensor:
     return here().all_reduce(x.contiguous(), op)
+
+
+def all_reduce_many(xs: list[torch.Tensor], op: str, token: torch.Tensor) -> list[torch.Tensor]:
+    """Several tensors of one dtype in one go."""
+    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op)
+    return [part.reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
 
 
 def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
@@ -105,6 +114,11 @@ def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: in
     return whole.narrow(dim, start * factor, n * factor).contiguous()
 
 
+def part(x: torch.Tensor, dim: int, begin: int, length: int) -> torch.Tensor:
+    """The piece of a whole tensor that a worker has."""
+    return x.narrow(dim, begin, length).clone(memory_format=torch.contiguous_format)
+
+
 def agree(written: list[torch.Tensor], token: torch.Tensor) -> None:
     if here().all_reduce(torch.zeros(1, dtype=torch.int64), "sum").item():
         raise Cancelled("another worker could not go on")
@@ -116,38 +130,86 @@ def fake_gather(x: Any, dim: int, base: Any, factor: Any, token: Any) -> Any:
     return x.new_empty(sizes)
 
 
+def fake_part(x: Any, dim: int, begin: Any, length: Any) -> Any:
+    sizes = list(x.shape)
+    sizes[dim] = length
+    return x.new_empty(sizes)
+
+
 def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, token: Any) -> Any:
     sizes = list(x.shape)
     sizes[dim] = length
     return x.new_empty(sizes)
 
 
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+library.define("attention(Tensor q, Tensor k, Tensor v, float p, bool causal, Tensor? mask, float? scale) -> (Tensor, Tensor)")
+library.define(
+    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float p, bool causal, Tensor? mask,"
+    " float? scale) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def attention(q: Any, k: Any, v: Any, p: float, causal: bool, mask: Any, scale: float | None) -> Any:
+    """PyTorch's attention on the CPU, which ends the process where a worker has no batch or no heads."""
+    if q.numel() and k.numel():
+        return FLASH(q, k, v, p, causal, attn_mask=mask, scale=scale)
+    batch, heads, rows, width = q.shape
+    return v.new_zeros(batch, rows, heads, width).transpose(1, 2), v.new_zeros(batch, rows, heads).transpose(1, 2)
+
+
+def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    if q.numel() and k.numel():
+        return FLASH_BACKWARD(grad, q, k, v, out, lse, p, causal, attn_mask=mask, scale=scale)
+    return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+
+def fake_attention(q: Any, k: Any, v: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    return FLASH(q, k, v, p, causal, attn_mask=mask, scale=scale)
+
+
+def fake_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, p: float, causal: bool, mask: Any, scale: Any) -> Any:
+    return FLASH_BACKWARD(grad, q, k, v, out, lse, p, causal, attn_mask=mask, scale=scale)
+
+
 for name, kernel, fake in (
+    ("attention", attention, fake_attention),
+    ("attention_backward", attention_backward, fake_backward),
     ("all_reduce", all_reduce, lambda x, op, token: x.new_empty(x.shape)),
+    ("all_reduce_many", all_reduce_many, lambda xs, op, token: [x.new_empty(x.shape) for x in xs]),
     ("all_gather", all_gather, fake_gather),
     ("reduce_scatter", reduce_scatter, fake_scatter),
+    ("part", part, fake_part),
     ("agree", agree, lambda written, token: None),
 ):
     library.impl(name, kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{SPACE}::{name}", fake, lib=library)
 
 ALL_REDUCE = torch.ops.pliant_remote.all_reduce.default
+ALL_REDUCE_MANY = torch.ops.pliant_remote.all_reduce_many.default
 ALL_GATHER = torch.ops.pliant_remote.all_gather.default
+ATTENTION = torch.ops.pliant_remote.attention.default
+ATTENTION_BACKWARD = torch.ops.pliant_remote.attention_backward.default
 REDUCE_SCATTER = torch.ops.pliant_remote.reduce_scatter.default
+PART = torch.ops.pliant_remote.part.default
 AGREE = torch.ops.pliant_remote.agree.default
-COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, AGREE)
+COLLECTIVES = (ALL_REDUCE, ALL_REDUCE_MANY, ALL_GATHER, REDUCE_SCATTER, AGREE)
 
 
-def stand_in(target: Any, sizes: tuple[int, ...], dtype: torch.dtype, args: tuple) -> None:
+def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args: tuple) -> None:
     """The part of a worker that cannot go on in a collective of the others: zeros of the right sizes, or the bad news.
 
-    `sizes` and `dtype` are those of the operand, `args` what is behind it, numbers for expressions.
+    `sizes` and `dtype` are those of the operands, `args` what is behind them, numbers for expressions.
     """
     group = here()
     if target is AGREE:
         group.all_reduce(torch.ones(1, dtype=torch.int64), "sum")
         raise Cancelled("this worker could not go on")
-    x = torch.zeros(sizes, dtype=dtype)
+    if target is ALL_REDUCE_MANY:
+        group.all_reduce(torch.zeros(sum(map(math.prod, sizes)), dtype=dtype), args[0])
+        return
+    x = torch.zeros(sizes[0], dtype=dtype)
     if target is ALL_GATHER:
         dim, base, factor = args[:3]
         group.all_gather(padded(x, dim, chunk(base, group.size, 0)[1] * factor))

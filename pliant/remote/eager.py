@@ -15,7 +15,7 @@ from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
-from pliant.remote.partition import Plan, Refused, partition
+from pliant.remote.partition import VIEWS, Plan, Refused, partition
 from pliant.remote.placements import RemoteError
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
@@ -43,6 +43,11 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     if func in SAME:  # another object for the same tensor
         x = args[0]
         return RemoteTensor.make(x.handle, x.placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+    view = VIEWS.get(func._schema.name)
+    if view is not None:
+        return restride(func, getattr(view, func._overloadname), args)
+    if func._schema.name in liveness.METADATA_WRITERS:
+        raise Refused(f"{func} changes the layout of a remote tensor in place")
     flat: list[Any] = []
     key = (func, described(args, flat), described(kwargs, flat))
     mesh = mesh_of(flat)
@@ -71,6 +76,16 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
     return put_together(known.spec, known.where, outs, distinct)
 
 
+def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
+    """An operator that gives a tensor object other sizes over the same memory."""
+    x = args[0]
+    found = operator(view, args, {})
+    with torch._C._DisableTorchDispatch():
+        func(*args)
+    x.handle, x.placement = found.handle, found.placement
+    return x
+
+
 def here(func: Any, args: tuple, kwargs: dict) -> Any:
     """A tensor of this process is written: the operator runs here."""
     fetch = lambda x: x.fetched(f"{func} into a tensor of this process") if type(x) is RemoteTensor else x
@@ -88,7 +103,7 @@ def mapped(x: Any, fn: Any) -> Any:
 def written_of(func: Any, args: tuple, kwargs: dict) -> list[Any]:
     if not func._schema.is_mutable:
         return []
-    found = []
+    found: list[Any] = []
     for i, a in enumerate(func._schema.arguments):
         if a.alias_info is not None and a.alias_info.is_write:
             v = args[i] if i < len(args) else kwargs.get(a.name)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from pliant.remote.placements import RemoteError
 
 AS_BYTES = (torch.bool,)
-REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+REDUCE: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 MOST_SENDS = 64
 
 
@@ -24,14 +24,17 @@ class GroupBroken(RemoteError):
 
 
 def unbroken(fn: Callable) -> Callable:
-    """What gloo raises is that the group is broken."""
+    """What gloo raises is that the group is broken: from then on everything raises, where gloo might wait for its timeout again."""
 
     @functools.wraps(fn)
-    def call(*args: Any) -> Any:
+    def call(group: Any, *args: Any) -> Any:
+        if group.broken:
+            raise GroupBroken(group.broken)
         try:
-            return fn(*args)
+            return fn(group, *args)
         except RuntimeError as e:
-            raise GroupBroken(str(e).splitlines()[0]) from e
+            group.broken = str(e).splitlines()[0]
+            raise GroupBroken(group.broken) from e
 
     return call
 
@@ -70,8 +73,9 @@ class Gloo:
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size = rank, size
         self.moved = 0
+        self.broken = ""  # why, if it is
         self.sends: list[Any] = []
-        self.pg = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
+        self.pg: Any = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
 
     @unbroken
     def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
@@ -95,6 +99,27 @@ class Gloo:
             self.pg.allgather([out], [x]).wait()
         self.moved += x.numel() * x.element_size()
         return out
+
+    @unbroken
+    def post(self, data: torch.Tensor, to: int) -> None:
+        """Send bytes whose number the other worker knows; returns at once."""
+        self.sends.append((self.pg.send([data], to, 3), data))
+        self.moved += data.numel()
+        while len(self.sends) > MOST_SENDS:
+            self.sends.pop(0)[0].wait()
+
+    @unbroken
+    def expect(self, n: int, source: int) -> Callable[[], torch.Tensor]:
+        """Begin to take bytes that another worker posts; what waits for them."""
+        data = torch.empty(n, dtype=torch.uint8)
+        work = self.pg.recv([data], source, 3)
+
+        @unbroken
+        def wait(group: Any) -> torch.Tensor:
+            work.wait()
+            return data
+
+        return functools.partial(wait, self)
 
     @unbroken
     def send(self, data: bytes, to: int) -> None:
@@ -122,7 +147,7 @@ class Shared:
         self.size, self.timeout = size, timeout
         self.slots: list[Any] = [None] * size
         self.barrier = threading.Barrier(size)
-        self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)} if size < 65 else {}
+        self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
 
 
 class Threads:
@@ -163,3 +188,9 @@ class Threads:
 
     def receive(self, source: int) -> bytes:
         return self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)
+
+    def post(self, data: torch.Tensor, to: int) -> None:
+        self.shared.boxes[self.rank, to].put(data)
+
+    def expect(self, n: int, source: int) -> Callable[[], torch.Tensor]:
+        return lambda: self.shared.boxes[source, self.rank].get(timeout=self.shared.timeout)

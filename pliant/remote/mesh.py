@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from pliant import events
-from pliant.remote import recovery, wire
+from pliant.remote import checkpoint, recovery, wire
 from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard, piece
 from pliant.remote.tensor import Handle, RemoteTensor
 from pliant.remote.transport import Dead
@@ -94,6 +94,8 @@ class Mesh:
         self.lock = threading.RLock()
         self.epoch = 0
         self.closed = False
+        self.generation = 0  # how often the workers have saved what they have
+        self.saving = False
         self.saved: list[Any] | None = None  # what only one worker has, as it was saved last
         self.saved_handles: list[int] = []
         self.kinds: dict[int, Placement] = {}  # their placements
@@ -180,6 +182,7 @@ class Mesh:
     def stats(self) -> dict[str, Any]:
         """Counts of the controller, and a list with those of each worker. `leaked`: tensors that workers hold and nobody has handles of."""
         with self.lock:
+            self.flush()  # what nobody holds any more
             self.issue(["count"])
             answers = self.answered(self.flush())
             workers = [a[-1] for a in answers]
@@ -190,6 +193,14 @@ class Mesh:
                 **dict(self.counts), "handles": len(self.live), "in_flight": len(self.flying), "lineage": len(self.log),
                 "plans": len(self.plans), "epoch": self.epoch, "leaked": max(leaked, 0), "workers": workers,
             }  # fmt: skip
+
+    def checkpoint(self, path: Any, state: Any) -> None:
+        """Write the tensors of `state` (modules, optimizers, dicts and lists of them) to a file, for a mesh of any size."""
+        checkpoint.write(path, state)
+
+    def restore(self, path: Any, state: Any) -> None:
+        """Put what `checkpoint` wrote into the tensors of `state`."""
+        checkpoint.read(path, state)
 
     def close(self) -> None:
         """End the workers. Remote tensors of this mesh have no values any more."""
@@ -235,7 +246,7 @@ class Mesh:
             self.times.append(("send", began, time.time()))
         while len(self.flying) > self.window:
             self.collect()
-        if self.recovers and len(self.log) > self.lineage:
+        if self.recovers and len(self.log) > self.lineage and not self.saving:
             self.save()
         return message
 
@@ -383,12 +394,14 @@ class Mesh:
         with self.lock:
             if isinstance(source, OnWorker) and isinstance(placement, OnWorker):
                 handle = self.handle(placement)
-                self.issue(["send", x.handle.id, handle.id, source.rank, placement.rank], [x.handle.id], [handle.id])
-                return RemoteTensor.make(handle, placement, x.shape, x.stride(), x.dtype, x.storage_offset())
+                told = [source.rank, placement.rank, list(x.shape), wire.NAMES[x.dtype]]
+                self.issue(["send", x.handle.id, handle.id, *told], [x.handle.id], [handle.id])
+                return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
             handle = self.handle(placement)
             cut = lambda p: [p.dim, x.shape[p.dim] // p.factor, p.factor] if isinstance(p, Shard) else None
             one = lambda p: p.rank if isinstance(p, OnWorker) else None
-            self.issue(["move", x.handle.id, handle.id, one(source), cut(source), one(placement), cut(placement), list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])
+            places = [one(source), cut(source), one(placement), cut(placement)]
+            self.issue(["move", x.handle.id, handle.id, *places, list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])
             return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
 
     # -- going back -------------------------------------------------------------------------------------------------------------------

@@ -21,23 +21,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from pliant.export import settle
 from pliant.export.program import MUTATION, USER, Input, Output, Program, Relation
 from pliant.export.rewrite import SETTLED, Rewriter
-from pliant.export.text import one_text
+from pliant.export.text import SPACES, UNREADABLE, FormatError, Reader, one_text
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.layout import contiguous_strides
 from pliant.graph.dispatch import is_dense
+from pliant.graph.layout import contiguous_strides
 from pliant.graph.leaving import LEAVE
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
+from pliant.lower.restriding import as_views, renamed
 from pliant.remote import collectives as c
 from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, chunk
 from pliant.remote.placements import Shard as OuterShard
@@ -71,6 +73,10 @@ class Partial:
     """Each worker has a tensor of global sizes; the value is their sum."""
 
 
+MOST_REDUCED = 512
+"""Tensors that one all-reduce takes together."""
+
+
 class Sizes(list):
     """Local sizes among the arguments of an operation of the graph."""
 
@@ -83,11 +89,11 @@ Place = Replicate | Shard | Partial
 class Plan:
     """What a graph comes to on tensors placed in a certain way.
 
-    `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the numbers
-    that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers` the number of numbers that
-    it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws random
-    numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input of whose memory it
-    should be a view, and is a copy.
+    `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the
+    numbers that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers`: how many
+    numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws
+    random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input
+    of whose memory it should be a view, and is a copy.
     """
 
     name: str
@@ -134,6 +140,11 @@ class Partitioner(Rewriter):
         self.site: Any = None
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
+        self.with_gaps: list[int] = []  # inputs that are not row-major
+        self.keeps_gaps = False  # these are read as they lie, which writes and views of them need
+        self.last_use: dict[int, int] = {}  # vid -> the last operation that reads it
+        self.index = 0  # of the operation at hand
+        self.wanted: set[int] = set()  # vids of what the graph gives
         self.storages: dict[int, int] = {}  # vid of a tensor of the graph -> its memory
         self.collectives = 0
         self.shares: list[int | None] = []
@@ -154,12 +165,12 @@ class Partitioner(Rewriter):
         """A number that the graph takes."""
         if not s.info.backed:
             raise Refused(f"{s.name} is used before an operator has made it known")
-        lo, hi = self.outer.range(s)
+        lo, hi = self.outer.range(s) or (None, None)
         of = s.kind
         size = of is int and s.info.size_like
-        more = {"dim": OPEN} if size else {}
-        finite = {k: v for k, v in (("lo", lo), ("hi", hi)) if isinstance(v, (int, float)) and abs(v) != float("inf")}
-        local = self.scope.backed(s.name, hint=s.hint, kind=of, size_like=size, **finite, **more)
+        more: dict[str, Any] = {"dim": OPEN} if size else {}
+        more |= {k: v for k, v in (("lo", lo), ("hi", hi)) if isinstance(v, (int, float)) and abs(v) != float("inf")}
+        local = self.scope.backed(s.name, hint=s.hint, kind=of, size_like=size, **more)
         self.names[s.name] = local
         self.numbers.append(s)
 
@@ -246,18 +257,19 @@ class Partitioner(Rewriter):
         if type(offset) is not int or real.storage_offset():
             name = f"o{len(self.inputs)}"
             offset = to_sym(self.scope, self.scope.backed(name, hint=real.storage_offset(), lo=0, size_like=True))
-        x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(sizes, strides))
+        x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(tuple(sizes), tuple(strides)))
         self.outside[t.storage_id] = len(self.inputs)
         self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
         self.places[t.vid], self.local[t.vid] = place, x
 
     def strides(self, t: TracedTensor, sizes: list[Any], real: Any) -> list[Any]:
-        """Those of a tensor without gaps; where there are gaps, only the worker knows them."""
+        """Row-major ones, or others without gaps; where it must be read as it lies, only the worker knows them."""
         if t.dense:
             return list(contiguous_strides(tuple(sizes)))
-        order = order_of(real)
-        if order is not None:
-            return ordered_strides(sizes, order)
+        self.with_gaps.append(len(self.inputs))
+        if not self.keeps_gaps:  # the worker makes a copy of what lies otherwise
+            order = order_of(real)
+            return list(contiguous_strides(tuple(sizes))) if order is None else ordered_strides(sizes, order)
         out: list[Any] = []
         for d, stride in enumerate(real.stride()):
             if stride == 0:
@@ -269,6 +281,7 @@ class Partitioner(Rewriter):
 
     def constant(self, t: TracedTensor) -> None:
         """A tensor that the capture made out of constants: it travels once."""
+        assert t.constant is not None
         data = t.constant.detach()
         x = make(self.trace, t.sizes, tuple(data.stride()), t.dtype, data.storage_offset(), None, t.device, data.is_contiguous())
         self.inputs.append(Input(f"i{len(self.inputs)}", USER, x))
@@ -299,10 +312,27 @@ class Partitioner(Rewriter):
         if self.same(have, want):
             return x
         key = (t.vid, want)
+        if type(have) is Partial and type(want) is Replicate and key not in self.moved:
+            self.reduce(t)
         found = self.moved.get(key)
         if found is None:
             found = self.moved[key] = self.redistribute(x, have, want)
         return found
+
+    def reduce(self, t: TracedTensor) -> None:
+        """Make partial sums whole, and with them, in one go, all others that are read later on."""
+        wanted = [t.vid]
+        for vid, place in self.places.items():
+            late = self.last_use.get(vid, -1) >= self.index and (vid, R) not in self.moved
+            if type(place) is Partial and late and vid != t.vid and self.local[vid].dtype is self.local[t.vid].dtype:
+                wanted.append(vid)
+        if len(wanted) == 1:
+            return
+        for at in range(0, len(wanted), MOST_REDUCED):
+            some = wanted[at : at + MOST_REDUCED]
+            found = self.emit(c.ALL_REDUCE_MANY, [self.local[vid] for vid in some], "sum")
+            for vid, x in zip(some, found, strict=True):
+                self.moved[vid, R] = x
 
     def redistribute(self, x: TracedTensor, have: Place, want: Place) -> TracedTensor:
         if type(want) is Partial:
@@ -314,15 +344,20 @@ class Partitioner(Rewriter):
         elif type(have) is Shard:
             x = self.emit(c.ALL_GATHER, x, have.dim, self.symbol(have.base), self.symbol(have.factor))
         if type(want) is Shard:
-            begin = self.begin(want)
-            x = self.emit(aten.slice.Tensor, x, want.dim, begin, begin + self.length(want), 1)
+            x = self.emit(c.PART, x, want.dim, self.begin(want), self.length(want))
         return x
 
     # -- operations -------------------------------------------------------------------------------------------------------------
     def run(self, steps: list[Op]) -> None:
-        for op in steps:
+        for i, op in enumerate(steps):
+            for t in liveness.op_inputs(op):
+                self.last_use[t.vid] = i
+        self.last_use |= dict.fromkeys(self.wanted, len(steps))
+        for self.index, op in enumerate(steps):
             if op.target in FLOWS or op.target is LEAVE:
                 raise Refused(f"{op.target} on a mesh: a branch or loop on data within the graph")
+            if op.target._schema.name in liveness.METADATA_WRITERS:
+                raise Refused(f"{op.target} on a mesh: it changes the sizes of a tensor object")
             self.site = op.site
             if op.target in SETTLED:
                 op = Op(SETTLED[op.target], op.args, op.kwargs, op.outs, op.out_spec, op.site, op.torch_index)
@@ -361,8 +396,14 @@ class Partitioner(Rewriter):
             self.places[out.vid], self.local[out.vid] = place, x
             self.storages[out.vid] = out.storage_id
 
-    def apply(self, op: Op, want: Callable[[TracedTensor], Place], outs: list[Place] | Place, args: tuple | None = None, kwargs: Any = None) -> None:
-        """Run the operation on operands placed as `want` says; its results are placed as in `outs`. `args`: in place of its own."""
+    def apply(
+        self, op: Op, want: Callable[[TracedTensor], Place], outs: list[Place] | Place, args: tuple | None = None, kwargs: Any = None,
+        target: Any = None,
+    ) -> None:
+        """Run the operation on operands placed as `want` says; its results are placed as in `outs`.
+
+        `args`, `kwargs`, `target`: in place of its own.
+        """
         targets: list[Any] = []
         moved_view = False
 
@@ -386,7 +427,7 @@ class Partitioner(Rewriter):
         if op.target in c.COLLECTIVES:
             raise Refused("a collective in the program itself")
         n = len(self.ops)
-        made = self.emit(op.target, *own, **named)
+        made = self.emit(target or op.target, *own, **named)
         targets = liveness.leaves(made) if op.out_spec is not None or type(made) in (list, tuple) else [made]
         flat = op.outs
         if len(targets) != len(flat):
@@ -397,7 +438,7 @@ class Partitioner(Rewriter):
                 raise Refused(f"{op.target} makes other numbers known on a mesh")
             for mine, theirs in zip(found.binds, op.binds, strict=True):
                 self.names[liveness.number(theirs.symbol).name] = liveness.number(mine.symbol)
-        places = outs if type(outs) is list else [outs] * len(flat)
+        places: list[Any] = outs if isinstance(outs, list) else [outs] * len(flat)
         for out, x, place in zip(flat, targets, places, strict=True):
             self.give(out, x, place)
 
@@ -430,11 +471,13 @@ class Partitioner(Rewriter):
 
     def program(self, outputs: list[Any], name: str, asserts: list[Any]) -> tuple[Program, list[Placement], int]:
         """The program of a worker, its outputs: tensors first, then numbers."""
+        self.index += 1
         made = [self.output(t) for t in outputs if type(t) is TracedTensor]
         answers = [self.expression(liveness.number(v)) for v in outputs if type(v) is not TracedTensor]
         if self.written and self.before_write is not None:
             self.agreement()
-        checks = [Relation(e, "", a.text if hasattr(a, "text") else "") for a in asserts if type(e := self.expression(a.expr if hasattr(a, "expr") else a)) is Expr]
+        self.ops = as_views(self.trace, self.ops, [x for x, _ in made])
+        checks = [Relation(e, "", "") for a in asserts if type(e := self.expression(a)) is Expr]
         outs = [Output(f"r{i}", USER, x) for i, (x, _) in enumerate(made)]
         outs += [Output(f"a{i}", USER, self.symbol(e)) for i, e in enumerate(answers)]
         if self.token is not None:
@@ -448,12 +491,12 @@ class Partitioner(Rewriter):
         )  # fmt: skip
         p.asserts += [Relation(a.expr, "", a.message) for a in self.scope.asserts if a.expr.const is not True]
         memory = {t.storage_id for op in p.ops for t in liveness.written(op)}
-        for i in p.inputs:
-            i.written = i.is_tensor and i.value.storage_id in memory
+        for given in p.inputs:
+            given.written = given.is_tensor and given.value.storage_id in memory
         owners = {i.value.storage_id: n for n, i in enumerate(self.inputs) if i.is_tensor}
         self.shares = [owners.get(x.storage_id) for x, _ in made]
-        given = [t.storage_id for t in outputs if type(t) is TracedTensor]
-        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given, self.shares, strict=True)]
+        given_ids = [t.storage_id for t in outputs if type(t) is TracedTensor]
+        self.copies = [self.outside.get(sid) if own is None else None for sid, own in zip(given_ids, self.shares, strict=True)]
         return p, [place for _, place in made], len(answers)
 
     def agreement(self) -> None:
@@ -465,6 +508,49 @@ class Partitioner(Rewriter):
         rest, self.ops = self.ops[first:], self.ops[:first]
         self.emit(c.AGREE, written)
         self.ops += rest
+
+
+def restrided(ops: list[Op], inputs: list[TracedTensor]) -> list[Op]:
+    """The operations, with views in place of those that give a tensor object that the graph made other sizes or strides."""
+    if not any(op.target._schema.name in liveness.RESTRIDERS for op in ops):
+        return ops
+    given = {t.vid for t in inputs}
+    out = list(ops)
+    for i in reversed(range(len(out))):
+        op = out[i]
+        view = VIEWS.get(op.target._schema.name)
+        if view is None or op.before is None or op.outs[0].vid in given:
+            continue
+        x = op.outs[0]
+        sizes, strides, offset = op.before
+        with x.trace.paused():
+            old = make(x.trace, sizes, strides, x.dtype, offset, x.storage_id, x.device, is_dense(sizes, strides))
+        for j in range(i):
+            out[j] = renamed(out[j], x, old)
+        target = getattr(view, op.target._overloadname)
+        out[i] = replace(op, target=target, args=(old, *op.args[1:]), outs=[x], before=None)
+    return out
+
+
+VIEWS = {f"aten::{name}_": getattr(aten, name) for name in ("squeeze", "unsqueeze", "t", "transpose")}
+"""Operators that restride a tensor object -> the views that give another object."""
+
+
+def settled(p: Program) -> str:
+    """The text of a program that a reader takes, who knows less of sizes than was known here (`export/settle.py`)."""
+    text = one_text(p)
+    spaces = SPACES | {c.SPACE}
+    try:
+        Reader(spaces).program(text)
+        return text
+    except FormatError:
+        pass
+    try:
+        text = one_text(settle.anew(p, text))
+        Reader(spaces).program(text)
+        return text
+    except UNREADABLE as e:
+        raise Refused(f"the program of a worker cannot be written down: {e}") from e
 
 
 def order_of(t: Any) -> tuple[int, ...] | None:
@@ -517,18 +603,21 @@ def partition(
         if any(isinstance(p, OuterShard) for p in placements):
             raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
         workers = 1
-    p = Partitioner(scope, workers, rules, default)
-    seen: dict[int, int] = {}
-    with p.trace.paused():
-        for t, placement, real in zip(inputs, placements, reals, strict=True):
-            p.input(t, placement, real)
-            p.storages[t.vid] = t.storage_id
-            if t.storage_id in seen:
-                raise Refused("a graph reads two tensors that share memory")
-            seen[t.storage_id] = 1
-    p.run(ops)
-    program, places, answers = p.program(outputs, name, asserts or [])
-    text = one_text(program)
+    for keeps_gaps in (False, True):
+        p = Partitioner(scope, workers, rules, default)
+        p.keeps_gaps = keeps_gaps
+        with p.trace.paused():
+            for t, placement, real in zip(inputs, placements, reals, strict=True):
+                p.input(t, placement, real)
+                p.storages[t.vid] = t.storage_id
+        if len(p.outside) != len(inputs):
+            raise Refused("a graph reads two tensors that share memory")
+        p.wanted = {t.vid for t in liveness.tensors(outputs)}
+        p.run(ops)
+        program, places, answers = p.program(outputs, name, asserts or [])
+        if not any(i in p.written or i in p.shares for i in p.with_gaps):
+            break
+    text = settled(program)
     if rank is not None:
         places = [OnWorker(rank)] * len(places)
         if any(isinstance(placements[i], Replicate) for i in p.written if i < len(placements)):

@@ -22,17 +22,22 @@ TRIES = 5
 
 
 def save(mesh: Mesh) -> None:
-    """What the workers have now is what a recovery starts from."""
-    mesh.flush()
-    mesh.commands.append(["save"])
-    mesh.flush()
-    while mesh.flying:
-        mesh.collect()
-    own = [h for h in mesh.live if h not in mesh.failed and not isinstance(mesh.placements.get(h), Replicate)]
-    mesh.saved = [mesh.transport.exported(r, own) for r in range(mesh.workers)] if own else None
-    mesh.saved_handles = list(mesh.live)
-    mesh.kinds = dict(mesh.placements)
-    mesh.log = []
+    """What the workers have now is what a recovery starts from. Until all of them have copies, the last ones count."""
+    mesh.saving = True
+    try:
+        mesh.flush()
+        n = mesh.generation + 1
+        mesh.issue(["save", n])
+        mesh.flush()
+        while mesh.flying:
+            mesh.collect()
+        handles = list(mesh.live)
+        kinds = dict(mesh.placements)
+        own = [h for h in handles if h not in mesh.failed and not isinstance(kinds.get(h), Replicate)]
+        saved = [mesh.transport.exported(r, n, own) for r in range(mesh.workers)] if own else None
+    finally:
+        mesh.saving = False
+    mesh.generation, mesh.saved, mesh.saved_handles, mesh.kinds, mesh.log = n, saved, handles, kinds, []
     mesh.counts["saves"] += 1
 
 
@@ -61,10 +66,10 @@ def attempt(mesh: Mesh, lost: dict[int, bool]) -> None:
     mesh.epoch += 1
     pids = transport.join(mesh.epoch, mesh.timeout)
     new = [r for r in range(mesh.workers) if pids[r] != mesh.pids[r] or r in lost]
-    if mesh.saved_handles:
+    if mesh.generation:
         refill(mesh, new)
     mesh.pids = pids
-    restored = mesh.transport.send_all(mesh.encoded([["restore"]]))
+    restored = mesh.transport.send_all(mesh.encoded([["restore", mesh.generation]]))
     for rank, ref in enumerate(restored):
         transport.get(rank, ref, mesh.timeout)
     for message in mesh.log:
@@ -85,10 +90,10 @@ def refill(mesh: Mesh, new: list[int]) -> None:
         raise RemoteError("all workers are lost, and with them what was replicated: go on from a checkpoint")
     parts: list[Any] = []
     if whole:
-        parts.append(mesh.transport.exported(peers[0], whole))
+        parts.append(mesh.transport.exported(peers[0], mesh.generation, whole))
     done = []
     for rank in new:
         own = [mesh.saved[rank]] if mesh.saved is not None else []
-        done.append((rank, mesh.transport.refill(rank, [*parts, *own])))
+        done.append((rank, mesh.transport.refill(rank, mesh.generation, [*parts, *own])))
     for rank, ref in done:
         mesh.transport.get(rank, ref, mesh.timeout)

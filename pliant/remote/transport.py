@@ -70,6 +70,7 @@ class RayTransport:
                 init = {"num_cpus": max(workers, os.cpu_count() or 1), **init}
             self.ray.init(address=address, **init)
         self.timeout = timeout
+        self.begun = False
         self.maker = GlooMaker(os.urandom(8).hex(), timeout)
         made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
@@ -85,7 +86,7 @@ class RayTransport:
         """Data for all workers, which lie in one place."""
         return self.ray.put(data)
 
-    def get(self, rank: int, reference: Any, timeout: float) -> bytes:
+    def get(self, rank: int, reference: Any, timeout: float) -> Any:
         try:
             return self.ray.get(reference, timeout=timeout)
         except self.ray.exceptions.GetTimeoutError:
@@ -95,8 +96,7 @@ class RayTransport:
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
-        for rank, ref in enumerate([a.ready.remote() for a in self.actors]):
-            self.get(rank, ref, max(START, timeout))
+        self.await_start(max(START, timeout))
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [], None
         for rank, r in enumerate(found):
@@ -110,16 +110,33 @@ class RayTransport:
             raise dead
         return pids
 
+    def await_start(self, timeout: float) -> None:
+        """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
+        end = time.monotonic() + timeout
+        for rank, actor in enumerate(self.actors):
+            while True:
+                try:
+                    self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
+                    break
+                except Dead as e:
+                    if time.monotonic() > end or e.hung and self.begun:
+                        raise
+                    time.sleep(0.1)
+        self.begun = True
+
     def restart(self, rank: int, hung: bool) -> None:
         """A worker begins anew, with nothing."""
         if hung:
             self.ray.kill(self.actors[rank], no_restart=False)
 
-    def exported(self, rank: int, handles: list[int]) -> Any:
-        return self.actors[rank].exported.remote(handles)
+    def exported(self, rank: int, n: int, handles: list[int]) -> Any:
+        """What a worker has saved, in the object store, where it outlives the worker's process."""
+        ref = self.actors[rank].exported.remote(n, handles)
+        self.ray.wait([ref], timeout=self.timeout, fetch_local=False)
+        return ref
 
-    def refill(self, rank: int, parts: list[Any]) -> Any:
-        return self.actors[rank].refill.remote(*parts)
+    def refill(self, rank: int, n: int, parts: list[Any]) -> Any:
+        return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
         for a in self.actors:
@@ -186,16 +203,16 @@ class ThreadTransport:
     def join(self, epoch: int, timeout: float) -> list[int]:
         shared = Shared(self.workers, self.timeout)
         found = [self.ask(r, w.join, lambda rank, size, epoch: Threads(shared, rank), epoch) for r, w in enumerate(self.objects)]
-        return [self.get(r, f, timeout) for r, f in enumerate(found)]
+        return [int(self.get(r, f, timeout)) for r, f in enumerate(found)]
 
     def restart(self, rank: int, hung: bool) -> None:
         self.objects[rank] = Worker(rank, self.workers)
 
-    def exported(self, rank: int, handles: list[int]) -> Any:
-        return self.get(rank, self.ask(rank, self.objects[rank].exported, handles), self.timeout)
+    def exported(self, rank: int, n: int, handles: list[int]) -> Any:
+        return self.get(rank, self.ask(rank, self.objects[rank].exported, n, handles), self.timeout)
 
-    def refill(self, rank: int, parts: list[Any]) -> Any:
-        return self.ask(rank, self.objects[rank].refill, *parts)
+    def refill(self, rank: int, n: int, parts: list[Any]) -> Any:
+        return self.ask(rank, self.objects[rank].refill, n, *parts)
 
     def close(self) -> None:
         for q in self.queues:

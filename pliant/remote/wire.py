@@ -35,7 +35,8 @@ def raw(t: torch.Tensor) -> Any:
     flat = t.detach().resolve_conj().resolve_neg().reshape(-1)
     if flat.stride(0) != 1:  # also of a single element
         flat = torch.empty(flat.shape, dtype=t.dtype).copy_(flat)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+    data: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
+    return memoryview(data)
 
 
 def encode(seq: int, commands: Any, tensors: list[torch.Tensor] | tuple[()] = ()) -> bytes:

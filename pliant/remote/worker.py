@@ -40,6 +40,15 @@ class Failure:
         self.seq, self.text = seq, text
 
 
+class Pending:
+    """Stands for a tensor that is on its way from another worker."""
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        self.wait = wait
+
+
 @functools.cache
 def named(function: str) -> types.CodeType:
     """A code object of this name, for tracebacks."""
@@ -55,6 +64,11 @@ def line_of(e: BaseException) -> str:
     return f"{file}:{line} in {function}"
 
 
+def same_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the strides of two tensors of the same sizes are the same, where they say anything."""
+    return all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
+
+
 class Exact(Runner):
     """Runs a program. `views`: inputs of which it gives views, which must therefore lie as the program says."""
 
@@ -62,6 +76,9 @@ class Exact(Runner):
 
     def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
         found = super().laid_out(i, v, env, back)
+        if found is not v and same_elements(found, v):  # strides of dims of size 1 say nothing
+            back[:] = [pair for pair in back if pair[1] is not found]
+            return v.as_strided(v.shape, found.stride())
         if found is not v and i.name in self.views:
             raise RemoteError("a tensor lies in memory otherwise than the program that views it was made for")
         return found
@@ -116,11 +133,10 @@ class Loaded:
         number = lambda v: v if (e := liveness.number(v)) is None else e.evaluate(env)
         for op in self.collectives[done:]:
             try:
-                x = op.args[0]
-                if isinstance(x, TracedTensor):
-                    c.stand_in(op.target, tuple(map(number, x.sizes)), x.dtype, tuple(map(number, op.args[1:-1])))
-                else:
-                    c.stand_in(op.target, (), torch.int64, ())
+                xs = [op.args[0]] if isinstance(op.args[0], TracedTensor) else list(op.args[0])
+                sizes = [tuple(map(number, x.sizes)) for x in xs] if op.target is not c.AGREE else []
+                dtype = xs[0].dtype if xs else torch.int64
+                c.stand_in(op.target, sizes, dtype, tuple(map(number, op.args[1:-1])))
             except c.Cancelled:
                 return
 
@@ -141,7 +157,7 @@ class Worker:
         self.group: Any = None
         self.times: list[tuple[str, float, float]] = []
         self.timed = False
-        self.saved: dict[int, Any] = {}
+        self.saved: dict[int, dict[int, Any]] = {}  # what was saved, by number
         self.counts = {"messages": 0, "calls": 0, "bytes": 0, "compiled": 0}
         torch.set_num_threads(1)
 
@@ -167,6 +183,13 @@ class Worker:
                 if self.timed:
                     self.times.append((name if name != "call" else f"call {command[1][:8]}", began, time.time()))
         return wire.encode(seq, [answers, errors], given)
+
+    def value(self, handle: int) -> Any:
+        """The tensor of a handle, when it is there; a `Failure` in its place; None if there is none."""
+        t = self.tensors.get(handle)
+        if type(t) is Pending:
+            t = self.tensors[handle] = t.wait()
+        return t
 
     def put(self, command: list, tensors: list, parts: Any, *_: Any) -> None:
         """["put", handle, index of the tensor, rank or None, cut or None]."""
@@ -206,7 +229,7 @@ class Worker:
             return
         self.counts["calls"] += 1
         program = self.program(name)
-        bad = next((t for h in inputs if type(t := self.tensors.get(h)) is Failure), None)
+        bad = next((t for h in inputs if type(t := self.value(h)) is Failure), None)
         group = c.current.group if rank is None else Alone()
         if bad is not None:
             for h in outputs:
@@ -222,7 +245,7 @@ class Worker:
                 raise RemoteError(f"worker {self.rank} has no tensor {missing[0]}")
             values = program.inputs([self.tensors[h] for h in inputs], numbers, cuts, group, self.token)
             if seed is not None:
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
             with c.using(group):
                 outs = program.run(values)
         except Exception as e:
@@ -255,7 +278,7 @@ class Worker:
         if rank is not None and rank != self.rank:
             answers.append(None)
             return
-        t = self.tensors.get(handle)
+        t = self.value(handle)
         if t is None:
             raise RemoteError(f"worker {self.rank} has no tensor {handle}")
         if type(t) is Failure:
@@ -265,24 +288,28 @@ class Worker:
         answers.append(["tensor", len(given) - 1])
 
     def send(self, command: list, *_: Any) -> None:
-        """["send", handle, new handle, from, to]: a tensor goes from worker to worker."""
-        _, handle, new, source, to = command
-        if self.rank == source and source == to:
-            self.tensors[new] = self.tensors[handle].clone()
-        elif self.rank == source:
-            t = self.tensors[handle]
-            if type(t) is Failure:
-                self.group.send(wire.encode(t.seq, ["failed", t.text]), to)
-            else:
-                self.group.send(wire.encode(0, ["tensor"], [t]), to)
+        """["send", handle, new handle, from, to, sizes, dtype]: a tensor goes from worker to worker."""
+        _, handle, new, source, to, sizes, dtype = command
+        if self.rank == source:
+            t = self.value(handle)
+            if source == to:
+                self.tensors[new] = t.clone() if type(t) is not Failure else t
+                return
+            bad = type(t) is Failure
+            data = torch.zeros(sizes, dtype=wire.DTYPES[dtype]) if bad else t
+            flat = torch.frombuffer(bytearray(wire.raw(data)), dtype=torch.uint8) if data.numel() else torch.empty(0, dtype=torch.uint8)
+            self.group.post(torch.cat([torch.full((8,), int(bad), dtype=torch.uint8), flat]), to)
         elif self.rank == to:
-            seq, what, found = wire.decode(self.group.receive(source))
-            self.tensors[new] = found[0] if what[0] == "tensor" else Failure(seq, what[1])
+            n = wire.DTYPES[dtype].itemsize
+            for size in sizes:
+                n *= size
+            wait = self.group.expect(n + 8, source)
+            self.tensors[new] = Pending(lambda: arrived(wait(), sizes, wire.DTYPES[dtype]))
 
     def move(self, command: list, *_: Any) -> None:
         """["move", handle, new handle, from rank, from cut, to rank, to cut, sizes, dtype]; a rank or a cut is None where there is none."""
         _, handle, new, source, cut, to, want, sizes, dtype = command
-        t = self.tensors.get(handle)
+        t = self.value(handle)
         bad = t if type(t) is Failure else None
         if source is not None:
             message = wire.encode(bad.seq, ["failed", bad.text]) if bad else wire.encode(0, ["tensor"], [t]) if self.rank == source else b""
@@ -298,7 +325,8 @@ class Worker:
             if bad is not None:
                 sizes[cut[0]] = chunk(cut[1], self.size, self.rank)[1] * cut[2]
                 x = torch.zeros(sizes, dtype=wire.DTYPES[dtype])
-            t = c.all_gather(x, *cut, self.token)
+            dim, base, factor = cut
+            t = c.all_gather(x, dim, base, factor, self.token)
         if to is not None and to != self.rank:
             return
         if bad is not None:
@@ -310,11 +338,14 @@ class Worker:
         self.tensors[new] = t.clone(memory_format=torch.contiguous_format)
 
     def save(self, command: list, *_: Any) -> None:
-        """["save"]: what the worker has now is what `restore` brings back. Memory shared by tensors stays shared."""
-        self.saved = copied(self.tensors)
+        """["save", n]: what the worker has now is what ["restore", n] brings back. The one before is kept, until all have this one."""
+        for handle in self.tensors:
+            self.value(handle)
+        self.saved = {n: saved for n, saved in self.saved.items() if n == command[1] - 1}
+        self.saved[command[1]] = copied(self.tensors)
 
     def restore(self, command: list, *_: Any) -> None:
-        self.tensors = copied(self.saved)
+        self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         answers.append({**self.counts, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
@@ -340,13 +371,13 @@ class Worker:
         self.group = make_group(self.rank, self.size, epoch)
         return os.getpid()
 
-    def exported(self, handles: list[int]) -> bytes:
+    def exported(self, n: int, handles: list[int]) -> bytes:
         """Saved tensors as a message, to refill another worker."""
         storages: dict[int, int] = {}
         memory: list[torch.Tensor] = []
         views = []
         for h in handles:
-            t = self.saved.get(h)
+            t = self.saved[n].get(h)
             if type(t) is Failure:
                 views.append([h, -1, t.seq, t.text])
             elif t is not None:
@@ -357,18 +388,19 @@ class Worker:
                 views.append([h, storages[s._cdata], wire.NAMES[t.dtype], t.storage_offset(), list(t.shape), list(t.stride())])
         return wire.encode(0, views, memory)
 
-    def refill(self, *parts: bytes) -> None:
+    def refill(self, n: int, *parts: bytes) -> None:
         """Take what other workers, or this one before it died, had saved."""
-        self.saved = {}
+        found: dict[int, Any] = {}
+        self.saved = {n: found}
         for part in parts:
             _, views, memory = wire.decode(part)
             for h, index, *rest in views:
                 if index < 0:
-                    self.saved[h] = Failure(*rest)
+                    found[h] = Failure(*rest)
                 else:
                     name, offset, sizes, strides = rest
                     s = memory[index].untyped_storage()
-                    self.saved[h] = torch.empty(0, dtype=wire.DTYPES[name]).set_(s, offset, sizes, strides)
+                    found[h] = torch.empty(0, dtype=wire.DTYPES[name]).set_(s, offset, sizes, strides)
 
 
 COMMANDS: dict[str, Callable] = {
@@ -388,6 +420,13 @@ class Alone:
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         return [x]
+
+
+def arrived(data: torch.Tensor, sizes: list[int], dtype: torch.dtype) -> Any:
+    """What another worker has sent: eight bytes that say whether it could be computed, then the elements."""
+    if data[0]:
+        return Failure(-1, "it could not be computed on another worker")
+    return data[8:].view(dtype).reshape(sizes)
 
 
 def copied(tensors: dict[int, Any]) -> dict[int, Any]:

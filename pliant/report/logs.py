@@ -88,7 +88,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
     "guards": {"guards": guards_text},
     "bytecode": {"bytecode": bytecode_text},
     "breaks": {"graph_break": break_text},
-    "loops": {"loop_open": line_of("where", "why")},
+    "loops": {"loop_open": line_of("where", "why"), "branch_open": line_of("where", "why")},
     "exits": {"exit_point": line_of("where", "side", "takes")},
     "recompiles": {"recompile": recompile_text, "limit": line_of("name", "limit")},
     "specializations": {"specialization": line_of("expr", "value", "site"), "policy": line_of("what", "where")},

@@ -62,6 +62,7 @@ const void *address_of(const std::string &name, int64_t bits) {
     }
     if (name == "pliant_int8_product") return reinterpret_cast<const void *>(int8_routine(bits, true));
     if (name == "pliant_dynamic_linear") return reinterpret_cast<const void *>(dynamic_linear_routine(bits, true));
+    if (name == "pliant_float_product") return reinterpret_cast<const void *>(float_routine(bits, true));
     if (name == "pliant_convolution") {
         Routine *r = bits >= 512 ? convolution_routine() : nullptr;
         return reinterpret_cast<const void *>(r ? r : &plain_convolution);

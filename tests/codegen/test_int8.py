@@ -10,6 +10,7 @@ import torch
 
 import pliant
 from pliant import native
+from pliant.codegen import target
 from pliant.codegen.cpu import runtime, segment
 from pliant.lower import emit
 
@@ -68,6 +69,28 @@ def test_extremes(kind):
         assert untouched(memory)
 
 
+def test_threads(kind):
+    """Cut between threads, results are the same to the bit."""
+    before = torch.get_num_threads()
+    a, b = torch.randint(-128, 128, (130, 500), dtype=torch.int8), torch.randint(-128, 128, (700, 500), dtype=torch.int8)
+    x, scale, bias = torch.randn(130, 500), torch.rand(700), torch.randn(700)
+    sums, found = b.sum(1, dtype=torch.int32), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            outs = [torch.empty(130, 700, dtype=dtype) for dtype in (torch.int32, torch.float32, torch.float32)]
+            assert call(kind[0], a.data_ptr(), b.data_ptr(), outs[0].data_ptr(), 130, 700, 500, 500, 500) == 0
+            data = [t.data_ptr() for t in (x, b, scale, sums, bias, outs[1])]
+            assert call(kind[1], *data, 130, 700, 500, 500, 500, 127, 1) == 0
+            assert call(kind[2], x.data_ptr(), b.data_ptr(), outs[2].data_ptr(), 130, 700, 500, 500, 500) == 0
+            found.append(outs)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0][0], (a.double() @ b.double().t()).int())
+    for outs in found[1:]:
+        assert all(map(torch.equal, outs, found[0]))
+
+
 def packed(n: int, k: int, per_channel: bool, bias: torch.Tensor | None):
     w = torch.randn(n, k)
     if per_channel:
@@ -123,6 +146,31 @@ def test_dynamic_linear(kind, seed):
             assert untouched(memory)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_products_of_floats(kind, seed):
+    """As right as those of floats, over all magnitudes."""
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    for _ in range(40):
+        m, n, k = (rng.choice((*SIDES, rng.randint(1, 300))) for _ in range(3))
+        x, w = torch.randn(m, k + rng.choice((0, 3)))[:, :k] * 10 ** rng.uniform(-25, 25), part(rng, n, k)
+        memory, out = results(m, n, torch.float32)
+        assert call(kind[2], x.data_ptr(), w.data_ptr(), out.data_ptr(), m, n, k, x.stride(0), w.stride(0)) == 0
+        scale = x.double().abs() @ w.double().abs().t()
+        assert ((out.double() - x.double() @ w.double().t()).abs() <= 5e-7 * scale).all(), (m, n, k)
+        assert untouched(memory)
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), 3.4e38, -3.4e38])
+def test_products_of_odd_floats(kind, value):
+    x, w = torch.randn(20, 64), torch.randint(-128, 128, (40, 64), dtype=torch.int8)
+    x[4, 3], w[7, 3] = value, 0
+    memory, out = results(20, 40, torch.float32)
+    assert call(kind[2], x.data_ptr(), w.data_ptr(), out.data_ptr(), 20, 40, 64, 64, 64) == 0
+    torch.testing.assert_close(out, x @ w.t().float(), equal_nan=True, rtol=1e-5, atol=1e-2)
+    assert untouched(memory)
+
+
 # -- which operations become one --
 
 
@@ -139,7 +187,7 @@ def native_steps(monkeypatch) -> list[str]:
     return seen
 
 
-needs_vectors = pytest.mark.skipif(runtime.own_bits() == 0 or runtime.products() is None, reason="needs vectors")
+needs_vectors = pytest.mark.skipif(not target.current().has_int8() or runtime.products() is None, reason="needs vectors")
 
 
 @needs_vectors
@@ -156,6 +204,54 @@ def test_products_in_a_program(monkeypatch):
         x, y = torch.randn(n, 64), torch.randint(-128, 128, (32, 8), dtype=torch.int8)
         assert all(map(torch.equal, compiled(x, y), fn(x, y)))
     assert seen.count("Int8Product") >= 1
+
+
+@needs_vectors
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+def test_dynamic_linear_in_a_program(monkeypatch):
+    seen = native_steps(monkeypatch)
+    weights, _, _ = packed(24, 16, False, torch.randn(24))
+
+    def fn(x):
+        y = x.transpose(0, 1)
+        return torch.ops.quantized.linear_dynamic(x * 2, weights, True) + 1, torch.ops.quantized.linear_dynamic(y, weights, False) * 2
+
+    compiled = pliant.compile(fn, fullgraph=True)
+    for n in (3, 9):
+        x = torch.randn(n, 17, 16)
+        assert all(map(torch.equal, compiled(x), fn(x)))
+    assert seen.count("DynamicLinear") >= 1
+
+
+@needs_vectors
+def test_weights_that_become_floats(monkeypatch):
+    seen = native_steps(monkeypatch)
+    w, scale = torch.randint(-128, 128, (48, 64), dtype=torch.int8), torch.rand(48)
+
+    def fn(x):
+        wide = w.to(x.dtype)
+        return torch.nn.functional.linear(x, w.to(x.dtype)) * scale + 1, x[0] @ w.t().to(x.dtype), (x[1] @ wide.t(), wide + 1)
+
+    compiled = pliant.compile(fn, fullgraph=True)
+    for n in (2, 17, 40):
+        x = torch.randn(2, n, 64)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-5, atol=1e-3)
+    assert seen.count("FloatProduct") >= 3
+
+
+def test_weights_that_are_written():
+    """The product reads them where they were made floats."""
+
+    def fn(x, w):
+        wide = w.t().to(x.dtype)
+        w.add_(1)
+        return x @ wide, w * 2
+
+    compiled = pliant.compile(fn)
+    for n in (2, 9, 17):
+        x, w = torch.randn(n, 16), torch.randint(-100, 100, (8, 16), dtype=torch.int8)
+        want, got = fn(x, w.clone()), compiled(x, w)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-3)
 
 
 def test_products_of_wrong_operands():

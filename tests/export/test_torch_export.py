@@ -363,3 +363,31 @@ def test_it_compiles_ahead_of_time(tmp_path):
         for n in (1, 2, 7, 33):
             x = r(n, 8)
             close(compiled(x), model(x))
+
+
+def chunks(x):
+    """A side for each number of chunks: what one knows of its sizes is not so in the test for it, nor at those of the example."""
+    outs = []
+    for i in range(0, x.shape[1], 8):
+        c = x[:, i : min(i + 8, x.shape[1])]
+        outs.append(c.softmax(1) if c.shape[1] > 1 else c * 2)
+    return torch.cat(outs, 1)
+
+
+def test_a_side_that_pins_a_size():
+    module = export(chunks, (torch.randn(2, 7),)).to_torch_export().module()
+    for n in (7, 12, 5, 9, 17, 16):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(module(x), chunks(x))
+
+
+def without_a_week(x):
+    return x[:, 7:].sum(1) + x[:, :7].sum(1)
+
+
+def test_what_a_size_of_the_example_happens_to_give_is_no_guard():
+    program = export(without_a_week, (torch.randn(2, 7),))
+    module = program.to_torch_export().module()
+    for n in (7, 12, 3):
+        x = torch.randn(2, n)
+        torch.testing.assert_close(module(x), without_a_week(x))

@@ -30,6 +30,12 @@ def branch(x):
         return y + 1
     return y - 1
 
+def joined(x):
+    y = x.sin()
+    if y.sum() > 0:
+        return y.softmax(0) + 1
+    return y.cumsum(0)
+
 def inner(x, out):
     y = x + 1
     out.append(int(y.sum()))
@@ -162,9 +168,10 @@ def once(fn):
 answer = [once(program.{name}), once(pliant.compile(program.{name}, strict=True))]
 """
 NAMES = [
-    "prints", "branch", "inlined", "handled", "within", "generated", "closure", "ragged", "converging", "leaving", "module", "trained",
+    "prints", "branch", "joined", "inlined", "handled", "within", "generated", "closure", "ragged", "converging", "leaving", "module",
+    "trained",
 ]  # fmt: skip
-ONE_GRAPH = {"converging"}
+ONE_GRAPH = {"converging", "branch", "joined"}
 
 
 @pytest.fixture(scope="module")

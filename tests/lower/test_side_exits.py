@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import pliant
 from pliant import native
 from pliant.jit import branches
 from pliant.lower import verify
+
+pytestmark = pytest.mark.usefixtures("no_joins")
 
 
 def printed(fn, *args):

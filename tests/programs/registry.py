@@ -61,6 +61,14 @@ def programs(module: str, *arg_sets: Any, world: bool = False, **options: Any) -
     return register
 
 
+def listed(module: str, reasons: dict[str, str], **options: Any) -> None:
+    """Programs of which less is promised, each with the reason: in place of `breaks` and `captures`, these options hold."""
+    there = {c.name: c for c in REGISTRY[module]}
+    for name in reasons:
+        kept = {k: v for k, v in there[name].options.items() if k not in ("breaks", "captures")}
+        there[name].options = kept | options
+
+
 # Programs that still differ from eager, or from what was hoped for, and why.
 KNOWN: dict[str, str] = {}
 

@@ -218,3 +218,18 @@ def test_exceptions_that_are_answers():
         return [x * i for i in Stepper(n)], list(Sequence(n)), hasattr(Sequence(n), "many"), next(Stepper(n), "none")
 
     check(fn, *[(torch.ones(2), whole(n)) for n in (2, 3, 0, 4, 1)])
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_branch_that_only_raises_is_told_where_it_raises(writes):
+    def program(x, y):
+        if writes:
+            x.zero_()
+        if y.sum() > 3:
+            raise ValueError(
+                "too much"
+            )
+        return x + 1
+
+    calls = [(torch.ones(n), torch.full((1,), float(v))) for n, v in ((3, 1), (4, 2), (5, 7), (3, 1), (2, 9))]
+    check(program, *calls)

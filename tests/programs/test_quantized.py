@@ -183,3 +183,14 @@ def test_torchao(config):
     model = nn.Sequential(Block(), Block()).eval()
     ao.quantize_(model, getattr(ao, config)())
     in_one_graph(model, texts())
+
+
+def test_torchao_int4():
+    pytest.importorskip("torchao.quantization")
+    int4 = pytest.importorskip("torchao.prototype.quantization.int4")
+    from torchao.quantization import quantize_
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), Block()).eval()
+    quantize_(model, int4.PrototypeInt4WeightOnlyConfig(group_size=32))
+    in_one_graph(model, texts(), 1e-4)

@@ -23,7 +23,7 @@ CALLS = [HOT, HOT, HOT, HOT, COLD, HOT, COLD, -COLD * 2, COLD * 3]
 
 
 @pytest.fixture(autouse=True)
-def no_gradients():
+def no_gradients(no_joins):
     with torch.no_grad():
         yield
 

@@ -27,7 +27,7 @@ import warnings
 import pytest
 import torch
 
-from tests.programs.registry import cases, each, program, programs, t
+from tests.programs.registry import cases, each, listed, program, programs, t
 
 WHOLE = {"breaks": 0, "captures": 1}
 ROWS = each(3, 5, 2, tail=(4,))
@@ -37,58 +37,93 @@ TWO = each(3, 5, 2, tail=(4,), n=2)
 # -- containers -------------------------------------------------------------------------------------------------------
 programs(__name__, *ROWS, **WHOLE)({
     "list_of_tensors": lambda x: [a.sum() for a in [x, x + 1, x * 2][::-1]],
-    "list_built": lambda x: [out for out in [[]] if not any([out.append(x), out.extend([x + 1, 2]), out.insert(0, x.sum()), out.reverse()])][0],
-    "list_methods": lambda x: [(v.pop(), v.index(2), v.count(2), v.copy(), v.remove(1), v.clear()) for v in [[1, 2, x.shape[0], x]]][0][:4],
-    "list_sorted": lambda x: (sorted([x, x[:1]], key=lambda v: v.shape[1]), sorted([3, 1, 2], reverse=True), sorted("bca"), sorted([(2, "b"), (1, "a")])),
+    "list_built": lambda x: [out for out in [[]] if not any([out.append(x), out.extend([x + 1, 2]), out.insert(0, x.sum()),
+        out.reverse()])][0],
+    "list_methods": lambda x: [(v.pop(), v.index(2), v.count(1), v.copy(), v.remove(1), v.clear()) for v in [[1, 2, 7, x]]],
+    "list_sorted": lambda x: (sorted([x, x[:1]], key=lambda v: v.shape[1]), sorted([3, 1, 2], reverse=True), sorted("bca"), sorted([(2,
+        "b"), (1, "a")])),
     "list_repeat_and_add": lambda x: ([x] * 3, [x] + [x + 1], [0] * 4 + [x.shape[0]], (x,) * 2 + (1,)),
     "list_slices": lambda x: [(v[1:], v[::2], v[-1], v.__setitem__(slice(0, 1), [x, x * 2]), v) for v in [[x, x + 1, x + 2]]],
     "list_compared": lambda x: ([1, 2] == [1, 2], [1] < [2], (x.shape[0], 4) == tuple(x.shape), [*x.shape] != [1, 2], None in [None, 1]),
     "nested_lists": lambda x: [[[x[0] * i + j for j in range(2)] for i in range(2)], [x, [x + 1, (x + 2, {"k": x})]]],
     "tuple_methods": lambda x: ((x, 1, 2)[1:], (1, 2, 1).count(1), (1, 2).index(2), (x,) + (x + 1,), len((x, x)), hash((1, 2))),
     "dict_of_tensors": lambda x: {k: v * 2 for k, v in {"a": x, "b": x + 1}.items()},
-    "dict_methods": lambda x: [(d.get("a"), d.get("z", 3), d.setdefault("c", x), list(d), d.pop("a"), d.pop("z", None), d.update(q=1), d.popitem(), dict(d)) for d in [{"a": x, "b": 2}]],
-    "dict_merged": lambda x: ({**{"a": x}, "b": x + 1}, {"a": 1} | {"b": x}, dict(a=x, b=2), dict([("a", x)]), dict(zip("ab", [x, x + 1])), dict.fromkeys(["a", "b"], x)),
-    "dict_views": lambda x: [(list(d.keys()), list(d.values()), [k for k, v in d.items() if v is not None], "a" in d, len(d), d.keys() & {"a"}) for d in [{"a": x, "b": None}]],
+    "dict_methods": lambda x: [(d.get("a"), d.get("z", 3), d.setdefault("c", x), list(d), d.pop("a"), d.pop("z", None), d.update(q=1),
+        d.popitem(), dict(d)) for d in [{"a": x, "b": 2}]],
+    "dict_merged": lambda x: ({**{"a": x}, "b": x + 1}, {"a": 1} | {"b": x}, dict(a=x, b=2), dict([("a", x)]), dict(zip("ab", [x,
+        x + 1])), dict.fromkeys(["a", "b"], x)),
+    "dict_views": lambda x: [(list(d.keys()), list(d.values()), [k for k, v in d.items() if v is not None], "a" in d, len(d),
+        d.keys() & {"a"}) for d in [{"a": x, "b": None}]],
     "dict_keys": lambda x: {(1, "a"): x, None: x + 1, True: x + 2, x.shape[1]: 3, torch.float32: 4, "x" * 2: 5},
-    "dict_ordered": lambda x: [(list(d), d.move_to_end("a"), list(d), d.popitem(last=False)) for d in [collections.OrderedDict(a=x, b=x + 1)]],
+    "dict_ordered": lambda x: [(list(d), d.move_to_end("a"), list(d), d.popitem(last=False)) for d in [collections.OrderedDict(a=x,
+        b=x + 1)]],
     "dict_nested": lambda x: [d["m"]["n"][0] + d["m"]["o"] for d in [{"m": {"n": [x, 1], "o": x * 2}}]],
-    "defaultdicts": lambda x: [d for d in [collections.defaultdict(list)] if not any([d["a"].append(x), d["b"].append(x + 1), d["a"].append(x * 2)])],
+    "defaultdicts": lambda x: [d for d in [collections.defaultdict(list)] if not any([d["a"].append(x), d["b"].append(x + 1),
+        d["a"].append(x * 2)])],
     "counters": lambda x: [(c["a"], c.most_common(1), c + c, sum(c.values())) for c in [collections.Counter("aab")]],
-    "deques": lambda x: [(q.appendleft(x), q.pop(), q.popleft(), q.extend([3, x]), q.rotate(1), list(q), len(q)) for q in [collections.deque([1, x + 1, 2], maxlen=5)]],
-    "chainmaps": lambda x: [(c["a"], c["b"], list(c), c.new_child({"a": 3})["a"]) for c in [collections.ChainMap({"a": x}, {"a": 1, "b": x + 1})]],
+    "deques": lambda x: [(q.appendleft(x), q.pop(), q.popleft(), q.extend([3, x]), q.rotate(1), list(q),
+        len(q)) for q in [collections.deque([1, x + 1, 2], maxlen=5)]],
+    "chainmaps": lambda x: [(c["a"], c["b"], list(c), c.new_child({"a": 3})["a"]) for c in [collections.ChainMap({"a": x}, {"a": 1,
+        "b": x + 1})]],
     "sets": lambda x: [(s | {3}, s & {1}, s - {1}, s ^ {2, 9}, 1 in s, s <= {1, 2, 3}, sorted(s), len(s), frozenset(s)) for s in [{1, 2}]],
     "sets_changed": lambda x: [(s.add(x.ndim), s.discard(9), s.update([7, 8]), s.remove(1), sorted(s)) for s in [{1}]],
     "unpackings": lambda x: [(a, b, c, d, rest) for (a, (b, c)), d, *rest in [((x, (x + 1, 2)), 3, 4, 5)]],
-    "calls_with_stars": lambda x: ((lambda *a, **k: (a, k))(x, *[1, 2], k=3, **{"m": x}), (lambda a, /, b, *, c=5: a + b + c)(x, b=1), max(*[1, 2], 3)),
-    "comprehensions": lambda x: ([i * j for i in range(3) for j in range(i)], {i: x[0] * i for i in range(2)}, {i % 2 for i in range(5)}, sum(i for i in range(x.shape[1])), [x for _ in range(2) if x.ndim == 2]),
+    "calls_with_stars": lambda x: ((lambda *a, **k: (a, k))(x, *[1, 2], k=3, **{"m": x}), (lambda a, /, b, *, c=5: a + b + c)(x, b=1),
+        max(*[1, 2], 3)),
+    "comprehensions": lambda x: ([i * j for i in range(3) for j in range(i)], {i: x[0] * i for i in range(2)}, {i % 2 for i in range(5)},
+        sum(i for i in range(x.shape[1])), [x for _ in range(2) if x.ndim == 2]),
     "walruses": lambda x: [y + z for i in range(3) if (y := x * i) is not None and (z := y.sum()) is not None],
-    "conditional_expressions": lambda x: (x if x.ndim == 2 else -x, x.shape[1] > 3 and x.sum(), x.shape[1] > 9 or x.mean(), not x.ndim, 1 < x.ndim < 3, None or x),
-    "ranges": lambda x: (list(range(5))[::-1], range(10)[2:5], 3 in range(5), len(range(0, 10, 3)), [*range(3)], range(4).index(2), sum(range(x.shape[1]))),
+    "conditional_expressions": lambda x: (x if x.ndim == 2 else -x, x.shape[1] > 3 and x.sum(), x.shape[1] > 9 or x.mean(), not x.ndim,
+        1 < x.ndim < 3, None or x),
+    "ranges": lambda x: (list(range(5))[::-1], range(10)[2:5], 3 in range(5), len(range(0, 10, 3)), [*range(3)], range(4).index(2),
+        sum(range(x.shape[1]))),
     # -- text
-    "texts": lambda x: (f"{x.ndim} of {x.dtype}", "{:>5}".format(3), "%s-%d" % ("a", 2), "a,b".split(","), "-".join("abc"), "Ab".lower(), " x ".strip(), "abc".replace("b", "z"), "ab" in "cab", "x".isdigit()),
-    "texts_of_sizes": lambda x: (f"{x.shape[0]}x{x.shape[1]}", str(x.shape), repr(tuple(x.shape)), "n=%d" % x.shape[0], "{}".format(x.shape[0] * 2), f"{x.shape[0]:03d}", f"{x.shape}"),
-    "texts_formatted": lambda x: (f"{3.14159:.2f}", f"{255:#x}", f"{'a':^7}", f"{1e6:,}", f"{True!r}", string.Template("$a b").substitute(a=1), str(1.5), repr("q"), ascii("é"), chr(97), ord("a"), hex(10), bin(3)),
-    "regular_expressions": lambda x: (re.sub("a+", "b", "caat"), re.match(r"(\w)(\d)", "a1").groups(), bool(re.search("z", "abc")), re.findall(r"\d", "a1b2"), re.split(",", "a,b")),
-    "dispatch_on_text": lambda x: [getattr(x, name)() for name in ("sin", "cos", "abs")] + [getattr(torch, "exp")(x), operator.attrgetter("shape")(x)[1], operator.methodcaller("sum", 0)(x)],
+    "texts": lambda x: (f"{x.ndim} of {x.dtype}", "{:>5}".format(3), "%s-%d" % ("a", 2), "a,b".split(","), "-".join("abc"), "Ab".lower(),
+        " x ".strip(), "abc".replace("b", "z"), "ab" in "cab", "x".isdigit()),
+    "texts_of_sizes": lambda x: (f"{x.shape[0]}x{x.shape[1]}", str(x.shape), repr(tuple(x.shape)), "n=%d" % x.shape[0],
+        "{}".format(x.shape[0] * 2), f"{x.shape[0]:03d}", f"{x.shape}"),
+    "texts_formatted": lambda x: (f"{3.14159:.2f}", f"{255:#x}", f"{'a':^7}", f"{1e6:,}", f"{True!r}",
+        string.Template("$a b").substitute(a=1), str(1.5), repr("q"), ascii("é"), chr(97), ord("a"), hex(10), bin(3)),
+    "regular_expressions": lambda x: (re.sub("a+", "b", "caat"), re.match(r"(\w)(\d)", "a1").groups(), bool(re.search("z", "abc")),
+        re.findall(r"\d", "a1b2"), re.split(",", "a,b")),
+    "dispatch_on_text": lambda x: [getattr(x, name)() for name in ("sin", "cos", "abs")] + [getattr(torch, "exp")(x),
+        operator.attrgetter("shape")(x)[1], operator.methodcaller("sum", 0)(x)],
     # -- itertools, functools, operator
-    "itertools_used": lambda x: (list(itertools.chain([x], [x + 1])), list(itertools.accumulate([1, 2, 3])), list(itertools.product("ab", [1])), list(itertools.islice(itertools.count(2), 3)), list(itertools.pairwise([1, 2, 3]))),
-    "itertools_more": lambda x: (list(itertools.zip_longest([1, 2], [x])), list(itertools.combinations([1, 2, 3], 2)), list(itertools.permutations("ab")), list(itertools.starmap(torch.add, [(x, 1)])), [list(g) for _, g in itertools.groupby([1, 1, 2])],
-                                 list(itertools.takewhile(lambda i: i < 2, range(5))), list(itertools.dropwhile(lambda i: i < 2, range(4))), list(itertools.compress("abc", [1, 0, 1])), list(itertools.filterfalse(None, [0, 1]))),
-    "itertools_tee": lambda x: [[*a] + [*b] for a, b in [itertools.tee(iter([x, x + 1]))]] + [[next(c) for _ in range(3)] for c in [itertools.cycle([1, 2])]] + [list(itertools.repeat(x, 2))],
-    "functools_used": lambda x: (functools.reduce(torch.add, [x, x, x]), functools.partial(torch.sum, dim=1)(x), functools.reduce(lambda a, b: a * b, x.shape, 1), functools.partial(torch.add, x)(1)),
-    "builtins_used": lambda x: (list(map(lambda v: v * 2, [x, x + 1])), list(filter(None, [0, 1, 2])), list(zip([x], [1])), list(enumerate([x], 1)), any([0, 1]), all([]), sum([x, x]), min(3, 1), abs(-2), round(2.5), divmod(7, 2), pow(2, 3), len([x])),
-    "builtins_more": lambda x: (isinstance(x, torch.Tensor), issubclass(bool, int), callable(torch.sin), type(x) is torch.Tensor, hasattr(x, "shape"), getattr(x, "nothing", 3), id(x) == id(x), x is x, x is not None, list(reversed([1, x])), next(iter([x]))),
-    "operators_used": lambda x: (operator.add(x, 1), operator.matmul(x, x.T), operator.getitem(x, 0), operator.itemgetter(0)(x), operator.neg(x), operator.truediv(x, 2), operator.is_(x, x), operator.contains([1], 1), operator.concat([x], [1]), operator.index(3)),
-    "bisect_and_heapq": lambda x: (bisect.bisect([1, 3, 5], 3), [h for h in [[3, 1, 2]] if heapq.heapify(h) is None], heapq.nlargest(2, [1, 5, 3]), heapq.nsmallest(1, [(2, "a"), (1, "b")])),
-    "maths": lambda x: (math.ceil(x.shape[1] / 3), math.floor(2.5), math.log2(8), math.gcd(12, 8), math.inf > 1, math.isnan(float("nan")), math.comb(4, 2), math.sqrt(x.shape[1]), math.pi * x, math.copysign(1, -2), int(3.9), float("1.5"), complex(1, 2) * 2),
-    "integers_and_bits": lambda x: (7 // 2, -7 % 3, 2**10, 5 & 3, 5 | 2, 5 ^ 1, ~5, 1 << 4, (255).bit_length(), int("ff", 16), (3).to_bytes(2, "big"), 10 .__index__(), True + 1, 1_000, 0x10, (0.5).as_integer_ratio()),
+    "itertools_used": lambda x: (list(itertools.chain([x], [x + 1])), list(itertools.accumulate([1, 2, 3])), list(itertools.product("ab",
+        [1])), list(itertools.islice(itertools.count(2), 3)), list(itertools.pairwise([1, 2, 3]))),
+    "itertools_more": lambda x: (list(itertools.zip_longest([1, 2], [x])), list(itertools.combinations([1, 2, 3], 2)),
+        list(itertools.permutations("ab")), list(itertools.starmap(torch.add, [(x, 1)])), [list(g) for _, g in itertools.groupby([1, 1,
+        2])],
+                                 list(itertools.takewhile(lambda i: i < 2, range(5))), list(itertools.dropwhile(lambda i: i < 2,
+                                 range(4))), list(itertools.compress("abc", [1, 0, 1])), list(itertools.filterfalse(None, [0, 1]))),
+    "itertools_tee": lambda x: [[*a] + [*b] for a, b in [itertools.tee(iter([x,
+        x + 1]))]] + [[next(c) for _ in range(3)] for c in [itertools.cycle([1, 2])]] + [list(itertools.repeat(x, 2))],
+    "functools_used": lambda x: (functools.reduce(torch.add, [x, x, x]), functools.partial(torch.sum, dim=1)(x),
+        functools.reduce(lambda a, b: a * b, x.shape, 1), functools.partial(torch.add, x)(1)),
+    "builtins_used": lambda x: (list(map(lambda v: v * 2, [x, x + 1])), list(filter(None, [0, 1, 2])), list(zip([x], [1])),
+        list(enumerate([x], 1)), any([0, 1]), all([]), sum([x, x]), min(3, 1), abs(-2), round(2.5), divmod(7, 2), pow(2, 3), len([x])),
+    "builtins_more": lambda x: (isinstance(x, torch.Tensor), issubclass(bool, int), callable(torch.sin), type(x) is torch.Tensor,
+        hasattr(x, "shape"), getattr(x, "nothing", 3), x is x, x is not None, list(reversed([1, x])), next(iter([x]))),
+    "operators_used": lambda x: (operator.add(x, 1), operator.matmul(x, x.T), operator.getitem(x, 0), operator.itemgetter(0)(x),
+        operator.neg(x), operator.truediv(x, 2), operator.is_(x, x), operator.contains([1], 1), operator.concat([x], [1]),
+        operator.index(3)),
+    "bisect_and_heapq": lambda x: (bisect.bisect([1, 3, 5], 3), [h for h in [[3, 1, 2]] if heapq.heapify(h) is None], heapq.nlargest(2,
+        [1, 5, 3]), heapq.nsmallest(1, [(2, "a"), (1, "b")])),
+    "maths": lambda x: (math.ceil(x.shape[1] / 3), math.floor(2.5), math.log2(8), math.gcd(12, 8), math.inf > 1, math.isnan(float("nan")),
+        math.comb(4, 2), math.sqrt(x.shape[1]), math.pi * x, math.copysign(1, -2), int(3.9), float("1.5"), complex(1, 2) * 2),
+    "integers_and_bits": lambda x: (7 // 2, -7 % 3, 2**10, 5 & 3, 5 | 2, 5 ^ 1, ~5, 1 << 4, (255).bit_length(), int("ff", 16),
+        (3).to_bytes(2, "big"), 10 .__index__(), True + 1, 1_000, 0x10, (0.5).as_integer_ratio()),
     "copies": lambda x: [(copy.copy(d)["a"], copy.deepcopy({"k": [1, 2]}), copy.copy([x, 1])) for d in [{"a": x}]],
     "closures": lambda x: [f(x) + g() for f, g in [((lambda k: lambda v: v * k)(3), (lambda v: lambda: v.sum())(x))]],
     "recursion": lambda x: (lambda f: f(f, 4, x))(lambda f, n, v: v if n == 0 else f(f, n - 1, v * 0.5 + n)),
-    "lambdas_in_dict": lambda x: [f(x) for f in {"a": lambda v: v + 1, "b": torch.sin, "c": torch.Tensor.cos, "d": functools.partial(torch.mul, 2)}.values()],
+    "lambdas_in_dict": lambda x: [f(x) for f in {"a": lambda v: v + 1, "b": torch.sin, "c": torch.Tensor.cos,
+        "d": functools.partial(torch.mul, 2)}.values()],
     "globals_read": lambda x: x * SCALE + TABLE["k"] + NESTED[1][0],
-    "types_named": lambda x: (type(x).__name__, x.__class__.__name__, type([]).__name__, torch.sin.__name__, type(x).__mro__[-1] is object, isinstance(1, (int, str)), isinstance(x.shape, tuple), isinstance(x.shape[0], int)),
-    "numbers_of_sizes": lambda x: (x.shape[0] // 2 * 2, x.shape[0] % 2 + 1.5, x.shape[0] ** 2, -x.shape[0], x.shape[0] / 2, float(x.shape[0]), x.shape[0] == 99, max(x.shape[0], 1), int(x.shape[0] * 1.0), bool(x.shape[0]), abs(x.shape[0] - 9), str(x.shape[0])),
+    "types_named": lambda x: (type(x).__name__, x.__class__.__name__, type([]).__name__, torch.sin.__name__,
+        type(x).__mro__[-1] is object, isinstance(1, (int, str)), isinstance(x.shape, tuple), isinstance(x.shape[0], int)),
+    "numbers_of_sizes": lambda x: (x.shape[0] // 2 * 2, x.shape[0] % 2 + 1.5, x.shape[0] ** 2, -x.shape[0], x.shape[0] / 2,
+        float(x.shape[0]), x.shape[0] == 99, max(x.shape[0], 1), int(x.shape[0] * 1.0), bool(x.shape[0]), abs(x.shape[0] - 9),
+        str(x.shape[0])),
 })  # fmt: skip
 
 SCALE = 2.5
@@ -363,23 +398,48 @@ def changed(obj, **values):
     return obj
 
 
+class Bare:
+    __slots__ = ("a", "b")
+
+
+def written_first(obj, **values):
+    for name, value in values.items():
+        setattr(obj, name, value)
+    return obj.a, getattr(obj, "b", "none"), hasattr(obj, "b")
+
+
+@program(*ROWS, world=True, **WHOLE)
+def slots_from_outside():
+    held = Bare()
+    return lambda x: (written_first(held, a=x * 2), x), Bare
+
+
 programs(__name__, *ROWS, **WHOLE)({
-    "dataclass_made": lambda x: [(p.total(), p.a, p.b, p.c, dataclasses.astuple(Frozen(3)), dataclasses.is_dataclass(p)) for p in [Point(x, b=4)]],
+    "slots_alone": lambda x: (written_first(Bare(), a=x), written_first(Bare(), b=1, a=x)),
+    "dataclass_made": lambda x: [(p.total(), p.a, p.b, p.c, dataclasses.astuple(Frozen(3)),
+        dataclasses.is_dataclass(p)) for p in [Point(x, b=4)]],
     "dataclass_returned": lambda x: Point(x * 2, 3, [x]),
     "dataclass_replaced": lambda x: [dataclasses.replace(p, b=9).total() + changed(p, b=1).total() for p in [Point(x)]],
-    "dataclass_fields": lambda x: ([f.name for f in dataclasses.fields(Point)], Frozen(1) == Frozen(1), Frozen(1) < Frozen(2), hash(Frozen(1)) == hash(Frozen(1)), repr(Frozen(2)), {Frozen(1): x}[Frozen(1)], dataclasses.asdict(Frozen(1))),
+    "dataclass_fields": lambda x: ([f.name for f in dataclasses.fields(Point)], Frozen(1) == Frozen(1), Frozen(1) < Frozen(2),
+        hash(Frozen(1)) == hash(Frozen(1)), repr(Frozen(2)), {Frozen(1): x}[Frozen(1)], dataclasses.asdict(Frozen(1))),
     "dataclass_slots": lambda x: [(s.a * s.n, changed(s, n=5).n) for s in [Slotted(x, 3)]],
     "dataclass_post_init": lambda x: [(p.a, p.b) for p in [After(x), After(x, scale=3.0)]],
-    "namedtuple_made": lambda x: [(p.first, p[1], p.both(), p._replace(second=4).both(), p._asdict()["second"], len(p), [*p], Pair._fields) for p in [Pair(x)]],
+    "namedtuple_made": lambda x: [(p.first, p[1], p.both(), p._replace(second=4).both(), p._asdict()["second"], len(p), [*p],
+        Pair._fields) for p in [Pair(x)]],
     "namedtuple_returned": lambda x: (Pair(x + 1, 2), Plain(x, 3), Plain(1)._replace(v=x), Plain._make([x, 1])),
     "namedtuple_matched": lambda x: [a * b for a, b in [Pair(x, 2)]] + [p == Plain(1, 2) for p in [Plain(1, 2)]],
-    "enums": lambda x: (Colour.RED.value, Colour["BLUE"].name, Colour(1) is Colour.RED, [c.name for c in Colour], Colour.RED.twice, Level.HIGH > Level.LOW, Level.HIGH + 1, x * Level.HIGH, Flags.A | Flags.B, bool(Flags.A & Flags.B), {Colour.RED: x}[Colour.RED], isinstance(Level.LOW, int)),
+    "enums": lambda x: (Colour.RED.value, Colour["BLUE"].name, Colour(1) is Colour.RED, [c.name for c in Colour], Colour.RED.twice,
+        Level.HIGH > Level.LOW, Level.HIGH + 1, x * Level.HIGH, Flags.A | Flags.B, bool(Flags.A & Flags.B), {Colour.RED: x}[Colour.RED],
+        isinstance(Level.LOW, int)),
     "enum_returned": lambda x: (Colour.BLUE, Level.LOW, x + 1, Flags.A),
-    "class_methods": lambda x: [(d.run(x), d(x), Derived.half(x), d.double, d.count, Base.half(x), isinstance(d, Base), type(d).__name__) for d in [Derived.make(3)]],
-    "class_protocols": lambda x: [(d[2], len(d), 3 in d, list(d), (d + 1).k, (1 + d).k, (d + d).k, d == Derived(3), bool(d), repr(d), hash(d) == hash(3), sorted([Derived(2), d])[0].k, d < Derived(9)) for d in [Derived(3)]],
+    "class_methods": lambda x: [(d.run(x), d(x), Derived.half(x), d.double, d.count, Base.half(x), isinstance(d, Base),
+        type(d).__name__) for d in [Derived.make(3)]],
+    "class_protocols": lambda x: [(d[2], len(d), 3 in d, list(d), (d + 1).k, (1 + d).k, (d + d).k, d == Derived(3), bool(d), repr(d),
+        hash(d) == hash(3), sorted([Derived(2), d])[0].k, d < Derived(9)) for d in [Derived(3)]],
     "class_in_place": lambda x: [operator.iadd(d, 2).k + x for d in [Derived(3)]],
     "class_of_tensors": lambda x: [(d.run(x), (d + 1).k, d[1], list(d)) for d in [Derived(x)]],
-    "attributes_made_up": lambda x: [(v.get_it(), getattr(v, "nope", None), hasattr(v, "x"), changed(v, y=x * 2).y, v.seen, delattr(v, "y"), hasattr(v, "y")) for v in [Lazy(x)]],
+    "attributes_made_up": lambda x: [(v.get_it(), getattr(v, "nope", None), hasattr(v, "x"), changed(v, y=x * 2).y, v.seen, delattr(v,
+        "y"), hasattr(v, "y")) for v in [Lazy(x)]],
     "descriptors": lambda x: [(setattr(d, "n", 4), d.n, type(Described.n).__name__, changed(d, other=x).other) for d in [Described()]],
     "cached_properties": lambda x: [(c.total, c.total is c.total, "total" in c.__dict__) for c in [Cached(x)]],
     "single_dispatch": lambda x: (kind_of(1), kind_of(x), kind_of("s"), Cached(x).of(3), Cached(x).of("a"), Cached(x).of(None)),
@@ -387,11 +447,14 @@ programs(__name__, *ROWS, **WHOLE)({
     "several_bases": lambda x: (Both().who(), [c.__name__ for c in Both.__mro__], issubclass(Both, Root), super(Mixin, Both()).who()),
     "metaclasses": lambda x: [(w.v, w.made, w.called, type(type(w)) is Meta) for w in [WithMeta(x)]],
     "decorators": lambda x: (tripled(x), tripled(x, k=2), tripled.__name__, tripled.__doc__, tripled.scale, tripled.__wrapped__(x)),
-    "bound_methods": lambda x: [(f(x), f.__self__.k, f.__func__ is Derived.run) for f in [Derived(2).run]] + [x.add.__name__, types.MethodType(Derived.run, Derived(1))(x)],
+    "bound_methods": lambda x: [(f(x), f.__self__.k, f.__func__ is Derived.run) for f in [Derived(2).run]] + [x.add.__name__,
+        types.MethodType(Derived.run, Derived(1))(x)],
     "simple_namespaces": lambda x: [(n.a, changed(n, b=3).b, vars(n)["b"]) for n in [types.SimpleNamespace(a=x)]],
     "mapping_proxies": lambda x: [(m["a"], list(m), len(m), m.get("z")) for m in [types.MappingProxyType({"a": x})]],
-    "annotations_read": lambda x: (Pair.__annotations__["second"], list(Point.__dataclass_fields__), typing.get_origin(list[int]), typing.cast(int, 3), inspect.signature(tripled.__wrapped__).parameters["k"].default),
-    "objects_compared": lambda x: (Point(x) is not None, Derived(1) != Derived(2), Colour.RED == Colour.RED, Root() == Root(), Frozen(1) in [Frozen(1)], Derived(1) in {Derived(1): 2}),
+    "annotations_read": lambda x: (Pair.__annotations__["second"], list(Point.__dataclass_fields__), typing.get_origin(list[int]),
+        typing.cast(int, 3), inspect.signature(tripled.__wrapped__).parameters["k"].default),
+    "objects_compared": lambda x: (Point(x) is not None, Derived(1) != Derived(2), Colour.RED == Colour.RED, Root() == Root(),
+        Frozen(1) in [Frozen(1)], Derived(1) in {Derived(1): 2}),
 })  # fmt: skip
 
 
@@ -458,6 +521,8 @@ def loop_forms(x):
 def match_statements(x):
     def name(v):
         match v:
+            case torch.Tensor(ndim=2):
+                return "matrix"
             case 0 | 1:
                 return "small"
             case [a, b, *rest]:
@@ -470,8 +535,6 @@ def match_statements(x):
                 return "pair", first.shape[1], second
             case str() as s:
                 return s.upper()
-            case torch.Tensor(ndim=2):
-                return "matrix"
             case Colour.RED:
                 return "red"
             case None:
@@ -486,7 +549,7 @@ def match_statements(x):
 def counting(x, n):
     got = None
     for i in range(n):
-        got = yield x * i + (got or 0)
+        got = yield x * i + (0 if got is None else got)
     return "end"
 
 
@@ -539,11 +602,15 @@ class Decorating(contextlib.ContextDecorator):
 
 
 programs(__name__, *ROWS, **WHOLE)({
-    "generators": lambda x: (list(counting(x, 3)), sum(counting(x, 3)), [*delegating(x)], next(counting(x, 1)), dict(enumerate(counting(1, 2)))),
+    "generators": lambda x: (list(counting(x, 3)), sum(counting(x, 3)), [*delegating(x)], next(counting(x, 1)), dict(enumerate(counting(1,
+        2)))),
     "generators_sent": lambda x: [(next(g), g.send(x), g.send(1), next(g, "over")) for g in [counting(x, 3)]],
-    "generators_closed": lambda x: [(next(g), g.close(), log) for log in [[]] for g in [closing(log)]] + [(next(g), g.throw(ValueError("v")), log) for log in [[]] for g in [closing(log)]],
-    "generator_expressions": lambda x: (sum(x[:, i] for i in range(4)), tuple(v * 2 for v in (x, x + 1)), all(i > 0 for i in (1, 2)), max((i for i in (1, 3, 2)), default=0), ",".join(str(i) for i in range(3))),
-    "iterators": lambda x: [(next(it), list(it), next(it, None)) for it in [iter([x, 1, 2])]] + [list(iter(lambda c=itertools.count(): next(c), 3))],
+    "generators_closed": lambda x: [(next(g), g.close(), log) for log in [[]] for g in [closing(log)]] + [(next(g),
+        g.throw(ValueError("v")), log) for log in [[]] for g in [closing(log)]],
+    "generator_expressions": lambda x: (sum(x[:, i] for i in range(4)), tuple(v * 2 for v in (x, x + 1)), all(i > 0 for i in (1, 2)),
+        max((i for i in (1, 3, 2)), default=0), ",".join(str(i) for i in range(3))),
+    "iterators": lambda x: [(next(it), list(it), next(it, None)) for it in [iter([x, 1,
+        2])]] + [list(iter(lambda c=itertools.count(): next(c), 3))],
 })  # fmt: skip
 
 
@@ -613,7 +680,8 @@ class Wrong(Exception):
 @program(*ROWS, **WHOLE)
 def exceptions(x):
     out = []
-    for f in (lambda: 1 / 0, lambda: {}["k"], lambda: [][1], lambda: int("z"), lambda: None.q, lambda: x.nope, lambda: x.shape[7], lambda: (_ for _ in ()).throw(Wrong("w", 5))):
+    for f in (lambda: 1 / 0, lambda: {}["k"], lambda: [][1], lambda: int("z"), lambda: None.q, lambda: x.nope, lambda: x.shape[7],
+    lambda: (_ for _ in ()).throw(Wrong("w", 5))):
         try:
             f()
         except (ZeroDivisionError, KeyError) as e:
@@ -738,7 +806,7 @@ def structures(x, y):
 
 @program(*ROWS, world=True, **WHOLE)
 def attribute_writes():
-    holder = types.SimpleNamespace(steps=torch.zeros(()), seen=[], last=None, names={})
+    holder = types.SimpleNamespace(steps=torch.zeros(()), seen=[], last=torch.zeros(()), names={"x": 0.0})
 
     def run(x):
         holder.steps = holder.steps + 1
@@ -753,6 +821,12 @@ def attribute_writes():
 def outside_containers():
     table = {"a": t(4, seed=1), "b": [t(4, seed=2), 3]}
     return lambda x: x * table["a"] + table["b"][0] * table["b"][1], table
+
+
+listed(__name__, {
+    "dataclass_fields": "the text of a dataclass asks which thread it is in",
+    "warnings_recorded": "warnings are looked at",
+})  # fmt: skip
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -70,7 +70,7 @@ def test_table_of_an_fx_graph():
 
 
 # -- logs of the toy example -----------------------------------------------------------------------------------
-def test_graph_log():
+def test_graph_log(no_joins):
     text = printed("graph")
     first, second = text.strip().split("\n\n")
     rows = [line.split() for line in first.splitlines()[3:]]
@@ -90,14 +90,14 @@ def test_guards_log():
     assert "s0 = local 'a'.size()[0]" in text
 
 
-def test_bytecode_log():
+def test_bytecode_log(no_joins):
     text = printed("bytecode")
     original, modified = text.split("MODIFIED BYTECODE")[:2]
     assert "ORIGINAL BYTECODE toy_example" in original and re.search(r"POP_JUMP_(FORWARD_)?IF_FALSE", original) and "torch)" in original
     assert "_resume_at_" in modified and "torch)" not in modified.split("ORIGINAL")[0]
 
 
-def test_breaks_log():
+def test_breaks_log(no_joins):
     text = printed("breaks")
     assert text.count("Graph break PL0001: Branch on the value of a tensor") == 1
     assert f"where: {__file__}:{toy_example.__code__.co_firstlineno + 2} in toy_example" in text
@@ -143,6 +143,7 @@ def test_every_channel_prints_its_events():
         "kernel": {"kernel": kernel, "checked": False},
         "pass": {"name": "cse", "program": "region_0", "level": "", "before": "a\nb", "after": "a"},
         "loop_open": {"where": "m.py:3 in f", "why": "it changes a list"},
+        "branch_open": {"where": "m.py:3 in f", "why": "y is of different kinds behind it"},
         "verified": {"name": "f", "entries": ["[0/0]"], "seconds": 0.5},
         "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
         "unverifiable": {"name": "f", "reason": "it reaches a generator"}, "disk": {"what": "an entry is found", "where": "f"},
@@ -195,7 +196,7 @@ def test_guard_lines():
 
 
 # -- explain -----------------------------------------------------------------------------------------------------
-def test_explain_the_toy_example():
+def test_explain_the_toy_example(no_joins):
     a, b = toy_args()
     e = explain(toy_example, a, b)
     torch.testing.assert_close(e.result, toy_example(a, b))
@@ -209,7 +210,7 @@ def test_explain_the_toy_example():
     assert page.startswith("2 graphs, 1 graph break, ") and "Graph break PL0001" in page and "operators: aten.abs.default 1" in page
 
 
-def test_explain_leaves_what_is_compiled_alone():
+def test_explain_leaves_what_is_compiled_alone(no_joins):
     compiled = pliant.compile(toy_example)
     args = toy_args()
     compiled(*args)

@@ -23,7 +23,7 @@ from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, TH
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
-from pliant.lower.int8 import DynamicLinear, Int8Product
+from pliant.lower.int8 import DynamicLinear, FloatProduct, Int8Product
 from pliant.lower.kernels import Launch
 from pliant.lower.loop_nest import Size
 from pliant.lower.loops import Kernel
@@ -34,7 +34,7 @@ from pliant.symbolic.machine import llvm_all, llvm_declarations
 TAKE, GIVE, POISON = "pliant_take", "pliant_give", "pliant_poison"
 LIBRARY: dict[type, str] = {
     Gemm: "pliant_gemm", Attention: "pliant_attention", Convolution: "pliant_convolution", Int8Product: "pliant_int8_product",
-    DynamicLinear: "pliant_dynamic_linear",
+    DynamicLinear: "pliant_dynamic_linear", FloatProduct: "pliant_float_product",
 }  # fmt: skip
 """Steps that are calls, and what they call."""
 DECLARED = {

@@ -50,7 +50,7 @@ class Flows:
             for p, v in zip(flow.params, given):
                 self.bind(p, v)
             for e, (t, d) in sizes_of_params(flow).items():
-                symbol = number_of(t.sizes[d])
+                symbol = number_of(t.sizes[d])  # type: ignore[index]
                 assert symbol.name == e
                 g.sizes.define(symbol, lambda t=t, d=d: g.sizes.dim(g.tensor(t).value, d))
             return self.tree(flow.body, lambda end: self.state(end, given, s, [self.value(v) for v in end.values] if end.again else []))

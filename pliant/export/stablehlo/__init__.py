@@ -39,7 +39,7 @@ def to_jax(
     `numbers`: values of the number inputs that sizes are made of; these are no arguments then. `wide`: int64 and float64 as they are (needs
     `jax_enable_x64`, whose setting is the default). `checked`: assertions about data are looked at (by a callback, under `jax.jit`).
     """
-    return jax_function.JaxFunction(module.sides(p), numbers or {}, bool(jax.config.jax_enable_x64) if wide is None else wide, checked)
+    return jax_function.JaxFunction(module.sides(p), numbers or {}, bool(jax.config.jax_enable_x64) if wide is None else wide, checked)  # type: ignore[attr-defined]
 
 
 __all__ = ["to_jax", "to_stablehlo"]

@@ -75,7 +75,7 @@ def integer(value: int) -> Any:
 
 
 def pairs(values: Sequence[tuple[int, int]]) -> Any:
-    return ir.DenseIntElementsAttr.get(np.asarray(values, np.int64).reshape(len(values), 2))
+    return ir.DenseIntElementsAttr.get(np.asarray(values, np.int64).reshape(len(values), 2))  # type: ignore[call-overload]
 
 
 def is_float(dtype: torch.dtype) -> bool:
@@ -165,6 +165,7 @@ class Builder(Sizes):
                 z = complex(value)
                 return self.op("complex", (self.splat(z.real, sizes, part), self.splat(z.imag, sizes, part)), sizes, dtype)
             element = self.element(dtype)
+            attr: Any
             if is_float(dtype):
                 attr = ir.FloatAttr.get(element, float(value))
             else:
@@ -181,7 +182,7 @@ class Builder(Sizes):
         raw = np.packbits(data.reshape(-1), bitorder="little") if dtype == torch.bool else np.ascontiguousarray(data)
         if dtype == torch.bool and data.size < 8:
             raw = np.asarray(data, np.bool_)
-        attr = ir.DenseElementsAttr.get(raw, type=self.element(dtype), shape=data.shape)
+        attr = ir.DenseElementsAttr.get(raw, type=self.element(dtype), shape=data.shape)  # type: ignore[call-overload]
         return self.op("constant", (), data.shape, dtype, value=attr)
 
     def full(self, value: Any, sizes: Sequence[Size], dtype: torch.dtype) -> Value:

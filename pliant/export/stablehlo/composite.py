@@ -62,7 +62,7 @@ class Body:
         b = self.b
         types = [*map(scalar_type, sizes.values()), *[v.ir.type for v in self.operands]]
         with ir.InsertionPoint(b.body):
-            self.made = func.FuncOp(self.name, (types, []), visibility="private")
+            self.made = func.FuncOp(self.name, (types, []), visibility="private")  # type: ignore[call-arg]
         block = self.made.add_entry_block()
         n = len(sizes)
         inner = [Value(a, v.sizes, v.dtype) for a, v in zip(list(block.arguments)[n:], self.operands)]
@@ -108,7 +108,7 @@ def settings(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, 
     """The arguments that are constants, by the names of the schema."""
     names = [a.name for a in target._schema.arguments]
     given = dict(zip(names, args)) | kwargs
-    out = {}
+    out: dict[str, Any] = {}
     for name, v in given.items():
         if isinstance(v, bool):
             out[name] = ir.BoolAttr.get(v)

@@ -277,7 +277,7 @@ def artifact(f: JaxFunction, text: str) -> bytes:
     def work(context: Any) -> bytes:
         m = ir.Module.parse(text)
         m.operation.attributes["jax.uses_shape_polymorphism"] = ir.BoolAttr.get(True)
-        inner = next(op for op in m.body.operations if op.attributes["sym_name"].value == "main")
+        inner = next(op for op in m.body.operations if op.attributes["sym_name"].value == "main")  # type: ignore[attr-defined]
         for name in ("arg_attrs", "res_attrs"):
             del inner.attributes[name]
         inner.attributes["sym_name"] = ir.StringAttr.get("program")
@@ -285,9 +285,9 @@ def artifact(f: JaxFunction, text: str) -> bytes:
         types = ir.FunctionType(ir.TypeAttr(inner.attributes["function_type"]).value)
         kept = [t if wide else narrowed(t) for i, t in zip(f.given, types.inputs) if i.name not in numbers]
         with ir.InsertionPoint(m.body):
-            main = func.FuncOp("main", (kept, [t if wide else narrowed(t) for t in types.results]), visibility="public")
-            with ir.InsertionPoint(main.add_entry_block()):
-                rest = iter(main.arguments)
+            main = func.FuncOp("main", (kept, [t if wide else narrowed(t) for t in types.results]), visibility="public")  # type: ignore[call-arg]
+            with ir.InsertionPoint(main.add_entry_block()):  # type: ignore[attr-defined]
+                rest = iter(main.arguments)  # type: ignore[attr-defined]
                 given = [
                     constant(t, numbers[i.name]) if i.name in numbers else convert(next(rest), t) for i, t in zip(f.given, types.inputs)
                 ]

@@ -138,14 +138,14 @@ class Lowering(Builder):
         for i, argument in zip(self.p.inputs, arguments):
             if not i.is_tensor:
                 bits = {int: 64, float: -64, bool: 1}[i.value.kind]
-                self.bind(i.value.name, lambda v=argument, n=bits: (v, n), of_data=True)
+                self.bind(i.value.name, lambda v=argument, n=bits: (v, n), of_data=True)  # type: ignore[misc]
                 continue
             self.values[i.value.vid] = Value(argument, self.sizes_of(i.value), i.value.dtype)
             for d, n in enumerate(i.value.sizes):
                 e = liveness.number(n)
                 if e is not None and e.op == "sym":
                     self.shown.setdefault(e.name, f"{i.name}.size({d})")
-                    self.bind(e.name, lambda v=argument, k=d: (self.dimension(v, k), 32))
+                    self.bind(e.name, lambda v=argument, k=d: (self.dimension(v, k), 32))  # type: ignore[misc]
         self.shown |= self.p.dims
         for i, argument in zip(self.p.inputs, arguments):  # sizes like 2*s
             for d, n in enumerate(i.value.sizes if i.is_tensor else ()):
@@ -268,9 +268,9 @@ class Lowering(Builder):
             if bind.dim is None:
                 self.bind_number(bind, v)
             else:
-                self.bind(liveness.number(bind.symbol).name, lambda v=v, d=bind.dim: (self.dimension(v.ir, d), 32), of_data=True)
+                self.bind(liveness.number(bind.symbol).name, lambda v=v, d=bind.dim: (self.dimension(v.ir, d), 32), of_data=True)  # type: ignore[misc]
 
-    def bind_number(self, bind: Any, v: Value) -> None:
+    def bind_number(self, bind: Any, v: Any) -> None:
         s = liveness.number(bind.symbol)
         dtype = NUMBERS[s.kind]
         made = self.convert(v, dtype)
@@ -360,8 +360,8 @@ def main_function(body: Any, programs: list[Program], bounded: bool, composites:
         return Lowering(q, bounded, composites, body, counts)
 
     types = [lowering(p).input_type(i) for i in inputs]
-    main = func.FuncOp("main", (types, []), visibility="public")
-    block = main.add_entry_block()
+    main = func.FuncOp("main", (types, []), visibility="public")  # type: ignore[call-arg]
+    block = main.add_entry_block()  # type: ignore[attr-defined]
     given = dict(zip(made.inputs, block.arguments))
     with ir.InsertionPoint(block):
         if len(programs) == 1:

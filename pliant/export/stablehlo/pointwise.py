@@ -271,7 +271,9 @@ def div_mode(b: Builder, self: Operand, other: Operand, rounding_mode: str | Non
 @lowering("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar")
 def power(b: Builder, self: Operand, exponent: Operand) -> Value:
     def make(x: Value, y: Value) -> Value:
-        special = {2: lambda: b.same("multiply", x, x), 3: lambda: b.same("multiply", b.same("multiply", x, x), x), 1: lambda: x}
+        special: dict[float, Callable[[], Value]] = {
+            1: lambda: x, 2: lambda: b.same("multiply", x, x), 3: lambda: b.same("multiply", b.same("multiply", x, x), x),
+        }  # fmt: skip
         if is_float(x.dtype):
             special |= {0.5: lambda: b.same("sqrt", x), -0.5: lambda: b.same("rsqrt", x), -1: lambda: b.same("divide", like(b, 1, x), x)}
         if type(exponent) in (int, float) and exponent in special:
@@ -475,7 +477,7 @@ def softplus_row(b: Builder, self: Value, beta: Any = 1, threshold: Any = 20) ->
 
 
 @lowering("log_sigmoid_forward.default")
-def log_sigmoid_forward(b: Builder, self: Value) -> list[Value]:
+def log_sigmoid_forward(b: Builder, self: Value) -> list[Value | None]:
     y = pointwise(b, lambda x: b.same("negate", softplus(b, b.same("negate", x))), self)
     kept = b.same("exponential", b.same("negate", b.same("abs", b.convert(self, wide(self.dtype)))))  # what the derivative reuses
     return [y, b.reshape(b.convert(kept, self.dtype), b.outs[1].sizes) if b.used[1] else None]

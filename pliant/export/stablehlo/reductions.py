@@ -389,8 +389,8 @@ def native_batch_norm(b: Builder, input: Value, weight: Any, bias: Any, running_
             raise Unsupported("it writes the running statistics: export the functional form")
         x = b.convert(input, wide(input.dtype))
         y, m, r = normalized(b, x, [d for d in range(x.rank) if d != 1], eps)
-        return results(b, scaled(b, y, weight, bias, [1]), m, r)
-    return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)
+        return [*results(b, scaled(b, y, weight, bias, [1]), m, r)]
+    return [*batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)]
 
 
 @lowering("_native_batch_norm_legit_functional.default _native_batch_norm_legit.no_stats")

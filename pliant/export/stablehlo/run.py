@@ -57,7 +57,7 @@ def refined(text: str, types: Sequence[str], numbers: dict[int, Any] | None = No
 
     def work(context: Any) -> str:
         module = ir.Module.parse(text)
-        main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+        main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")  # type: ignore[attr-defined]
         block = main.regions[0].blocks[0]
         for i, value in (numbers or {}).items():
             with ir.InsertionPoint.at_block_begin(block):

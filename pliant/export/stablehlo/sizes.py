@@ -70,7 +70,7 @@ class Sizes:
         element = ir.IntegerType.get_signless(bits)
         if all(type(s) is int for s in sizes):
             data = np.asarray(sizes, np.int64 if bits == 64 else np.int32)
-            return make("constant", [], ir.RankedTensorType.get([len(sizes)], element), value=ir.DenseElementsAttr.get(data))
+            return make("constant", [], ir.RankedTensorType.get([len(sizes)], element), value=ir.DenseElementsAttr.get(data))  # type: ignore[call-overload]
         one = ir.RankedTensorType.get([1], element)
         parts = [self.entry(self.cast(self.size(s), 32, bits), one) for s in sizes]
         if len(parts) == 1:
@@ -289,7 +289,7 @@ def rational(x: Expr) -> tuple[Any, int] | None:
     (n, d), *rest = found  # type: ignore[misc]
     if x.op == "fneg":
         return ops.neg(n), d
-    p, q = rest[0]
+    p, q = rest[0]  # type: ignore[misc]
     if x.op == "fmul" and (type(n) is int or type(p) is int):
         return ops.mul(n, p), d * q
     if x.op == "fdiv" and type(p) is int and p > 0 and (p * d) & (p * d - 1) == 0:  # by a power of two: others are rounded

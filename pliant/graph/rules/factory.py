@@ -89,6 +89,44 @@ def linspace(
     return new(trace, (steps,), dtype or get_default_dtype(), default_device(device))
 
 
+@rule("logspace")
+def logspace(
+    trace: Any, start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
+    return linspace(trace, start, end, steps, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+def below(rows: Any, columns: Any, offset: int) -> Any:
+    """How many elements of a matrix lie on and below a diagonal, as PyTorch counts them: a trapezoid, and rows that are there whole."""
+    low, high = torch.sym_min, torch.sym_max
+    first = low(columns, 1 + offset) if offset > 0 else (1 if rows + offset > 0 else 0)
+    last = high(0, low(columns, rows + offset))
+    reached = high(0, low(rows, rows + offset))
+    slope = last - first + 1
+    return (first + last) * slope // 2 + high(0, reached - slope) * columns
+
+
+@rule("tril_indices")
+def lower_triangle(
+    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
+    if unusual(layout) or pin_memory or type(offset) is not int:
+        return NotImplemented
+    return new(trace, (2, below(rows, columns, offset)), dtype or torch.int64, default_device(device))
+
+
+@rule("triu_indices")
+def upper_triangle(
+    trace: Any, rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:  # fmt: skip
+    if unusual(layout) or pin_memory or type(offset) is not int:
+        return NotImplemented
+    return new(trace, (2, rows * columns - below(rows, columns, offset - 1)), dtype or torch.int64, default_device(device))
+
+
 @rule("eye", "eye.m")
 def eye(trace: Any, n: Any, m: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
     return from_size(trace, (n, n if m is None else m), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
@@ -143,6 +181,11 @@ def to_copy(
 @rule("bernoulli", "bernoulli.p")
 def bernoulli(trace: Any, x: TracedTensor, *args: Any, generator: Any = None) -> Any:
     return like(trace, x)
+
+
+@rule("binomial")
+def binomial(trace: Any, count: TracedTensor, prob: TracedTensor, generator: Any = None) -> Any:
+    return from_size(trace, count.sizes, dtype=count.dtype, device=count.device) if prob.dtype is count.dtype else NotImplemented
 
 
 @rule("native_dropout")

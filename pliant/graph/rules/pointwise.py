@@ -280,4 +280,5 @@ def nothing_new(trace: Any, *args: Any, **kwargs: Any) -> None:
 
 # an optimizer's step: PyTorch's shape function wants the scalars, which it would read, on a real device
 add(nothing_new, "_foreach_addcdiv_.Tensor", "_foreach_addcmul_.Tensor")
-add(nothing_new, "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr")
+FUSED_STEPS = ("_fused_sgd_", "_fused_adagrad_", "_fused_adam_", "_fused_adamw_")
+add(nothing_new, *FUSED_STEPS, *(f"{name}.tensor_lr" for name in FUSED_STEPS))

@@ -73,7 +73,7 @@ TORCH: dict[str, Policy] = {
     # it patches `nn.Module.__init__` when it is imported
     **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
-    **of(INLINE, "torch.func torch.autograd.forward_ad"),
+    **of(INLINE, "torch.func torch.autograd.forward_ad torch.autograd.functional torch._vmap_internals"),
     **of(
         INLINE,
         "torch torch.masked torch.nn torch.nn.modules torch.nn.utils torch.nn.utils.rnn torch.nn.attention torch.nn.parameter "
@@ -97,7 +97,7 @@ TORCH: dict[str, Policy] = {
     ),
     **of(
         TRANSFORMS,
-        "torch.utils._python_dispatch torch.autograd.functional "
+        "torch.utils._python_dispatch "
         "torch._functorch torch.func torch._higher_order_ops torch._subclasses torch._higher_order_ops.utils "
         "torch._python_dispatcher",
     ),

@@ -16,6 +16,9 @@ DISPATCHED: list[Row] = [
     Row("torch.functional", "graph", "unique unique_consecutive lu"),
     # it calls a function of the user
     Row("torch.nn.functional", "inline", "triplet_margin_with_distance_loss"),
+    # it asks for data, and raises
+    Row("torch.nn.functional", "inline", "gaussian_nll_loss"),
+    Row("torch.distributions.utils", "native", "_lazy_property_and_property", reads="arguments"),
     Row("torch.nn.functional", "native_python", "_is_integer _pair _single _triple _list_with_default", reads="arguments"),
 ]
 
@@ -67,9 +70,11 @@ TORCH: list[Row] = [
     ),
     *skips("PL0022", "it loads libraries", {"torch": "_import_device_backends __getattr__"}),
     *skips(
-        "PL0024", "it reads or sets the state of torch's generators", {"torch": "manual_seed seed initial_seed get_rng_state set_rng_state"}
+        "PL0024", "it reads or sets the state of torch's generators", {"torch": "seed initial_seed"}
     ),
     *skips("PL0024", "it reads or sets the state of torch's generators", {"torch": "thread_safe_generator"}),
+    Row("torch.random", "inline", "fork_rng"),
+    Row("torch", "native_python", "get_device_module", reads="process"),
     *skips("PL0026", "it shares memory with another library", {"torch": "from_dlpack to_dlpack"}),
     *skips("PL0030", "it captures or transforms by itself", {"torch": "compile sym_fresh_size _disable_dynamo"}),
     *skips("PL0003", "deprecated: it only raises", {"torch": "symeig eig lstsq matrix_rank solve"}),

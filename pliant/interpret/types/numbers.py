@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import torch
 
+from pliant import native
+from pliant.graph.dispatch import tensors_in
+from pliant.graph.numbers import COUNTED
+from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import concrete, to_sym
+from pliant.graph.traced import Reconsider
+from pliant.guards import views
 from pliant.guards.source import Source, holder
 from pliant.interpret import declared
 from pliant.interpret.capture import UNSET
@@ -15,6 +23,8 @@ from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
+BYTES = 8  # a count has no more, so a tensor of more elements cannot lie in its memory
+COUNTS = "counts"  # refused where they share memory with what is written
 SCHEDULED = {"lr": "initial_lr", "momentum": "max_momentum"}
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SEEN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -110,6 +120,58 @@ def floating(world: World, v: float, source: Source) -> Any:
     world.guard(source, "FLOAT")
     r = world.reads[(source, "float")] = to_sym(world.scope, world.scope.backed(name, hint=v, kind=float, source=source))
     return r
+
+
+
+def entry_number(world: World, t: Any) -> Any:
+    """The count that a tensor on the CPU keeps for an object (the step of an optimizer, the batches that a mean has seen): a symbol that
+    the guards read, so that what the program decides by it is a guard. None for other tensors."""
+    source, v = t.source, world.real.get(id(t))
+    if v is None or source is None or v.dim() or v.dtype not in COUNTED or v.device.type != "cpu" or v.requires_grad:
+        return None
+    view = source.apply("count_held")
+    h = world.history
+    kept = source.op in ("key", "index", "attr") and through_attribute(source) and h is not None and not h.is_static(source)
+    if not kept or view in world.opaque or COUNTS in vm.refused or world.dynamic is False or type(v) is not torch.Tensor:
+        return None
+    try:
+        with world.trace.paused():
+            n = views.count_held(v)
+    except (ValueError, RuntimeError):
+        return None
+    known = world.reads.get((view, "count"))
+    if known is None:
+        world.unusual()
+        kind = type(n)
+        world.guard(view, "FLOAT" if kind is float else "INT")
+        name = world.new_symbol(view, "f" if kind is float else "s")
+        world.counts.append(t)
+        known = world.reads[view, "count"] = world.scope.backed(name, hint=n, kind=kind, source=view)
+    return known
+
+
+def keep_counts_apart(world: World) -> None:
+    """Guard that nothing which the program writes lies over a count that the guards read. Raises Reconsider if something does."""
+    if not world.counts:
+        return
+    trace, real, written = world.trace, world.real, set()
+    for op in trace.ops:
+        info = op_info(op.target)
+        for name in info.writes:
+            written.update([t.storage_id for t in tensors_in([argument(info, op.args, op.kwargs, name)])])
+    near = [t for t in trace.inputs if t.storage_id in written and not (all(map(fixed, t.sizes)) and math.prod(t.sizes) > BYTES)]
+    found = list({id(t): t for t in (*world.counts, *near)}.values())
+    if any([id(t) not in real for t in found]) or any(
+        [native.share_memory(real[id(a)], real[id(b)]) for a, b in itertools.combinations(found, 2)]
+    ):
+        raise Reconsider("item", "a count shares memory with what is written", COUNTS)
+    if len(found) > 1:
+        flags = (False,) * (len(found) * (len(found) - 1) // 2)
+        world.guard(found[0].source, "STORAGE_OVERLAP", (tuple([t.source for t in found]), flags))
+
+
+def fixed(size: Any) -> bool:
+    return type(size) is int
 
 
 def scheduled(world: World, source: Source) -> bool:

@@ -28,7 +28,7 @@ from pliant.config import env_flag
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
-from pliant.graph.quantized import DYNAMIC_LINEAR
+from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
@@ -113,6 +113,7 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
+OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 
@@ -127,8 +128,7 @@ def refuse_unless_plain(found: Capture) -> None:
     if world.own_classes:
         raise NotPortable("it makes classes")
     for op in found.trace.ops:
-        own = op.target is LEAVE or op.target is DYNAMIC_LINEAR or op.target in FLOWS | READERS
-        if not own and not op.target._schema.name.startswith(PORTABLE):
+        if op.target not in OWN and not op.target._schema.name.startswith(PORTABLE):
             raise NotPortable(f"the operator {op.target._schema.name}")
     for call in found.trace.torch_ops:
         if type(call.fn) is types.FunctionType and not dependencies.versioned(call.fn.__code__.co_filename):

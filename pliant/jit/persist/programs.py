@@ -18,6 +18,7 @@ from pliant import native
 from pliant.codegen import aten, linked, target
 from pliant.codegen.aten import Executable
 from pliant.codegen.autograd_region import Node, node_of
+from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
 from pliant.jit.branches import Branch
@@ -73,6 +74,10 @@ def overload_of(name: str, raw: Any) -> Any:
     raise NotPortable(f"the global {name}")
 
 
+UNCOUNTED = types.SimpleNamespace(counting=False)
+"""Stands for a branch of which both sides are one operation: what comes from the disk stays what it is."""
+
+
 def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple:
     if type(value) is native.Launcher:
         place = linked.place_of(value.address)
@@ -87,6 +92,8 @@ def encode_global(name: str, value: Any, table: Writer, linker: Linker) -> tuple
         return "tensor", *encode_tensor(value)
     if value is aten.AUTOGRAD_AND_AUTOCAST:
         return ("keys",)
+    if type(value) is Branch:
+        return ("uncounted",)
     if is_printed(value):
         return "printed", *encode_printed(value, table, linker)
     if name.startswith("_op_"):
@@ -109,6 +116,8 @@ def decode_global(data: tuple, objects: list[Any], modules: list[dict[str, int]]
         return native.empty_of(getattr(torch, rest[0]))
     if kind == "number":
         return native.number
+    if kind == "uncounted":
+        return UNCOUNTED
     return aten.AUTOGRAD_AND_AUTOCAST if kind == "keys" else objects[rest[0]]._op
 
 
@@ -174,13 +183,17 @@ def decode_program(data: tuple, objects: list[Any], modules: list[dict[str, int]
     return Executable(fn, source, n_ops, namespace)
 
 
+ASKED = {"_wrapped": is_wrapped, "_batched": is_legacy}
+"""What every backward part asks of the gradients that it is given."""
+
+
 def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     """A differentiable region. Raises NotPortable."""
     refusal = node.twice.refusal
     if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
-    backward = encode_program(node.backward, table, linker, frozenset(("_twice", "_partial")))
+    backward = encode_program(node.backward, table, linker, frozenset(("_twice", "_partial", *ASKED)))
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
     return node.name, forward, backward, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads
@@ -190,7 +203,7 @@ def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) 
     name, forward, backward, around, refusal, recipe, gives, grad_on, heads = data
     twice = Twice(refusal, gradients.Later(recipe, objects), gives)
     first = decode_program(forward, objects, modules, {})
-    second = decode_program(backward, objects, modules, {"_twice": twice, "_partial": gradients.Partial(twice, heads)})
+    second = decode_program(backward, objects, modules, {"_twice": twice, "_partial": gradients.Partial(twice, heads), **ASKED})
     twice.backward = second.fn
     whole = decode_program(around, objects, modules, {"_apply": node_of(name, first.fn, second.fn)})
     return Node(name, first, second, whole, twice, grad_on, heads).executable()

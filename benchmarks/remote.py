@@ -1,0 +1,213 @@
+"""Measurements of `pliant.remote`: `python -m benchmarks.remote --fuzz 1000 | --control | --scale | --train data | --kill 50 | --ddp`.
+
+    --fuzz N       random programs over random placements against one process, on workers in threads
+    --control      what the controller's part of a step costs, on workers that do nothing, beside Ray's own call
+    --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
+    --train KIND   a small GPT: data, tensor or pipeline, beside one process: losses, messages, bytes, captures
+    --kill N       workers killed at random while it trains
+    --ddp          the data-parallel step beside DistributedDataParallel with gloo
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib.util
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import torch
+
+import pliant
+from benchmarks import remote_fuzz
+from pliant import remote
+
+LOCAL = {"object_store_memory": 200_000_000, "_temp_dir": "/tmp/r"}
+EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "remote" / "gpt.py"
+
+
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("gpt", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpt"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0) -> None:
+    """Losses beside those of one process, which runs the same batches."""
+    g = example()
+    torch.manual_seed(0)
+    a = g.gpt()
+    b = copy.deepcopy(a)
+    ref = pliant.compile(g.trainer(a, torch.optim.AdamW(a.parameters(), lr=1e-3)), backend="aten")
+    mesh = remote.mesh(workers, transport=transport, timeout=60, lineage=32, init=LOCAL)
+    if kind == "pipeline":
+        pipe = remote.Pipeline(mesh, b, g.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-3))
+        step = lambda ids: pipe.step(ids, ids, 4)
+    else:
+        (mesh.replicate if kind == "data" else lambda m: g.tensor_parallel(mesh, m))(b)
+        compiled = pliant.compile(g.trainer(b, torch.optim.AdamW(b.parameters(), lr=1e-3)), on=mesh)
+        step = lambda ids: compiled(mesh.shard(ids) if kind == "data" else mesh.replicate(ids))
+    random.seed(0)
+    worst, killed, times = 0.0, 0, []
+    for i, ids in enumerate(g.batches(steps, 8, 64, 256)):
+        before = pliant.stats()["captures"]
+        want = ref(ids).item()
+        mine = pliant.stats()["captures"]
+        if kills and i > 2 and killed < kills and random.random() < max(0.5, kills / steps):
+            os.kill(mesh.pids[random.randrange(workers)], signal.SIGKILL)
+            killed += 1
+        sent = mesh.counts["messages"], mesh.counts["bytes"]
+        began = time.perf_counter()
+        loss = step(ids)
+        issued = time.perf_counter() - began
+        got = loss.item()
+        times.append(time.perf_counter() - began)
+        worst = max(worst, abs(want - got) / abs(want))
+        if i < 3 or i == steps - 1 or (kills and killed and i % 10 == 0):
+            messages, data = (now - then for now, then in zip((mesh.counts["messages"], mesh.counts["bytes"]), sent, strict=True))
+            print(f"step {i}: {want:.6f} {got:.6f}, {messages / workers:g} messages and {data / workers:.0f} bytes a worker,"
+                  f" captures {mine - before} here, {pliant.stats()['captures'] - mine} there,"
+                  f" {issued * 1e3:.2f} ms to issue, {times[-1] * 1e3:.1f} ms in all", flush=True)  # fmt: skip
+    stats = mesh.stats()
+    told = {k: v for k, v in stats.items() if k != "workers"}
+    print(f"{kind}, {workers} workers, {steps} steps, {killed} killed: largest relative difference {worst:.2e},"
+          f" median {statistics.median(times) * 1e3:.1f} ms a step")  # fmt: skip
+    print(told)
+    print("programs of each worker:", [w["programs"] for w in stats["workers"]])
+    mesh.close()
+
+
+def empty_step(mesh: remote.Mesh) -> Any:
+    x = mesh.replicate(torch.zeros(4))
+    return pliant.compile(lambda t: t + 1, on=mesh), x
+
+
+def control(workers: int, steps: int) -> None:
+    """A step of nothing, pipelined and alone, beside an empty actor call of Ray's."""
+    mesh = remote.mesh(workers, init=LOCAL)
+    step, x = empty_step(mesh)
+    step(x).cpu()
+    for name, n in (("warm", steps), ("measured", steps)):
+        began, user = time.perf_counter(), time.process_time()
+        for _ in range(n):
+            y = step(x)
+            mesh.flush()
+        mesh.synchronize()
+        piped = (time.perf_counter() - began) / n
+        user = (time.process_time() - user) / n
+        if name == "measured":
+            each = piped * 1e3 / workers
+            print(f"a step of nothing, pipelined: {piped * 1e3:.3f} ms, {each:.3f} ms a worker (controller's CPU {user * 1e3:.3f} ms)")
+    began = time.perf_counter()
+    for _ in range(steps // 10):
+        y = step(x)
+        y.cpu()
+    print(f"a step of nothing, fetched each time: {(time.perf_counter() - began) / (steps // 10) * 1e3:.3f} ms")
+    began = time.perf_counter()
+    for _ in range(steps):
+        y = x + 1
+        mesh.flush()
+    mesh.synchronize()
+    print(f"one operator at a time, a message each: {(time.perf_counter() - began) / steps * 1e3:.3f} ms an operator")
+    actors = mesh.transport.actors
+    ray = mesh.transport.ray
+    ray.get([a.ready.remote() for a in actors])
+    began = time.perf_counter()
+    refs = [a.ready.remote() for _ in range(steps) for a in actors]
+    ray.get(refs)
+    took = (time.perf_counter() - began) / steps
+    print(f"Ray's own call, pipelined: {took * 1e3:.3f} ms for all, {took * 1e3 / workers:.3f} ms a worker")
+    del y
+    mesh.close()
+
+
+def scale(counts: list[int], steps: int) -> None:
+    """The controller's own cost where nobody answers: encoding once, handing the message to each worker's queue."""
+    g = example()
+    for workers in counts:
+        mesh = remote.mesh(workers, transport="model", recover=False)
+        model = g.gpt(layers=2)
+        mesh.replicate(model)
+        step = pliant.compile(g.trainer(model, torch.optim.SGD(model.parameters(), lr=1e-3)), on=mesh)
+        ids = mesh.shard(torch.zeros(max(2 * workers, 8), 16, dtype=torch.int64))
+        step(ids)
+        step(ids)
+        mesh.flush()
+        sent, began, user = mesh.counts["bytes"], time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            step(ids)
+            mesh.flush()
+        took, user = (time.perf_counter() - began) / steps, (time.process_time() - user) / steps
+        data = (mesh.counts["bytes"] - sent) / steps / workers
+        cost = f"{user * 1e3:8.2f} ms of CPU ({took * 1e3:.2f} ms in all) a step, {user * 1e6 / workers:6.2f} us a worker"
+        print(f"{workers:6d} workers: {cost}, {data:.0f} bytes a worker", flush=True)
+        mesh.close()
+
+
+DDP = """
+import os, sys, time, torch, torch.distributed as dist
+sys.path.insert(0, {example!r})
+import gpt
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = gpt.gpt()
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+step = gpt.trainer(ddp, torch.optim.AdamW(ddp.parameters(), lr=1e-3))
+n, r = dist.get_world_size(), dist.get_rank()
+times = []
+for ids in gpt.batches({steps}, 8, 64, 256):
+    part = ids.chunk(n)[r] if r < len(ids.chunk(n)) else ids[:1]
+    began = time.perf_counter(); float(step(part)); times.append(time.perf_counter() - began)
+if r == 0: print(f"DDP: median {{sorted(times)[len(times) // 2] * 1e3:.1f}} ms a step")
+"""
+
+
+def ddp(workers: int, steps: int) -> None:
+    """The same model under torchrun."""
+    script = pathlib.Path("/tmp/pliant_ddp.py")
+    script.write_text(DDP.format(example=str(EXAMPLE.parent), steps=steps))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", str(script)]
+    subprocess.run(launch, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fuzz", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--control", action="store_true")
+    parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--train", choices=("data", "tensor", "pipeline"))
+    parser.add_argument("--kill", type=int)
+    parser.add_argument("--ddp", action="store_true")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--transport", default="ray")
+    o = parser.parse_args()
+    if o.fuzz:
+        print(remote_fuzz.fuzz(o.fuzz, o.seed, o.workers, o.seconds))
+    if o.control:
+        control(o.workers, o.steps)
+    if o.scale:
+        scale([256, 1024, 4096, 10_000], 10)
+    if o.train:
+        train(o.train, o.workers, o.steps, o.transport)
+    if o.kill:
+        train("data", o.workers, o.steps, o.transport, o.kill)
+    if o.ddp:
+        ddp(o.workers, o.steps)
+
+
+if __name__ == "__main__":
+    main()

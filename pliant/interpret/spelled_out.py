@@ -1,0 +1,60 @@
+"""Operators that are interpreted in the spelling of `in_torch.py`, where a size is open that PyTorch's C++ code would pin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import in_torch
+from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break
+from pliant.interpret.wrappers import is_stand
+
+
+def is_open(values: Any) -> bool:
+    """Whether a tensor among these has a size that is not a number."""
+    return any([type(v) is TracedTensor and not is_stand(v) and any([type(n) is not int for n in v.sizes]) for v in values])
+
+
+def spelled_out(name: str, own: Callable[..., Any]) -> None:
+    """`torch.name` and `Tensor.name`."""
+
+    def call(fn: Any, args: tuple, kw: dict) -> Any:
+        if is_open((*args, *kw.values())) and "out" not in kw:
+            try:
+                return inline(own, args, kw)
+            except in_torch.Refused:
+                pass
+        return graph_call(fn, args, kw)
+
+    lookaside(getattr(torch, name))(lambda args, kw: call(getattr(torch, name), args, kw))
+    if hasattr(torch.Tensor, name):
+        METHOD_LOOKASIDES[(torch.Tensor, name)] = lambda t, args, kw: call(getattr(torch.Tensor, name), (t, *args), kw)
+
+
+spelled_out("take_along_dim", in_torch.take_along_dim)
+spelled_out("kron", in_torch.kron)
+spelled_out("cov", in_torch.cov)
+spelled_out("corrcoef", in_torch.corrcoef)
+
+
+@lookaside(out_dtype, OutDtypeOperator.__call__)
+def l_out_dtype(args: tuple, kw: dict) -> Any:
+    values = args[1:] if args and args[0] is out_dtype else args
+    try:
+        if kw or len(values) < 2 or values[0] not in ALLOWABLE_OPS or type(values[1]) is not torch.dtype:
+            raise in_torch.Refused
+        return inline(in_torch.out_dtype, tuple(values), {})
+    except in_torch.Refused:
+        raise Break("PL0030", "out_dtype of what is not spelled out here", clean=True) from None
+
+
+METHOD_LOOKASIDES[(torch.Size, "numel")] = lambda size, args, kw: math.prod(size)
+
+__all__ = ["is_open"]

@@ -1,0 +1,84 @@
+"""Rests of frames that are Python alone: behind a graph break nothing is done with tensors, so CPython is left to run them.
+
+A loop over the numbers of `tolist()` that branches on them is a resume function for each piece, and none has a graph: to guard and to
+resume costs ten times what the pieces do. What decides is what was seen of the rest of a frame, over all its pieces:
+
+| seen                                              | from then on                                       |
+|---------------------------------------------------|----------------------------------------------------|
+| a piece with operations                           | it is compiled as ever                             |
+| FEW pieces without any, one of which returned     | CPython runs the rest in one go, and `tolist` in   |
+|                                                   | front of it                                        |
+| nothing in front of it, either                    | CPython runs the whole frame                       |
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from pliant import events, native
+from pliant.jit import resume
+from pliant.jit.identity import WeakIdDict
+
+FEW = 4
+
+
+class Seen:
+    """What was seen of the pieces of one code object behind graph breaks."""
+
+    __slots__ = ("alone", "pieces", "resumed", "returned", "works")
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.returned = False
+        self.works = False
+        self.alone = False
+        self.resumed: list[CodeType] = []
+
+
+class PlainPython:
+    """By code object of the program: whether the rest of its frames is Python alone."""
+
+    def __init__(self) -> None:
+        self.seen: WeakIdDict[Seen] = WeakIdDict()
+
+    def leaves(self, code: CodeType) -> bool:
+        """Whether CPython is to run this resume function."""
+        if not len(self.seen):
+            return False
+        origin, shift = resume.origin_of(code)
+        found = self.seen.get(origin) if shift else None
+        return found is not None and found.alone
+
+    def alone(self, code: CodeType) -> bool:
+        """Whether the rest of the frames of this code of the program is left to CPython."""
+        found = self.seen.get(code)
+        return found is not None and found.alone
+
+    def note(self, code: CodeType, works: bool, returned: bool) -> None:
+        """An entry was made of `code`; `works`: it has operations, `returned`: its frame ends there."""
+        origin, shift = resume.origin_of(code)
+        if not shift:
+            if not works and not returned and self.alone(code):
+                native.clear(code)
+                native.set_flags(code, native.get_flags(code) | native.RUN_ONLY)
+            return
+        found = self.seen.get(origin)
+        if found is None:
+            found = self.seen[origin] = Seen()
+        found.works |= works
+        if found.works or found.alone:
+            found.resumed.clear()
+            return
+        found.pieces += 1
+        found.returned |= returned
+        found.resumed.append(code)
+        if found.pieces >= FEW and found.returned:
+            found.alone = True
+            for piece in (origin, *found.resumed):
+                native.clear(piece)
+            found.resumed.clear()
+            where = f"{origin.co_filename}:{origin.co_qualname}"
+            events.emit("policy", what="behind its graph breaks CPython goes on: nothing there is done with tensors", where=where)
+
+
+__all__ = ["PlainPython"]

@@ -1,0 +1,301 @@
+"""Tensors on a mesh: where they are, what fetches them, what they share, how errors come back."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from pliant import events, remote
+from pliant.remote import wire
+from pliant.remote.worker import Worker
+
+
+def heard(kind: str):
+    found: list = []
+    return found, events.subscribe(lambda e: found.append(e.fields), (kind,))
+
+
+def test_ray_is_not_imported():
+    code = "import sys, pliant; from pliant import remote; assert not [m for m in sys.modules if m == 'ray' or m.startswith('ray.')]"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 7, 9])
+def test_placements(mesh, rows):
+    x = torch.randn(rows, 4)
+    for y in (mesh.shard(x), mesh.shard(x, 1), mesh.replicate(x), mesh[1].put(x)):
+        assert torch.equal(y.cpu(), x) and y.shape == x.shape and y.dtype is x.dtype
+    assert str(mesh.shard(x, -1).placement) == "Shard(1)" and str(mesh[2].put(x).placement) == "OnWorker(2)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.complex64])
+def test_dtypes_travel(mesh, dtype):
+    x = (torch.randn(5, 3) * 3).to(dtype)
+    assert torch.equal(mesh.shard(x.t(), 1).cpu(), x.t()) and torch.equal(mesh.replicate(x[1:]).cpu(), x[1:])
+
+
+def test_large_tensors_travel_beside_the_message(mesh):
+    x = torch.randn(300, 200)
+    y = mesh.shard(x)
+    assert torch.equal((y * 2).cpu(), x * 2)
+    assert mesh.log[0].parts and len(mesh.log[0].data) < 1000
+
+
+def test_what_fetches_says_so(mesh):
+    x = mesh.shard(torch.ones(4, 2))
+    found, stop = heard("fetch")
+    assert x.sum().item() == 8 and float(x.mean()) == 1 and bool((x > 0).all()) and x.tolist() == [[1.0, 1.0]] * 4
+    assert "1., 1." in repr(x) and "Shard(0)" in str(x) and x.numpy().shape == (4, 2) and f"{x.sum():.1f}" == "8.0"
+    stop()
+    assert [f["why"] for f in found] == ["item()", "float()", "a branch", "tolist()", "print", "print", "numpy()", "item()"]
+
+
+def test_views_and_writes(mesh):
+    x = torch.randn(6, 4)
+    y = mesh.replicate(x.clone())
+    y[1:3].mul_(2)
+    assert torch.equal(y.cpu(), torch.cat([x[:1], x[1:3] * 2, x[3:]])) and y._version == 1
+    z = mesh.shard(x.clone())
+    z[:, 1:3].add_(1)
+    z.detach()[:, 0].zero_()
+    want = x.clone()
+    want[:, 1:3] += 1
+    want[:, 0] = 0
+    assert torch.equal(z.cpu(), want)
+
+
+def test_a_view_that_is_a_copy_is_never_written(mesh):
+    x = mesh.shard(torch.arange(12.0).reshape(6, 2))
+    view = x[1:4]
+    assert torch.equal(view.cpu(), torch.arange(12.0).reshape(6, 2)[1:4])
+    with pytest.raises(remote.Refused, match="copy"):
+        view.add_(1)
+    with pytest.raises(remote.Refused, match="copy"):
+        x.add_(1)
+    del view
+    gc.collect()
+    x.add_(1)
+    assert torch.equal(x.cpu(), torch.arange(12.0).reshape(6, 2) + 1)
+
+
+def test_tensor_objects_that_change_their_sizes(mesh):
+    x = mesh.replicate(torch.arange(6.0).reshape(1, 2, 3))
+    x.squeeze_(0)
+    assert x.shape == (2, 3) and torch.equal((x + 1).cpu(), torch.arange(6.0).reshape(2, 3) + 1)
+
+
+def test_gradients_operator_by_operator(mesh):
+    x, w = torch.randn(5, 4), torch.randn(4, 3)
+    a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+    (a @ b).relu().sum().backward()
+    p, q = mesh.shard(x).requires_grad_(), mesh.replicate(w).requires_grad_()
+    (p @ q).relu().sum().backward()
+    assert torch.allclose(p.grad.cpu(), a.grad) and torch.allclose(q.grad.cpu(), b.grad)
+
+
+def test_modules_keep_tied_parameters(mesh):
+    m = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    m[1].weight = m[0].weight
+    mesh.replicate(m)
+    assert m[0].weight is m[1].weight and isinstance(m[0].weight, torch.nn.Parameter) and m[0].weight.requires_grad
+    with pytest.raises(KeyError, match="nothing"):
+        mesh.place(m, {"nothing": remote.Shard(0)})
+    twin = copy.deepcopy(m)
+    with torch.no_grad():
+        twin[0].weight.add_(1)
+    assert torch.allclose(twin[1].weight.cpu(), m[0].weight.cpu() + 1)
+
+
+def looked_up(table, index, total):
+    rows = F.embedding(index, table)
+    total.add_(rows.sum(0))
+    return rows * 2
+
+
+def test_errors_come_back_once_with_the_line(mesh):
+    table, total = mesh.replicate(torch.randn(10, 3)), mesh.replicate(torch.zeros(3))
+    f = pliant.compile(looked_up, on=mesh)
+    good = f(table, mesh.shard(torch.arange(6)), total)
+    before = total.cpu()
+    bad = f(table, mesh.shard(torch.tensor([0, 1, 2, 3, 4, 60])), total)
+    later = bad + 1
+    with pytest.raises(remote.Failed, match=r"IndexError.*\n.*test_mesh.py:\d+ in looked_up"):
+        mesh.synchronize()
+    mesh.synchronize()  # once
+    for lost in (bad, later, later * 2):
+        with pytest.raises(remote.Failed, match="not computed"):
+            lost.cpu()
+    assert torch.equal(total.cpu(), before), "no worker may write half a step"
+    assert torch.equal(good.cpu(), table.cpu()[:6] * 2)
+    assert torch.equal(f(table, mesh.shard(torch.arange(6)), total).cpu(), good.cpu())
+
+
+def branches(x):
+    y = x * 2
+    if y.sum() > 3:
+        return y + 1
+    return y - 1
+
+
+def test_graph_breaks_run_on_the_controller(mesh):
+    f = pliant.compile(branches, on=mesh)
+    x = torch.ones(4, 2)
+    assert torch.equal(f(mesh.shard(x)).cpu(), x * 2 + 1) and torch.equal(f(mesh.shard(-x)).cpu(), -x * 2 - 1)
+
+
+def test_one_message_a_step_and_no_program_twice(mesh):
+    w = mesh.replicate(torch.randn(4, 4))
+    f = pliant.compile(lambda x: (x @ w).relu().sum(), on=mesh)
+    for n in (5, 6, 7, 9):
+        out = f(mesh.shard(torch.randn(n, 4)))
+    mesh.synchronize()
+    captures, programs = pliant.stats()["captures"], mesh.counts["programs"]
+    for n in (8, 11, 6, 13):
+        sent = mesh.counts["messages"]
+        x = torch.randn(n, 4)
+        out = f(mesh.shard(x))
+        assert torch.allclose(out.cpu(), (x @ w.cpu()).relu().sum(), rtol=1e-4)
+        assert mesh.counts["messages"] - sent <= 2 * len(mesh)  # the step with its fetch, and that of `w`
+    assert pliant.stats()["captures"] == captures and mesh.counts["programs"] == programs
+
+
+def test_handles_are_counted(mesh):
+    xs = [mesh.shard(torch.randn(4)) for _ in range(10)]
+    ys = [x * 2 for x in xs]
+    assert mesh.stats()["handles"] == 20
+    del xs, ys
+    gc.collect()
+    found = mesh.stats()
+    assert found["handles"] == 0 and found["leaked"] == 0 and all(w["tensors"] == 0 for w in found["workers"])
+
+
+def test_random_numbers_follow_the_seed_of_the_controller(mesh):
+    x = mesh.shard(torch.ones(64, 8))
+    f = pliant.compile(lambda t: F.dropout(t, 0.5, True), on=mesh)
+
+    def draw():
+        torch.manual_seed(5)
+        return f(x).cpu()
+
+    first = draw()
+    assert torch.equal(first, draw()) and 0.3 < (first == 0).float().mean() < 0.7
+    r = f(mesh.replicate(torch.ones(64, 8)))
+    assert torch.equal(r.cpu(), r.cpu()) and len(mesh.flying) <= mesh.window
+
+
+def test_two_meshes_do_not_mix(mesh):
+    with remote.mesh(2, transport="threads", timeout=30) as other:
+        with pytest.raises(remote.RemoteError, match="two meshes"):
+            mesh.replicate(torch.ones(2)) + other.replicate(torch.ones(2))
+
+
+def test_arguments_are_checked(mesh):
+    for wrong in (0, -1, "2", 1.5):
+        with pytest.raises(ValueError, match="workers"):
+            remote.mesh(wrong, transport="threads")
+    with pytest.raises(ValueError, match="transport"):
+        remote.mesh(2, transport="smoke")
+    with pytest.raises(TypeError, match="mesh"):
+        pliant.compile(branches, on=3)
+    with pytest.raises(ValueError, match="either"):
+        pliant.compile(branches, on=mesh, backend="aten")
+    with pytest.raises(remote.RemoteError, match="pickled"):
+        import pickle
+
+        pickle.dumps(mesh.replicate(torch.ones(1)))
+
+
+# -- the wire ---------------------------------------------------------------------------------------------------------------
+def test_messages_come_back():
+    tensors = [torch.randn(3, 2).t(), torch.tensor(7), torch.empty(0, 4), torch.tensor([True, False])]
+    seq, commands, found = wire.decode(wire.encode(9, [["free", [1, 2]]], tensors))
+    assert (seq, commands) == (9, [["free", [1, 2]]])
+    assert all(torch.equal(a, b) and a.dtype is b.dtype for a, b in zip(tensors, found, strict=True))
+
+
+def test_messages_of_others_are_refused():
+    data = wire.encode(0, [], [torch.ones(4)])
+    for wrong in (data.replace(b"REMOTE 1", b"REMOTE 2", 1), b"", b"\x80\x04pickle", data[:25], data[:-8], data.replace(b"F32", b"F99")):
+        with pytest.raises(wire.WireError):
+            wire.decode(wrong)
+
+
+def test_a_worker_takes_no_program_that_reaches_outside():
+    worker = Worker(0, 1)
+    text = "pliant program 1: f, form aten\n%0: u8 [4] strides [1] = aten.from_file.default('/etc/passwd', False, 4)\noutput user r0 %0\n"
+    reply = wire.decode(worker.step(wire.encode(0, [["load", "x", text], ["call", "x", [], [1], [], [], None, None, False]])))
+    assert "FormatError" in json.dumps(reply[1])
+
+
+# -- checkpoints, timeline, recovery -----------------------------------------------------------------------------------------
+def test_checkpoints_on_another_number_of_workers(mesh, tmp_path):
+    m = mesh.place(torch.nn.Linear(5, 4), {"weight": remote.Shard(0)})
+    opt = torch.optim.AdamW(m.parameters(), lr=0.1)
+    m(mesh.replicate(torch.ones(2, 5))).sum().backward()
+    opt.step()
+    mesh.checkpoint(tmp_path / "c", {"model": m, "optimizer": opt})
+    with remote.mesh(2, transport="threads", timeout=30) as other:
+        n = other.place(torch.nn.Linear(5, 4), {"weight": remote.Shard(1)})
+        o = torch.optim.AdamW(n.parameters(), lr=0.1)
+        n(other.replicate(torch.ones(2, 5))).sum().backward()
+        o.step()
+        other.restore(tmp_path / "c", {"model": n, "optimizer": o})
+        assert torch.equal(n.weight.cpu(), m.weight.cpu())
+        assert torch.equal(o.state[n.bias]["exp_avg"].cpu(), opt.state[m.bias]["exp_avg"].cpu())
+        with pytest.raises(remote.RemoteError, match="other tensors"):
+            other.restore(tmp_path / "c", {"model": n})
+
+
+def test_the_timeline_has_everybody(mesh, tmp_path):
+    with remote.timeline(mesh, tmp_path / "t.json"):
+        (mesh.shard(torch.ones(4)) + 1).cpu()
+    found = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in found if e["ph"] == "M"} == {"controller", "worker 0", "worker 1", "worker 2"}
+    assert {e["pid"] for e in found if e["name"].startswith("call")} == {1, 2, 3} and any(e["name"] == "wait" for e in found)
+
+
+@pytest.mark.parametrize("lineage", [512, 3])
+def test_what_a_lost_worker_had_is_made_again(lineage):
+    """A worker that begins anew, in the middle: the numbers are those of a mesh that lost nobody."""
+    with remote.mesh(3, transport="threads", timeout=30, lineage=lineage) as mesh:
+        x, w = mesh.shard(torch.arange(8.0)), mesh.replicate(torch.ones(8))
+        s, t = torch.arange(8.0), torch.ones(8)
+        for i in range(8):
+            w.add_(x * i)
+            t.add_(s * i)
+            x, s = x + 1, s + 1
+            mesh.flush()
+            if i in (2, 6):
+                mesh.recover(remote.transport.Dead(i % 3, "a test"))
+        assert torch.equal(w.cpu(), t) and torch.equal(x.cpu(), s) and mesh.counts["recoveries"] == 2
+
+
+# -- serving -------------------------------------------------------------------------------------------------------------------
+class Mean(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x, lengths):
+        mask = torch.arange(x.shape[1])[None] < lengths[:, None]
+        return self.scale * (x * mask[..., None]).sum(1) / lengths[:, None]
+
+
+def test_serving_batches_by_length(mesh):
+    server = remote.Server(mesh, Mean, batch=4, wait=0.01, queue=8)
+    requests = [torch.randn(1 + i % 5, 3) for i in range(24)]
+    answers = [server.submit(r) for r in requests]
+    for r, a in zip(requests, answers, strict=True):
+        assert torch.allclose(a.result(60).detach(), 2 * r.mean(0), atol=1e-5)
+    server.close()
+    assert server.counts["requests"] == 24 and server.counts["batches"] < 24
+    with pytest.raises(remote.RemoteError, match="closed"):
+        server.submit(requests[0])

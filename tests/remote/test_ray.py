@@ -1,0 +1,97 @@
+"""Workers that are processes of Ray: training, a worker that is killed, a controller that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+import pliant
+from pliant import remote
+
+pytest.importorskip("ray")
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+def step_of(model, optimizer):
+    def step(x, y):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def made():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.Linear(16, 5))
+
+
+def batches(steps):
+    g = torch.Generator().manual_seed(1)
+    return [(torch.randn(4 + i, 6, generator=g), torch.randint(0, 5, (4 + i,), generator=g)) for i in range(steps)]
+
+
+def test_training_goes_on_when_a_worker_is_killed(ray_session):
+    """The losses are those of one process, before and after; shards are there again, too."""
+    a, b = made(), made()
+    here = step_of(a, torch.optim.AdamW(a.parameters(), lr=1e-2))
+    want = [float(here(x, y).detach()) for x, y in batches(8)]
+    with remote.mesh(2, timeout=30, lineage=4) as mesh:
+        mesh.replicate(b)
+        kept = mesh.shard(torch.arange(7.0))
+        step = pliant.compile(step_of(b, torch.optim.AdamW(b.parameters(), lr=1e-2)), on=mesh)
+        losses = []
+        for i, (x, y) in enumerate(batches(8)):
+            losses.append(step(mesh.shard(x), mesh.shard(y)))
+            mesh.flush()
+            if i == 5:
+                os.kill(mesh.pids[1], signal.SIGKILL)
+        assert [float(v) for v in losses] == pytest.approx(want, rel=1e-4)
+        assert torch.equal(kept.cpu(), torch.arange(7.0))
+        assert mesh.counts["recoveries"] == 1 and mesh.counts["saves"] >= 1
+        stats = mesh.stats()
+        assert stats["leaked"] == 0 and len({w["pid"] for w in stats["workers"]} | {os.getpid()}) == 3
+        moved = mesh[0].put(torch.ones(3)).to_worker(1)
+        assert str((moved * 2).placement) == "OnWorker(1)" and torch.equal((moved * 2).cpu(), torch.full((3,), 2.0))
+
+
+def test_a_lost_controller_leaves_nobody(tmp_path):
+    """Killed without a word: workers, and the Ray that it had started, are gone soon after."""
+    program = textwrap.dedent("""
+        import sys, time, torch
+        from pliant import remote
+        small = {"object_store_memory": 100_000_000, "_temp_dir": "/tmp/r2", "num_cpus": 1, "log_to_driver": False}
+        mesh = remote.mesh(1, timeout=60, init=small)
+        (mesh.replicate(torch.ones(2)) + 1).cpu()
+        print(mesh.pids[0], flush=True)
+        time.sleep(600)
+    """)
+    p = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    line = ""
+    while line is not None and not line.strip().isdigit():
+        line = p.stdout.readline()
+        assert line or p.poll() is None, "the controller did not start"
+    worker = int(line)
+    assert alive(worker)
+    p.kill()
+    p.wait()
+    end = time.monotonic() + 60
+    while alive(worker) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not alive(worker)

@@ -1,0 +1,81 @@
+"""Training on a mesh: the losses are those of one process, with data in parallel, weights cut, and stages on workers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import pliant
+from pliant import remote
+from pliant.remote.pipeline import balanced, issue_order, stage_order
+
+
+def losses(gpt, steps):
+    torch.manual_seed(0)
+    model = gpt.gpt(vocabulary=64, width=16, heads=2, layers=1, most=32)
+    twin = copy.deepcopy(model)
+    step = gpt.trainer(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    return twin, [float(step(ids)) for ids in gpt.batches(steps, 5, 24, 64)]
+
+
+def check(gpt, step, want):
+    return [float(step(ids)) for ids in gpt.batches(len(want), 5, 24, 64)] == pytest.approx(want, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["data", "tensor"])
+def test_gpt(gpt, kind):
+    model, want = losses(gpt, 4)
+    with remote.mesh(2, transport="threads", timeout=60) as mesh:
+        if kind == "data":
+            mesh.replicate(model)
+        else:
+            gpt.tensor_parallel(mesh, model)
+        step = pliant.compile(gpt.trainer(model, torch.optim.AdamW(model.parameters(), lr=1e-2)), on=mesh)
+        put = mesh.shard if kind == "data" else mesh.replicate
+        assert check(gpt, lambda ids: step(put(ids)), want)
+        sent, programs = mesh.counts["messages"], mesh.counts["programs"]
+        captures = pliant.stats()["captures"]
+        for ids in gpt.batches(3, 6, 24, 64):
+            step(put(ids))
+            mesh.flush()
+        mesh.synchronize()
+        assert mesh.counts["messages"] - sent == 3 * len(mesh), "one message a worker a step"
+        assert mesh.counts["programs"] == programs and pliant.stats()["captures"] == captures, "sizes change, programs do not"
+        weights = [p.placement for p in model.parameters()]
+        assert (remote.Shard(0) in weights) == (kind == "tensor")
+
+
+def test_pipeline(gpt):
+    model, want = losses(gpt, 3)
+    with remote.mesh(2, transport="threads", timeout=60) as mesh:
+        pipeline = remote.Pipeline(mesh, model, gpt.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-2))
+        assert check(gpt, lambda ids: pipeline.step(ids, ids, 3), want)
+        assert {str(p.placement) for p in model.parameters()} == {"OnWorker(0)", "OnWorker(1)"}
+
+
+@pytest.mark.parametrize("stages, micro_batches", [(1, 3), (2, 1), (2, 4), (4, 8), (4, 2), (5, 5)])
+def test_the_order_is_1f1b(stages, micro_batches):
+    order = issue_order(stages, micro_batches)
+    for s in range(stages):
+        own = [(what, m) for t, what, m in order if t == s]
+        assert own == stage_order(s, stages, micro_batches)
+        held = most = 0
+        for what, _ in own:
+            held += 1 if what == "forward" else -1
+            most = max(most, held)
+        assert most <= stages - s and held == 0
+    for i, (s, what, m) in enumerate(order):
+        if what == "forward" and s:
+            assert (s - 1, "forward", m) in order[:i]
+        if what == "backward" and s < stages - 1:
+            assert (s + 1, "backward", m) in order[:i]
+
+
+def test_layers_are_shared_out():
+    layers = [torch.nn.Linear(n, n) for n in (8, 8, 8, 8, 1, 1)]
+    found = balanced(layers, 3)
+    assert [x for part in found for x in part] == layers and all(found) and len(found[0]) <= 3
+    with pytest.raises(ValueError, match="stages"):
+        balanced(layers, 7)

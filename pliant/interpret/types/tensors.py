@@ -291,8 +291,6 @@ def getattr_(t: Any, name: str) -> Any:
         if not real.is_leaf and real.requires_grad:
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
-    if name == "tolist":  # the stand-in's own is for code of PyTorch that is run as it is
-        return raw.__get__(t)
     if name == "trace":  # a method of tensors, and a property of the stand-in
         return ORIGINAL.trace.__get__(t)
     if real is None and name in OWN_TENSOR_SLOTS:

@@ -705,9 +705,12 @@ def l_filters_mutated(args: tuple, kw: dict) -> None:
 # -- tensors ------------------------------------------------------------------------------------------------
 
 
+PYTHON_ALONE = "the numbers of `tolist()`, with which only Python works"
+
+
 def tensor_tolist(t: Any, args: tuple, kw: dict) -> Any:
     if vm.history is not None and vm.frame is not None and vm.scope.oracle is None and vm.history.python_behind(vm.frame.code):
-        raise Break("PL0002", "the numbers of `tolist()`, with which only Python works", clean=True)
+        raise Break("PL0002", PYTHON_ALONE, clean=True)
     return numbers_of(t)
 
 

@@ -5,7 +5,7 @@ resume costs ten times what the pieces do. What decides is what was seen of the 
 
 | seen                                              | from then on                                       |
 |---------------------------------------------------|----------------------------------------------------|
-| a piece with operations                           | it is compiled as ever                             |
+| a piece with operations, or that ends at a call   | it is compiled as ever                             |
 | FEW pieces without any, one of which returned     | CPython runs the rest in one go, and `tolist` in   |
 |                                                   | front of it                                        |
 | nothing in front of it, either                    | CPython runs the whole frame                       |
@@ -14,12 +14,35 @@ resume costs ten times what the pieces do. What decides is what was seen of the 
 from __future__ import annotations
 
 from types import CodeType
+from typing import Any
 
 from pliant import events, native
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.capture import BreakExit, Return
+from pliant.interpret.lookasides import PYTHON_ALONE
 from pliant.jit import resume
 from pliant.jit.identity import WeakIdDict
+from pliant.jit.nested_frames import calls_python
 
 FEW = 4
+DECISION = "Decision"
+DECISIONS = ("branch", "branch_none", "loop")
+
+
+def exit_name(exit_: Any) -> str:
+    """How a piece ends: DECISION where its own frame decides something of numbers, whatever else by the name of the exit's class."""
+    if type(exit_) is BreakExit and len(exit_.frames) == 1:
+        kind, *what = exit_.action
+        if kind in DECISIONS or exit_.reason == PYTHON_ALONE or kind == "call" and of_python_alone(*what):
+            return DECISION
+    return type(exit_).__name__
+
+
+def of_python_alone(fn: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a call is an operator of Python on its own values."""
+    return getattr(fn, "__module__", "") == "_operator" and not kwargs and not any([type(a) is TracedTensor for a in args]) and (
+        not calls_python(fn, args, kwargs)
+    )
 
 
 class Seen:
@@ -54,9 +77,11 @@ class PlainPython:
         found = self.seen.get(code)
         return found is not None and found.alone
 
-    def note(self, code: CodeType, works: bool, returned: bool) -> None:
-        """An entry was made of `code`; `works`: it has operations, `returned`: its frame ends there."""
+    def note(self, code: CodeType, works: bool, exit_: str) -> None:
+        """An entry was made of `code`; `works`: it has operations, `exit_`: how it ends (`exit_name`)."""
         origin, shift = resume.origin_of(code)
+        returned = exit_ == Return.__name__
+        works = works or exit_ == BreakExit.__name__
         if not shift:
             if not works and not returned and self.alone(code):
                 native.clear(code)
@@ -81,4 +106,4 @@ class PlainPython:
             events.emit("policy", what="behind its graph breaks CPython goes on: nothing there is done with tensors", where=where)
 
 
-__all__ = ["PlainPython"]
+__all__ = ["DECISION", "PlainPython", "exit_name"]

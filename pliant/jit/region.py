@@ -26,7 +26,7 @@ from pliant.graph.traced import NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
-from pliant.interpret.capture import BreakExit, Capture, Return
+from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
@@ -37,6 +37,7 @@ from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.persist import entries
+from pliant.jit.plain_python import DECISION, exit_name
 from pliant.jit.reconstruct import CannotReconstruct
 from pliant.jit.stance import where
 from pliant.jit.tiers import Exchange, Storing, places_of
@@ -303,7 +304,7 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
-        self.sites.plain.note(code, bool(found.trace.ops), isinstance(found.exit, Return))
+        self.sites.plain.note(code, bool(found.trace.ops), exit_name(found.exit))
         for way in emitted.exits:
             events.count("exit_points")
             events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
@@ -372,10 +373,10 @@ class Region:
         for branch, side in zip(taken.emitted.branches, taken.emitted.sides, strict=True):
             branch.adopt(code, side)
         record.captures += 1
-        self.sites.plain.note(code, taken.emitted.executable is not None, taken.exit == Return.__name__)
+        self.sites.plain.note(code, taken.emitted.executable is not None, taken.exit)
         events.count("entries")
         events.count("entries_from_disk")
-        if taken.exit == BreakExit.__name__:
+        if taken.exit in (BreakExit.__name__, DECISION):
             events.count("graph_breaks")
         if self.verifier is not None:
             self.verifier.noticed()

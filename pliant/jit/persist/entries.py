@@ -42,6 +42,7 @@ from pliant.jit.persist.lessons import Lessons, encode_lessons
 from pliant.jit.persist.names import Missing, Writer, resolve
 from pliant.jit.persist.prints import HEAPTYPE, code_print, resume_print
 from pliant.jit.persist.values import NotPortable
+from pliant.jit.plain_python import exit_name
 from pliant.jit.resume import info_of
 
 MOST = 64
@@ -221,7 +222,7 @@ class Written:
         self.home = made.frame.home
         self.frame_id = found.frame_id
         self.files = dependencies.files(table)
-        self.about = told_about(made.frame, type(found.exit).__name__)
+        self.about = told_about(made.frame, exit_name(found.exit))
         self.content = (table.rows, asked, program, target, told, lessons)
 
     def with_graph(self, executable: Any) -> bytes:
@@ -327,7 +328,7 @@ class Keeper:
 
     def begin(self, made: Made) -> None:
         self.where = where(made.frame)
-        self.about = told_about(made.frame, type(made.found.exit).__name__)
+        self.about = told_about(made.frame, exit_name(made.found.exit))
         self.written = Written(made, False)
 
     def attempt(self, do: Callable[[], None]) -> None:

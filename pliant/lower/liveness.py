@@ -177,16 +177,16 @@ def has_effect(op: Any) -> bool:
 
 
 @of_operator
-def custom(target: Any) -> bool:
-    """Is it none of PyTorch's own? It may do anything: talk to other processes, for one."""
-    return not target._schema.name.startswith(KNOWN)
+def unknown(target: Any) -> bool:
+    """Is it neither PyTorch's own nor pliant's? It may do anything (talk to other processes, for one), in a backward part, too."""
+    return not target._schema.name.startswith(("aten::", "prims::", "pliant::"))
 
 
 @of_operator
 def effectful(target: Any) -> bool:
     schema = target._schema
-    if custom(target):
-        return True
+    if not schema.name.startswith(("aten::", "prims::")):
+        return True  # a custom operator may do anything
     if RANDOM in target.tags or target in DATA_CHECKED:
         return True
     return "assert" in schema.name or "sym_constrain" in schema.name
@@ -240,7 +240,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
             need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
         else:
             need = any([t.vid in live for t in outs]) or (binds and any([name in symbols for name in binds.get(id(op), ())]))
-        if need or (keep_effects and (has_effect(op) or targets and overlaps(op, targets))) or custom(op.target):
+        if need or (keep_effects and (has_effect(op) or targets and overlaps(op, targets))) or unknown(op.target):
             kept.append(op)
             for t in op_inputs(op):
                 live.add(t.vid)

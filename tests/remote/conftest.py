@@ -34,7 +34,8 @@ def ray_session():
     """Ray, started once, small, and stopped at the end."""
     ray = pytest.importorskip("ray")
     if not ray.is_initialized():
-        small = {"object_store_memory": 100_000_000, "_temp_dir": "/tmp/r", "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+        small = {"object_store_memory": 100_000_000, "_temp_dir": "/tmp/r", "include_dashboard": False}
+        small["_system_config"] = {"worker_niceness": 0}
         ray.init(num_cpus=4, logging_level="ERROR", log_to_driver=False, **small)
     yield ray
     ray.shutdown()

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ import torch
 import pliant
 from benchmarks import remote_fuzz
 from pliant import remote
+from pliant.export import run
+from pliant.lower import pipeline
 
 LOCAL = {"object_store_memory": 200_000_000, "_temp_dir": "/tmp/r"}
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "remote" / "gpt.py"
@@ -184,6 +187,7 @@ def ddp(workers: int, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fuzz", type=int)
+    parser.add_argument("--aten", action="store_true", help="workers call ATen, and make no machine code: random programs go quicker")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--control", action="store_true")
@@ -195,6 +199,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--transport", default="ray")
     o = parser.parse_args()
+    if o.aten:
+        run.native = types.SimpleNamespace(lower=pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
         print(remote_fuzz.fuzz(o.fuzz, o.seed, o.workers, o.seconds))
     if o.control:

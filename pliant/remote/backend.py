@@ -176,7 +176,7 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     """Issue the call of a plan; its results, which are on their way, and its numbers, for which this waits."""
     if plan.name not in mesh.sent:
         mesh.issue(["load", plan.name, plan.text])
-        mesh.sent[plan.name] = len(plan.text)
+        mesh.sent[plan.name] = plan.text
         mesh.counts["programs"] += 1
     if len(plan.held) != len(plan.constants):
         plan.held = [mesh.put(t, Replicate()) for t in plan.constants]

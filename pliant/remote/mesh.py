@@ -86,7 +86,7 @@ class Mesh:
         self.placements: dict[int, Placement] = {}
         self.error: tuple[str, str] | None = None  # the first that nobody was told yet
         self.copied: collections.Counter[int] = collections.Counter()  # memory -> views of it that are copies: it may not be written
-        self.sent: dict[str, Any] = {}  # programs that the workers have
+        self.sent: dict[str, str] = {}  # programs that the workers have
         self.plans: dict[Any, Any] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self.times: list[tuple[str, float, float]] = []

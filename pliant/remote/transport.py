@@ -67,7 +67,7 @@ class RayTransport:
         if self.started:
             init = {"include_dashboard": False, "logging_level": "ERROR", **init}
             if address is None:
-                init = {"num_cpus": max(workers, os.cpu_count() or 1), **init}
+                init = {"num_cpus": max(workers, os.cpu_count() or 1), "_system_config": {"worker_niceness": 0}, **init}
             self.ray.init(address=address, **init)
         self.timeout = timeout
         self.begun = False

@@ -214,6 +214,8 @@ class Worker:
     def program(self, name: str) -> Loaded:
         found = self.programs.get(name)
         if found is None:
+            if name not in self.texts:
+                raise RemoteError(f"worker {self.rank} has no program {name}")
             with turns.compiling:
                 found = _loaded.get(name)
                 if found is None:

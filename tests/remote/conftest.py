@@ -35,6 +35,7 @@ def ray_session():
     ray = pytest.importorskip("ray")
     if not ray.is_initialized():
         small = {"object_store_memory": 100_000_000, "_temp_dir": "/tmp/r", "include_dashboard": False}
+        small["_system_config"] = {"worker_niceness": 0}
         ray.init(num_cpus=4, logging_level="ERROR", log_to_driver=False, **small)
     yield ray
     ray.shutdown()

@@ -127,8 +127,8 @@ SCALARS: dict[str, Scalar] = {
 
 FAILURES: dict[int, tuple[type[Exception], str]] = {code: (error, words) for code, error, words in native.FAILURES.values()}
 """Codes of failures of "bounded", and what eager raises."""
-OUT_OF_SELF, OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_CLASSES = (
-    native.FAILURES[name][0] for name in ("OUT_OF_SELF", "OUT_OF_BOUNDS", "OUT_OF_GATHER", "OUT_OF_CLASSES")
+OUT_OF_SELF, OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_CLASSES, NO_RANGE = (
+    native.FAILURES[name][0] for name in ("OUT_OF_SELF", "OUT_OF_BOUNDS", "OUT_OF_GATHER", "OUT_OF_CLASSES", "NO_RANGE")
 )
 
 # What a reduction starts from and how partial results meet. sum: floats cascade (pairwise over blocks), f32 sums of bf16 are the

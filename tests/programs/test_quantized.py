@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import weakref
 
 import pytest
@@ -171,6 +172,21 @@ def test_parts_live_as_long_as_the_object():
     gc.collect()
     assert number not in quantized._parts
     assert alive() is None
+
+
+def test_operators_of_pt2e_graphs():
+    importlib.import_module("torch.ao.quantization.fx._decomposed")  # defines them
+    q = torch.ops.quantized_decomposed
+    weight, scales, zeros = torch.randint(-127, 128, (8, 16), dtype=torch.int8), torch.rand(8), torch.zeros(8, dtype=torch.int64)
+
+    class Converted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            steps = (0.05, 3, -128, 127, torch.int8)
+            x = q.dequantize_per_tensor.default(q.quantize_per_tensor.default(x, *steps), *steps)
+            w = q.dequantize_per_channel.default(weight, scales, zeros, 0, -127, 127, torch.int8)
+            return nn.functional.linear(x, w).relu()
+
+    in_one_graph(Converted(), [torch.randn(n, 16) for n in LENGTHS], 1e-6)
 
 
 CONFIGS = ("Int8DynamicActivationInt8WeightConfig", "Int8WeightOnlyConfig")

@@ -21,7 +21,7 @@ import torch
 
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.policy_tables import modules, python, stdlib, torch_ops, torch_python
-from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, member, policy_of
+from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, is_unfinished, member, policy_of
 
 ROWS: list[Row] = python.ROWS + stdlib.ROWS + torch_ops.ROWS + torch_python.ROWS
 HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
@@ -113,6 +113,8 @@ def load() -> None:
             if ("*" in row.names.split()) is star:
                 _enter(space, row)
     _pending = [row for _, row in waiting]
+    if any([is_unfinished(m) for m in list(sys.modules.values()) if m is not None]):
+        _modules_seen = -1
 
 
 # -- the user's doors ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import functools
 
 import pytest
 import torch
+import torch._dynamo
 import torch.utils.checkpoint as cp
 from torch import nn
 from torch._higher_order_ops.out_dtype import out_dtype

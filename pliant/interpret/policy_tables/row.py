@@ -72,12 +72,19 @@ def member(space: Any, name: str) -> Any:
     return getattr(space, name, None)
 
 
+def is_unfinished(module: ModuleType) -> bool:
+    """Whether a module is being imported: its functions are yet to come."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
 def find_space(path: str) -> Any:
     """The module, class or object that a row's `space` means; None while its module is not imported or has no such part."""
     parts = path.split(".")
     for n in range(len(parts), 0, -1):
         obj: Any = sys.modules.get(".".join(parts[:n]))
         if obj is not None:
+            if is_unfinished(obj):
+                return None
             for name in parts[n:]:
                 obj = member(obj, name)
                 if obj is None:

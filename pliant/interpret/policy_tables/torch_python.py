@@ -74,7 +74,7 @@ TORCH: list[Row] = [
     ),
     *skips("PL0024", "it reads or sets the state of torch's generators", {"torch": "thread_safe_generator"}),
     Row("torch.random", "inline", "fork_rng"),
-    Row("torch", "native_python", "get_device_module", reads="process"),
+    Row("torch", "inline", "get_device_module"),
     *skips("PL0026", "it shares memory with another library", {"torch": "from_dlpack to_dlpack"}),
     *skips("PL0030", "it captures or transforms by itself", {"torch": "compile sym_fresh_size _disable_dynamo"}),
     *skips("PL0003", "deprecated: it only raises", {"torch": "symeig eig lstsq matrix_rank solve"}),

@@ -1,8 +1,8 @@
 """`python -m benchmarks.integrations`: libraries as they are, on pliant and on `torch.compile`.
 
-Each script of `examples/integrations` runs whole, in a process of its own, once with pliant in the place of `torch.compile` and once as it is:
-graphs, breaks, processor time. `generate` of transformers and `encode` of sentence-transformers are timed beside eager: first answers, then
-all prompts (or sentences) again. Each figure is the best of rounds in turns, one thread.
+Each script of `examples/integrations` runs whole, in a process of its own, once with pliant in the place of `torch.compile` and once as it
+is: graphs, breaks, processor time. `generate` of transformers and `encode` of sentence-transformers are timed beside eager: first answers,
+then all prompts (or sentences) again. Each figure is the best of rounds in turns, one thread.
 
 python -m benchmarks.integrations --scripts --page docs/integrations.md
 """
@@ -36,7 +36,8 @@ try:
     error = ""
 except BaseException as e:
     error = type(e).__name__
-print("COUNTED", json.dumps([dynamo.counters["stats"]["unique_graphs"], sum(dynamo.counters["graph_break"].values()), error]), file=sys.stderr)
+found = dynamo.counters
+print("COUNTED", json.dumps([found["stats"]["unique_graphs"], sum(found["graph_break"].values()), error]), file=sys.stderr)
 """
 
 
@@ -94,8 +95,10 @@ def timed(name: str, ours: bool) -> None:
     added = graphs()[0] - counted[0]
     pairs = [(seconds(eager), seconds(compiled)) for _ in range(ROUNDS)]
     e, c = min(a for a, _ in pairs), min(b for _, b in pairs)
-    print(json.dumps({"graphs": counted[0], "breaks": counted[1], "added": added, "same": same(want, got), "first": first, "all": first + whole,
-                      "eager": e, "compiled": c, "ratio": e / c}))  # fmt: skip
+    print(json.dumps({
+        "graphs": counted[0], "breaks": counted[1], "added": added, "same": same(want, got), "first": first, "all": first + whole,
+        "eager": e, "compiled": c, "ratio": e / c,
+    }))  # fmt: skip
 
 
 def generate() -> tuple[Callable, Callable, Callable]:
@@ -168,7 +171,8 @@ def main() -> None:
     if given.inside:
         timed(given.inside, given.ours)
         return
-    out = ["| | | graphs | added by a second round | breaks | same | first answer | all, first round | eager | compiled | ratio |", "|" + "---|" * 11]
+    heads = "| | | graphs | added by a second round | breaks | same | first answer | all, first round | eager | compiled | ratio |"
+    out = [heads, "|" + "---|" * 11]
     for name, library in (("generate", "transformers"), ("encode", "sentence_transformers")):
         if importlib.util.find_spec(library) is None:
             continue
@@ -178,13 +182,16 @@ def main() -> None:
             if "error" in r:
                 out.append(f"| `{name}` | {label} | {r['error']} |" + " |" * 8)
                 continue
-            out.append(f"| `{name}` | {label} | {r['graphs']} | {r['added']} | {r['breaks']} | {'yes' if r['same'] else 'NO'} | {r['first']:.1f} s "
+            right = "yes" if r["same"] else "NO"
+            out.append(f"| `{name}` | {label} | {r['graphs']} | {r['added']} | {r['breaks']} | {right} | {r['first']:.1f} s "
                        f"| {r['all']:.1f} s | {r['eager']:.2f} s | {r['compiled']:.2f} s | {r['ratio']:.2f} |")  # fmt: skip
     if given.scripts:
-        out += ["", "| script | graphs: pliant | `torch.compile` | breaks: pliant | `torch.compile` | seconds: pliant | `torch.compile` |", "|" + "---|" * 7]
+        heads = "| script | graphs: pliant | `torch.compile` | breaks: pliant | `torch.compile` | seconds: pliant | `torch.compile` |"
+        out += ["", heads, "|" + "---|" * 7]
         for path in sorted((ROOT / "examples" / "integrations").glob("*.py")):
             a, b = script(path, True), script(path, False)
-            out.append(f"| `{path.stem}` | {a['error'] or a['graphs']} | {b['error'] or b['graphs']} | {a['breaks']} | {b['breaks']} | {a['s']:.0f} | {b['s']:.0f} |")  # fmt: skip
+            graphs_of = f"{a['error'] or a['graphs']} | {b['error'] or b['graphs']}"
+            out.append(f"| `{path.stem}` | {graphs_of} | {a['breaks']} | {b['breaks']} | {a['s']:.0f} | {b['s']:.0f} |")
     text = "\n".join(out) + "\n"
     if given.page:
         pathlib.Path(given.page).write_text(text)

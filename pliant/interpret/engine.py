@@ -51,6 +51,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     opcodes,
     opcodes_build,
     opcodes_newer,
+    output,
     policy,
     quantized,
     random_state,

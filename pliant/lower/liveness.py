@@ -185,7 +185,7 @@ def unknown(target: Any) -> bool:
 @of_operator
 def effectful(target: Any) -> bool:
     schema = target._schema
-    if not schema.name.startswith(("aten::", "prims::")):
+    if not schema.name.startswith(KNOWN):
         return True  # a custom operator may do anything
     if RANDOM in target.tags or target in DATA_CHECKED:
         return True

@@ -1,0 +1,128 @@
+"""Output of the program: prints, logs and warnings are made after the graph, in order, with what it came to."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import process_state, shadows
+from pliant.interpret.calls import CACHED_LOOKASIDES, LOOKASIDES, native
+from pliant.interpret.effects import sequence_difference
+from pliant.interpret.late_text import CONTAINERS, LateText, hold_to_type, needed, pieces_of, writable
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.opaque import Opaque
+from pliant.interpret.slots import SYM_TYPES
+from pliant.interpret.state import Break, vm
+
+
+def printable(v: Any) -> Any:
+    """What a deferred print may show later: text made now, or a symbolic number."""
+    t = type(v)
+    if t in SYM_TYPES or t in (str, int, float, bool, type(None), bytes):
+        return v
+    if t is LateText:
+        return v if v.pieces is not None else needed(v)
+    if t is Opaque and writable(v, 0, ""):
+        hold_to_type(v)
+        return v
+    if t is TracedTensor or holds_tensor(v):
+        raise Break("PL0005", "printing a tensor", clean=True)
+    pieces = pieces_of(v) if t in CONTAINERS else None
+    return LateText(pieces, True) if pieces is not None and not all([type(p) is str for p in pieces]) else native(str, (v,), {})
+
+
+def holds_tensor(v: Any, depth: int = 0) -> bool:
+    t = type(v)
+    if t is TracedTensor:
+        return True
+    if t in (list, tuple, set, dict) and depth < 4:
+        shadows.read_all(vm.world, v)
+        return any(holds_tensor(x, depth + 1) for x in (v.values() if t is dict else v))
+    return False
+
+
+@lookaside(print)
+def l_print(args: tuple, kw: dict) -> None:
+    if (id(sys.__dict__), "stdout") in vm.world.global_writes:
+        raise Break("PL0005", "print to a redirected stdout", clean=True)
+    if not hasattr(type(sys.stdout), "write"):  # what it does when asked for one is to be seen where the program prints
+        raise Break("PL0005", "print to an object that has no write of its own", clean=True)
+    if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
+        raise Break("PL0005", "print(file=…)", clean=True)
+    if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
+        raise Break("PL0005", "print with a wrong separator", clean=True)
+    vm.world.calls.append((print, tuple(printable(a) for a in args), dict(kw)))
+
+
+def deferred_log(name: str) -> Callable:
+    fn = getattr(logging.Logger, name)
+
+    def log(args: tuple, kw: dict) -> None:
+        if kw.get("exc_info") or kw.get("stack_info"):
+            raise Break("PL0005", f"Logger.{name} with the current exception", clean=True)
+        logger, *rest = args
+        vm.world.calls.append((fn, (logger, *[printable(a) for a in rest]), dict(kw)))
+
+    return log
+
+
+for _name in ("debug", "info", "warning", "error", "critical", "log"):
+    LOOKASIDES[getattr(logging.Logger, _name)] = deferred_log(_name)
+
+
+@functools.cache
+def returns_nothing(code: types.CodeType) -> bool:
+    """Whether every `return` of this code gives None."""
+    ins = instructions(code)
+    return all(before.kind is K.LOAD_CONST and before.operand is None for before, i in itertools.pairwise(ins) if i.kind is K.RETURN)
+
+
+def logged_once(fn: Any, args: tuple, kw: dict) -> bool:
+    """A cached function of a logger (`warning_once`): called for what it writes, after the graph, where its cache decides."""
+    if not returns_nothing(fn.__wrapped__.__code__):
+        return False
+    logger, *rest = args
+    vm.world.calls.append((fn, (logger, *[printable(a) for a in rest]), {k: printable(v) for k, v in kw.items()}))
+    return True
+
+
+CACHED_LOOKASIDES[logging.Logger] = logged_once
+
+
+WARN = warnings.warn
+
+
+def put_back(world: Any, space: dict, name: str, value: Any) -> bool:
+    """Whether a global is written what it was before."""
+    before = space.get(name)
+    h = world.shadows.get(id(before))
+    if h is None:
+        return value is before
+    changes: list = []
+    if value is h.copy and type(h.copy) is list:
+        sequence_difference(world, h, changes)
+    return value is h.copy and type(h.copy) is list and not changes
+
+
+@lookaside(WARN)
+def l_warn(args: tuple, kw: dict) -> None:
+    redirected = [g is warnings.__dict__ and not put_back(vm.world, g, *given) for g, *given in vm.world.global_writes.values()]
+    if any(redirected) or process_state.some_warning_raises():
+        raise Break("PL0005", "a warning while warnings are redirected, or raise", clean=True)
+    process_state.question(process_state.some_warning_raises, (), {}, False)
+    vm.world.calls.append((WARN, tuple(printable(a) if not issubclass(type(a), type) else a for a in args), dict(kw)))
+
+
+@lookaside(warnings._filters_mutated)  # type: ignore[attr-defined]
+def l_filters_mutated(args: tuple, kw: dict) -> None:
+    """What was shown once per place may be shown again: said after the graph."""
+    vm.world.filters_mutated += 1

@@ -17,7 +17,7 @@ from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
 from pliant.interpret.attributes import lookup
-from pliant.interpret.calls import METHOD_LOOKASIDES, call, interp, native
+from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
@@ -584,6 +584,8 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             raise Break("PL0007", f"an operator on a {type(x).__module__}.{type(x).__qualname__}", clean=True)
         if fn in (operator.mul, operator.imul):
             lookup(type(x), "__index__")  # a sequence asks for it
+    if (type(a) is TracedTensor or type(b) is TracedTensor) and vm.world.has_subclasses:
+        return graph_call(fn, (a, b), {})  # the result is of the class
     return native(fn, (a, b), {})
 
 

@@ -236,10 +236,11 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     kept: list[Any] = []
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
         targets = written(op)
+        need = any([t.vid in live for t in outs])
         if targets:
-            need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
+            need = need or any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
         else:
-            need = any([t.vid in live for t in outs]) or (binds and any([name in symbols for name in binds.get(id(op), ())]))
+            need = need or (binds and any([name in symbols for name in binds.get(id(op), ())]))
         if need or (keep_effects and (has_effect(op) or targets and overlaps(op, targets))) or unknown(op.target):
             kept.append(op)
             for t in op_inputs(op):

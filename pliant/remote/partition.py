@@ -55,6 +55,16 @@ Number = Any
 """An int, or a symbolic one."""
 
 
+def draws(op: Op) -> bool:
+    """Whether it takes random numbers. Attention without dropout takes none, although its schema does not say so."""
+    names = [a.name for a in op.target._schema.arguments]
+    if "dropout_p" in names:
+        i = names.index("dropout_p")
+        if (op.args[i] if i < len(op.args) else op.kwargs.get("dropout_p", 0.0)) == 0.0:
+            return False
+    return liveness.draws(op.target)
+
+
 class Refused(RemoteError):
     """A graph that cannot run on tensors placed so."""
 
@@ -364,7 +374,7 @@ class Partitioner(Rewriter):
             written = liveness.written(op)
             for t in written:
                 self.writes(t)
-            self.random |= liveness.draws(op.target)
+            self.random |= draws(op)
             rule = self.rules.get(op.target) or self.default
             if rule(self, op) is NotImplemented:
                 self.default(self, op)

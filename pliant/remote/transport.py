@@ -161,7 +161,8 @@ class ThreadTransport:
     def __init__(self, workers: int, timeout: float) -> None:
         self.workers = workers
         self.timeout = timeout
-        self.objects = [Worker(rank, workers) for rank in range(workers)]
+        self.drawing = threading.Lock()
+        self.objects = [Worker(rank, workers, self.drawing) for rank in range(workers)]
         self.queues: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in range(workers)]
         self.threads = [threading.Thread(target=self.serve, args=(r,), daemon=True, name=f"pliant-worker-{r}") for r in range(workers)]
         for t in self.threads:
@@ -206,7 +207,7 @@ class ThreadTransport:
         return [int(self.get(r, f, timeout)) for r, f in enumerate(found)]
 
     def restart(self, rank: int, hung: bool) -> None:
-        self.objects[rank] = Worker(rank, self.workers)
+        self.objects[rank] = Worker(rank, self.workers, self.drawing)
 
     def exported(self, rank: int, n: int, handles: list[int]) -> Any:
         return self.get(rank, self.ask(rank, self.objects[rank].exported, n, handles), self.timeout)

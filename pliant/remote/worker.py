@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -148,8 +150,9 @@ _loaded: dict[str, Loaded] = {}
 class Worker:
     """One worker. `step(message)` runs the commands of a message in order and returns the reply."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int, size: int, drawing: threading.Lock | None = None) -> None:
+        """`drawing`: for workers that share a process, and with it one generator of random numbers."""
+        self.rank, self.size, self.drawing = rank, size, drawing
         self.tensors: dict[int, Any] = {}
         self.programs: dict[str, Loaded] = {}
         self.texts: dict[str, str] = {}
@@ -246,9 +249,7 @@ class Worker:
             if missing:
                 raise RemoteError(f"worker {self.rank} has no tensor {missing[0]}")
             values = program.inputs([self.tensors[h] for h in inputs], numbers, cuts, group, self.token)
-            if seed is not None:
-                torch.default_generator.manual_seed(seed)
-            with c.using(group):
+            with c.using(group), self.seeded(seed, bool(program.collectives) and rank is None):
                 outs = program.run(values)
         except Exception as e:
             failure = Failure(seq, f"{type(e).__name__}: {e}")
@@ -262,6 +263,24 @@ class Worker:
             self.tensors[h] = t
         if wanted:
             answers.append(outs[n:])
+
+    @contextmanager
+    def seeded(self, seed: int | None, meets: bool) -> Iterator[None]:
+        """The generator starts from `seed`. `meets`: the program waits for other workers."""
+        if seed is None or self.drawing is None:
+            if seed is not None:
+                torch.default_generator.manual_seed(seed)
+            yield
+            return
+        if meets:
+            raise RemoteError("random numbers and collectives in one program: workers that are threads have one generator, use Ray")
+        with self.drawing:
+            before = torch.default_generator.get_state()
+            torch.default_generator.manual_seed(seed)
+            try:
+                yield
+            finally:
+                torch.default_generator.set_state(before)
 
     def alias(self, command: list, *_: Any) -> None:
         _, new, old = command

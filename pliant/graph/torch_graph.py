@@ -45,7 +45,11 @@ PURE = frozenset({
 })  # fmt: skip
 """Calls that came to no operation and do nothing else, by name. Others that came to none, switches among them, are kept."""
 
-FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
+#: What makes tensors of symbolic numbers has to be written in Python there.
+FROM_NUMBERS = {torch.tensor: torch._refs.tensor, torch.as_tensor: torch._refs.tensor, torch.asarray: torch._refs.tensor,
+                torch.scalar_tensor: torch._refs.tensor}  # fmt: skip
+#: Settings for tensors of subclasses: in a graph are none.
+OF_SUBCLASSES: Any = torch._C._set_torch_function_state  # type: ignore[attr-defined]
 
 
 class Unfit(Exception):
@@ -88,6 +92,8 @@ class TorchBuilder(Builder):
     # steps ----------------------------------------------------------------------------
     def step(self, call: TorchOp | None, number: int, ops: list[Op]) -> None:
         """A call with its operations, or one operation between two calls."""
+        if call is not None and call.fn is OF_SUBCLASSES:
+            return
         if call is None or number in self.lowered or call.out in (PENDING, FAILED):
             for op in ops:
                 self.in_its_state(op)
@@ -114,10 +120,15 @@ class TorchBuilder(Builder):
     def call(self, call: TorchOp) -> fx.Node:
         args, kwargs = tuple(map(self.argument, call.args)), {k: self.argument(v) for k, v in call.kwargs.items()}
         if isinstance(call.fn, str) or is_method(call.fn):
-            node = self.graph.call_method(name_of(call.fn), args, kwargs)
+            name = name_of(call.fn)
+            if name == "new" and len(call.args) == 2 and type(call.args[1]) is torch.Size:
+                name = "new_empty"  # in a graph a size is a tuple, and this would be the data
+            node = self.graph.call_method(name, args, kwargs)
         else:
+            if call.fn is torch.scalar_tensor:
+                kwargs = {"dtype": call.out.dtype, **kwargs}  # not that of the number
             of_symbols = call.fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in atoms((call.args, call.kwargs)))
-            node = self.graph.call_function(torch._refs.tensor if of_symbols else call.fn, args, kwargs)
+            node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out
         self.define(node, call.out)
         if call.fn is SET_GRAD:

@@ -97,13 +97,15 @@ def l_push(args: tuple, kw: dict) -> None:
 
 @lookaside(POP)
 def l_pop(args: tuple, kw: dict) -> None:
+    if not vm.world.hooks_set:
+        raise Break("PL0027", "hooks on saved tensors from before are taken away", clean=True)
     vm.world.hooks_set -= 1
     POP()
 
 
 def unset(world: Any) -> None:
     """Take away the hooks of an attempt that did not come to their end."""
-    while world.hooks_set:
+    while world.hooks_set > 0:
         world.hooks_set -= 1
         POP()
 

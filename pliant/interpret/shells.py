@@ -7,6 +7,7 @@ bookkeeping with collectives, which runs as it is. The forward inside is what is
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from typing import Any
 
@@ -55,7 +56,7 @@ def is_inner_forward(fn: types.FunctionType, args: tuple) -> bool:
     """Is a frame the forward inside of a shell?"""
     module = args[0] if args else None
     t = type(module)
-    if not issubclass(t, torch.nn.Module) or wraps(t) or getattr(t.forward, "__code__", None) is not fn.__code__:
+    if not issubclass(t, torch.nn.Module) or wraps(t) or getattr(inspect.getattr_static(t, "forward"), "__code__", None) is not fn.__code__:
         return False
     active = torch.nn.parallel.DistributedDataParallel._active_ddp_module if torch.distributed.is_available() else None
     return is_shell(module) or active is not None and active.module is module

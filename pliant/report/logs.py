@@ -109,6 +109,11 @@ CHANNELS: dict[str, dict[str, Printer]] = {
         "mismatch": line_of("id", "name", "entries", "what", "file"),
         "unverifiable": line_of("name", "reason"),
     },
+    "remote": {
+        "fetch": line_of("why", "sizes", "dtype", "placement"),
+        "gathered": line_of("what"),
+        "remote": line_of("what", "worker", "text"),
+    },
     "warnings": {
         "fallback": line_of("id", "name", "error"),
         "background_error": line_of("name", "error"),

@@ -317,8 +317,8 @@ def test_rule_gives_what_eager_gives(label: str) -> None:
 
 
 def test_the_tables_do_not_overlap_by_accident() -> None:
-    """`index.Tensor` has both: its handler expands masks and then uses the rule. That of `native_batch_norm` records it as one that says what
-    it writes, where it writes."""
+    """`index.Tensor` has both: its handler expands masks and then uses the rule. That of `native_batch_norm` records it as one that says
+    what it writes, where it writes."""
     assert set(RULES) & set(HANDLERS) == {aten.index.Tensor, aten.native_batch_norm.default}
 
 

@@ -152,9 +152,19 @@ def test_the_programs_own_branch_is_no_violation() -> None:
     assert captures(branch, *[(rows(n),) for n in (5, 1, 0, 7)], dynamic={"x": {0: Dim("rows")}}) == 2
 
 
-def test_a_branch_on_an_unbacked_size_says_so() -> None:
+def test_a_branch_on_an_unbacked_size_has_both_sides() -> None:
     def branch(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.shape[0] > 3 else x
+        return x * 2 if x.shape[0] > 3 else x - 1
+
+    f = pliant.compile(branch, fullgraph=True, strict=True)
+    for n in (5, 2, 3, 4):
+        assert torch.equal(f(rows(n, mark_unbacked=(0,))), branch(rows(n)))
+    assert pliant.stats()["captures"] == 1
+
+
+def test_a_branch_on_an_unbacked_size_that_has_no_common_result_says_so() -> None:
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        return x.sort() if x.shape[0] > 3 else x
 
     with pytest.raises(pliant.PliantError, match=r"cannot decide `s\d > 3` while capturing"):
         pliant.compile(branch, fullgraph=True, strict=True)(rows(5, mark_unbacked=(0,)))

@@ -148,6 +148,8 @@ def test_every_channel_prints_its_events():
         "mismatch": {"id": 1, "name": "f", "entries": ["[0/0]"], "what": "result: dtype", "file": "x.py"},
         "unverifiable": {"name": "f", "reason": "it reaches a generator"}, "disk": {"what": "an entry is found", "where": "f"},
         "exchanged": {"name": "f", "seconds": 0.5, "work_seconds": 0.25}, "background_error": {"name": "f", "error": "E()"},
+        "fetch": {"why": "float()", "sizes": (2,), "dtype": "float32", "placement": "Shard(0)"}, "gathered": {"what": "aten.sort, m.py:3"},
+        "remote": {"what": "a worker is lost", "worker": 1, "text": "killed"},
     }  # fmt: skip
     assert set(fields) == set(events.KINDS) == {kind for channel in logs.CHANNELS.values() for kind in channel}
     out = io.StringIO()

@@ -147,6 +147,7 @@ INTROSPECTION: list[Row] = [
     *skips("PL0007", "what a weak reference gives is decided by the garbage collector", {"_weakref": "*", "_weakref.ReferenceType": "*"}),
     Row("gc", "constant", "isenabled get_threshold get_debug get_freeze_count", reads="itself"),
     *skips("PL0005", "a warning raised with a tensor or an explicit registry", {"_warnings": "warn warn_explicit"}),
+    Row("_warnings", "symint", "_filters_mutated", reads="arguments"),
 ]
 
 WORLD: list[Row] = [

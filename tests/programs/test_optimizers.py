@@ -75,7 +75,7 @@ def averaged(compiled):
     mean = O.swa_utils.AveragedModel(model, multi_avg_fn=O.swa_utils.get_ema_multi_avg_fn(0.9))
     update = pliant.compile(mean.update_parameters) if compiled else mean.update_parameters
     captures = []
-    for _ in range(6):
+    for _ in range(8):
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(torch.randn(p.shape, generator=g))
@@ -88,7 +88,7 @@ def test_an_average_of_models():
     want, _ = averaged(False)
     got, captures = averaged(True)
     torch.testing.assert_close(got, want)
-    assert IDENTITY or captures[2:] == [captures[2]] * 4
+    assert IDENTITY or captures[-1] <= 4 and captures[4:] == [captures[4]] * 4  # a branch on data is looked at again once
 
 
 def test_a_scheduled_step_whose_optimizer_is_gone():

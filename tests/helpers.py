@@ -452,9 +452,11 @@ class Report:
 Bound = int | tuple[int, int] | None
 
 
-def left_to_python() -> bool:
-    """Whether the program turned out to be Python alone, behind its graph breaks."""
-    return any("CPython goes on" in e.fields["what"] for e in pliant.events.events("policy"))
+def left_to_python(fn: Any) -> bool:
+    """Whether this program turned out to be Python alone, behind its graph breaks."""
+    code = getattr(fn, "__code__", None)
+    where = code and f"{code.co_filename}:{code.co_qualname}"
+    return any("CPython goes on" in e.fields["what"] and e.fields["where"] == where for e in pliant.events.events("policy"))
 
 
 def in_bound(n: int, bound: Bound) -> bool:
@@ -532,7 +534,7 @@ def check_world(
         ran = pliant.stats()["calls"] - (history[-1] if history else start)["calls"]
         history.append(dict(pliant.stats()))
         idle = must_compile and not raised and not ran and not IDENTITY  # (a program that raised may be left alone for a while)
-        if idle and not left_to_python():
+        if idle and not left_to_python(eager):
             raise Mismatch(f"{where}: the program ran eagerly: an exception in the capture was taken for the program's own")
         values.append(got.value)
     return finish(start, history, values, captures, breaks, entries, must_compile and answered and not raised)

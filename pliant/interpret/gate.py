@@ -275,5 +275,7 @@ def readable(a: Any, depth: int = 6) -> bool:
     return issubclass(t, kinds) or t in IMMUTABLE or t in SETTINGS or t is object
 
 
-__all__ = ["captured", "captured_call", "through_c", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "to_c"]
-__all__ += ["to_graph"]
+__all__ = [
+    "captured", "captured_call", "has_c_state", "index", "name_of", "opaque", "ordered", "position", "readable", "through_c", "to_c",
+    "to_graph",
+]  # fmt: skip

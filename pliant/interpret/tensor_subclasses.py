@@ -178,6 +178,11 @@ def wrapper(world: Any, v: Any, source: Source) -> Any:
     else:
         with torch._C._DisableTorchDispatch():
             w = build()
+    return stands_for(world, w, v, source)
+
+
+def stands_for(world: Any, w: Any, v: Any, source: Source) -> Any:
+    """The stand-in for a wrapper `v` from outside, of which `w` is the like in the capture."""
     stand = stand_of(w)
     stand.source = source
     world.tensors[id(v)] = stand
@@ -236,12 +241,7 @@ def jagged_wrapper(world: Any, v: Any, source: Source) -> Any:
         w = with_gradients(source, ["_values"], [parts["_values"]], build)
     else:
         w = build()
-    stand = stand_of(w)
-    stand.source = source
-    world.tensors[id(v)] = stand
-    world.real[id(stand)] = v
-    world.keep.append(v)
-    return stand
+    return stands_for(world, w, v, source)
 
 
 def metadata_of(world: Any, v: Any, source: Source, parts: list[Any]) -> tuple[tuple, tuple, Any]:

@@ -22,17 +22,12 @@ INLINED Vector load(const float *p) { return _mm512_loadu_ps(p); }
 INLINED Vector load(Mask m, const float *p) { return _mm512_maskz_loadu_ps(m, p); }
 INLINED Vector load_some(const float *p, int64_t n) { return load(first(n), p); }
 INLINED Vector load(const Half *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
-INLINED Vector load_some(const Half *p, int64_t n) {
-    Half some[kLanes] = {};
-    std::memcpy(some, p, n * sizeof(Half));
-    return load(some);
-}
 INLINED Vector load(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
 }
-INLINED Vector load_some(const int8_t *p, int64_t n) {
-    int8_t some[kLanes] = {};
-    std::memcpy(some, p, n);
+template <typename Narrow> INLINED Vector load_some(const Narrow *p, int64_t n) {
+    Narrow some[kLanes] = {};
+    std::memcpy(some, p, n * sizeof(Narrow));
     return load(some);
 }
 INLINED void store(Half *p, Vector v) {

@@ -55,14 +55,17 @@ Number = Any
 """An int, or a symbolic one."""
 
 
+def argument(op: Op, name: str, default: Any = None) -> Any:
+    """An argument by its name in the schema."""
+    for i, a in enumerate(op.target._schema.arguments):
+        if a.name == name:
+            return op.args[i] if i < len(op.args) else op.kwargs.get(name, a.default_value if a.has_default_value() else default)
+    return default
+
+
 def draws(op: Op) -> bool:
     """Whether it takes random numbers. Attention without dropout takes none, although its schema does not say so."""
-    names = [a.name for a in op.target._schema.arguments]
-    if "dropout_p" in names:
-        i = names.index("dropout_p")
-        if (op.args[i] if i < len(op.args) else op.kwargs.get("dropout_p", 0.0)) == 0.0:
-            return False
-    return liveness.draws(op.target)
+    return argument(op, "dropout_p") != 0.0 and liveness.draws(op.target)
 
 
 class Refused(RemoteError):

@@ -11,8 +11,8 @@ from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.remote import collectives as c
-from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard
-from pliant.remote.sharding import argument, bytes_of, dim_in, is_one, rule, same_sizes, tensors
+from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard, argument
+from pliant.remote.sharding import bytes_of, dim_in, is_one, of_either, rule, same_sizes, tensors
 
 aten = torch.ops.aten
 
@@ -193,9 +193,7 @@ def nll_loss_backward(p: Partitioner, op: Op) -> Any:
 def element_loss(p: Partitioner, op: Op) -> Any:
     """Losses of elements: a mean is the sum over all workers divided by the number of all elements."""
     x, target = op.args[:2]
-    place, reduction = p.place(x), argument(op, "reduction")
-    if not isinstance(place, Shard):
-        place = p.place(target)
+    place, reduction = of_either(p, x, target), argument(op, "reduction")
     if not isinstance(place, Shard) or not all(same_sizes(p, t, x) for t in tensors(op)):
         return NotImplemented
     if reduction == NONE:
@@ -212,9 +210,7 @@ def element_loss(p: Partitioner, op: Op) -> Any:
 @rule("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
 def element_loss_backward(p: Partitioner, op: Op) -> Any:
     grad, x = op.args[:2]
-    place, reduction = p.place(x), argument(op, "reduction")
-    if not isinstance(place, Shard):
-        place = p.place(op.args[2])
+    place, reduction = of_either(p, x, op.args[2]), argument(op, "reduction")
     if not isinstance(place, Shard) or not all(same_sizes(p, t, x) for t in tensors(op)[1:]) or op.kwargs.get("out") is not None:
         return NotImplemented
     want = lambda t: place if t is not grad or reduction == NONE else R

@@ -15,7 +15,7 @@ from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard
+from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard, argument
 
 aten = torch.ops.aten
 RULES: dict[Any, Callable[[Partitioner, Op], Any]] = {}
@@ -36,12 +36,10 @@ def tensors(op: Op) -> tuple[TracedTensor, ...]:
     return liveness.op_inputs(op)
 
 
-def argument(op: Op, name: str, default: Any = None) -> Any:
-    """An argument by its name in the schema."""
-    for i, a in enumerate(op.target._schema.arguments):
-        if a.name == name:
-            return op.args[i] if i < len(op.args) else op.kwargs.get(name, a.default_value if a.has_default_value() else default)
-    return default
+def of_either(p: Partitioner, x: TracedTensor, y: TracedTensor) -> Place:
+    """The place of `x` if that is cut, else that of `y`."""
+    place = p.place(x)
+    return place if isinstance(place, Shard) else p.place(y)
 
 
 def bytes_of(t: TracedTensor) -> int:
@@ -277,9 +275,7 @@ def along(p: Partitioner, op: Op) -> Any:
 @rule("_softmax_backward_data _log_softmax_backward_data")
 def softmax_backward(p: Partitioner, op: Op) -> Any:
     out = op.args[1]
-    place = p.place(out)
-    if not isinstance(place, Shard):
-        place = p.place(op.args[0])
+    place = of_either(p, out, op.args[0])
     if not isinstance(place, Shard) or place.dim == op.args[2] % len(out.sizes):
         return NotImplemented
     p.apply(op, lambda t: place, place)
@@ -289,9 +285,7 @@ def softmax_backward(p: Partitioner, op: Op) -> Any:
 @rule("native_layer_norm_backward")
 def layer_norm_backward(p: Partitioner, op: Op) -> Any:
     x, n = op.args[1], len(op.args[2])
-    place = p.place(x)
-    if not isinstance(place, Shard):
-        place = p.place(op.args[0])
+    place = of_either(p, x, op.args[0])
     if not isinstance(place, Shard) or place.dim >= len(x.sizes) - n:
         return NotImplemented
     p.apply(op, lambda t: place if len(t.sizes) == len(x.sizes) and t.vid not in affine(op) else R, [place, P, P])

@@ -9,8 +9,8 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.remote.partition import P, Partial, Partitioner, Place, R, Shard, Sizes
-from pliant.remote.sharding import argument, behind, bytes_of, is_one, rule
+from pliant.remote.partition import P, Partial, Partitioner, Place, R, Shard, Sizes, argument
+from pliant.remote.sharding import behind, bytes_of, is_one, rule
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 

@@ -272,7 +272,7 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "__dict__":
         raise Break("PL0007", "the __dict__ of a tensor")
     if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
-        return ORIGINAL_METHODS[name].__get__(t)  # the stand-in has its own
+        return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
     if name == "grad_fn" and (not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)):
         return None
     if name in TENSOR_BREAKS:
@@ -312,7 +312,6 @@ def getattr_(t: Any, name: str) -> Any:
     return getattr(t, name)
 
 
-ORIGINAL_METHODS = {"numpy": torch.Tensor.numpy, "tolist": torch.Tensor.tolist}
 COMPUTED = (types.GetSetDescriptorType, property)
 HISTORY = frozenset(("register_hook", "grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
 

@@ -12,7 +12,8 @@ see in eager mode:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -23,13 +24,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
-from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.double_backward import FREED, Again, Refuse, Twice, versions
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, stand_in
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in
 from pliant.lower.program import Program
 from pliant.lower.restriding import as_views
 
@@ -102,10 +103,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The backward part for gradients of all heads, and how the forward part is run again: the same for every lowering."""
+    """The backward part for gradients of all heads, how the forward part is run again, and which heads have saved tensors in common: the
+    same for every lowering."""
 
     full: Backward
     again: Again
+    shared: list[int]
 
 
 class AutogradRegion:
@@ -125,7 +128,8 @@ class AutogradRegion:
             return self.write_freed()
         if self.traced is None:
             full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
-            self.traced = Traced(full, Again(self.plan, full.reads))
+            self.traced = Traced(full, Again(self.plan, full.reads), sharing(self.plan.differentiable))
+        self.shared = self.traced.shared
         self.full, again = self.with_sizes(self.traced.full), self.traced.again
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
         forward = self.write_forward()
@@ -167,15 +171,15 @@ class AutogradRegion:
                 odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
                 lines.append(f"if _grad_on() or {odd}: return _twice(ctx, {', '.join(params)})")
                 missing = " or ".join(f"g{i} is None" for i, h in enumerate(self.plan.heads) if h.vid in arrives)
-                lines.append(f"if {missing}: return _partial(ctx, {', '.join(params)})")
+                shared = dict(zip((h.vid for h in self.plan.differentiable), self.shared, strict=True))
+                told = tuple_text([str(shared.get(h.vid)) for h in self.plan.heads])
+                lines.append(f"if {missing}: return _partial(ctx, {told}, {', '.join(params)})")
             names = []
             for t in self.full.reads:
                 w.names[t.vid] = f"v{t.vid}"
                 names.append(f"v{t.vid}")
-            if names:
-                lines.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = ctx.saved_tensors")
-            w.globals["_keep"] = KEEP_GRAPH
-            lines.append("if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()  # each is freed behind its last reader")
+            read = f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
+            lines += self.taking(w, read, mask)
             if sizes:
                 lines.append(f"{', '.join(sizes)}{',' if len(sizes) == 1 else ''} = ctx.sizes")
                 w.learn(*sizes)
@@ -202,6 +206,15 @@ class AutogradRegion:
         writer = Writer(name, self.scope, [], b.grads, ops, checks, leading=leading, preamble=preamble, closing=closing)
         return writer.finish(True)
 
+    def taking(self, w: Writer, read: str, mask: tuple[bool, ...]) -> list[str]:
+        """Lines that take what was kept, refuse what was freed, and free; nothing is freed where eager keeps no tensors either."""
+        lines = [f"{read}ctx.saved_tensors"] if read else []
+        if len(mask) == 1:
+            w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
+            return [*lines, *["if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"] * bool(self.shared[0])]
+        w.globals["_spend"] = spend
+        return [f"{read}_spend(ctx, {', '.join(map(str, spending(self.shared, mask)))}, {bool(read)})"]
+
     def checks_of(self, b: Backward) -> list[Any]:
         """The assertions over symbols that only the backward part makes known."""
         made = {name for names in liveness.binders(b.ops).values() for name in names}
@@ -217,7 +230,7 @@ class AutogradRegion:
         w.globals["_restride"] = restride
         return [*w.take_pending(), f"if {name}.stride() != {strides}: {name} = _restride({name}, {sizes}, {strides})"]
 
-    def run_partial(self, ctx: Any, *grads: Any) -> tuple:
+    def run_partial(self, ctx: Any, shared: tuple, *grads: Any) -> tuple:
         """The backward program for gradients of which some are None: eager leaves what only those reach at None."""
         mask = tuple(grads[i] is not None for i, h in enumerate(self.plan.heads) if h.vid in self.plan.differentiable_vids)
         if not any(mask):
@@ -283,18 +296,21 @@ class AutogradRegion:
         def closing(w: Writer, items: list[str]) -> list[str]:
             n, m = len(self.plan.heads) + len(self.plan.exports), len(self.plan.heads) + len(self.plan.exports) + len(self.full.reads)
             lines = [f"ctx.slots = {tuple_text(w.params)}"]
+            if not self.twice.refusal:
+                tensors = [p for p, t in zip(w.params, inputs, strict=True) if isinstance(t, TracedTensor)]
+                lines.append(f"ctx.versions = {tuple_text([f'{p}._version' for p in tensors])}")
             if self.full.reads:
                 lines.append(f"ctx.save_for_backward({', '.join(items[n:m])})")
             if self.full.symbols:
                 lines.append(f"ctx.sizes = {tuple_text(items[m:])}")
             if plain:
                 lines.append(f"ctx.mark_non_differentiable({', '.join(items[i] for i in plain)})")
+            if len(self.shared) > 1:
+                lines.append("ctx.spent, ctx.kept = 0, None")
             lines.append("ctx.set_materialize_grads(False)")
             return [*lines, f"return {tuple_text(items[:n])}"]
 
-        return Writer(
-            p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written
-        ).finish(True)
+        return Writer(p.name, self.scope, inputs, values, p.steps, checks, leading=("ctx",), closing=closing, written=written).finish(True)
 
     # around the node ------------------------------------------------------------------
     def write_around(self, apply: Callable) -> Executable:
@@ -314,6 +330,39 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
+
+
+def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
+    """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
+    used = sum(1 << i for i, on in enumerate(mask) if on)
+    refused = functools.reduce(int.__or__, [s for s, on in zip(shared, mask, strict=True) if on], 0)
+    saving = sum(1 << i for i, s in enumerate(shared) if s)
+    return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
+
+
+def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:
+    """What the forward part kept, for gradients of the heads `used` (bits). They are refused if gradients went for the last time
+    through one of `refused`, which have saved tensors in common with these. The engine clears what the node saved behind its first call,
+    so it is held on the side while there are heads that had no gradients yet, detached: a head among them would hold its node."""
+    if ctx.spent & refused:
+        raise RuntimeError(FREED)
+    saved = ()
+    if reads and ctx.kept is None:
+        saved = ctx.saved_tensors
+    elif reads:
+        saved, then = ctx.kept
+        if versions(saved) != then:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation")
+    if not KEEP_GRAPH():
+        ctx.spent |= used
+        ctx.kept = None
+        if ctx.spent == whole:
+            ctx.slots = None
+            ctx.maybe_clear_saved_tensors()
+        elif reads:
+            held = tuple([t.detach() for t in saved])
+            ctx.kept = held, versions(held)
+    return saved
 
 
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:

@@ -50,10 +50,12 @@ def samples(grads: Sequence[Any]) -> Samples | None:
 class Kept:
     """The context of a node that runs once for each sample: what it saved stays for the next."""
 
-    __slots__ = ("saved_tensors", "sizes", "slots")
+    __slots__ = ("kept", "saved_tensors", "sizes", "slots", "spent")
 
     def __init__(self, ctx: Any) -> None:
-        self.saved_tensors = ctx.saved_tensors
+        kept = getattr(ctx, "kept", None)
+        self.saved_tensors = ctx.saved_tensors if kept is None else kept[0]
+        self.kept, self.spent = None, getattr(ctx, "spent", 0)
         self.slots = ctx.slots
         self.sizes = getattr(ctx, "sizes", ())
 

@@ -45,6 +45,9 @@ class Again:
 
     def why_not(self) -> str:
         memory = {t.storage_id for t in self.plan.slots}
+        read = {t.storage_id for op in self.ops for t in liveness.op_inputs(op)} & memory
+        if self.plan.trace.hooked:
+            return "a hook has its say in its gradients"
         known = {t.vid for t in self.plan.slots} | self.saved
         if self.plan.rebased:
             return "it writes to an input that has gradients"
@@ -62,6 +65,9 @@ class Again:
             if any(t.vid not in known and t.constant is None for t in liveness.op_inputs(op)):
                 return "it reads a tensor that is not among its inputs"
             known.update(t.vid for t in liveness.op_outputs(op))
+        for op in self.plan.program:
+            if not (op.target._schema.name in OWN_STATISTICS and trains(op)) and any(t.storage_id in read for t in liveness.written(op)):
+                return f"it writes to an input ({op.target._schema.name})"
         return ""
 
     @functools.cached_property
@@ -235,7 +241,7 @@ class Twice:
     backward: Callable[..., tuple] | None = None
 
     def __call__(self, ctx: Any, *grads: Any) -> tuple:
-        slots, saved = ctx.slots, ctx.saved_tensors
+        slots = ctx.slots
         if slots is None:
             raise RuntimeError(FREED)
         assert self.backward is not None
@@ -246,15 +252,22 @@ class Twice:
                 return each(self.backward, ctx, given)
         if odd and self.refusal:
             raise RuntimeError(TWICE.format(self.refusal))
-        if not self.refusal:
-            found = self.recipe().gradients(slots, saved, grads)
+        refusal = self.refusal or ("an input was written since" if versions(slots) != ctx.versions else "")
+        if not refusal:
+            recipe = self.recipe()
+            found = recipe.gradients(slots, ctx.saved_tensors if recipe.taken else (), grads)
             return tuple(None if i is None else found[i] for i in self.gives)
         with gradients(False):
             out = self.backward(ctx, *grads)
         tensors = [g for g in out if g is not None]
         sources = [x for x in (*slots, *grads) if isinstance(x, torch.Tensor) and x.requires_grad]
-        refusing = iter(Refuse.apply(TWICE.format(self.refusal), len(tensors), *tensors, *sources))
+        refusing = iter(Refuse.apply(TWICE.format(refusal), len(tensors), *tensors, *sources))
         return tuple(None if g is None else next(refusing) for g in out)
+
+
+def versions(slots: tuple) -> tuple[int, ...]:
+    """How often each of these tensors was written."""
+    return tuple([x._version for x in slots if isinstance(x, torch.Tensor)])
 
 
 class Refuse(torch.autograd.Function):

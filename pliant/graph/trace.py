@@ -72,6 +72,25 @@ def like(x: TracedTensor) -> TracedTensor:
     return y
 
 
+SAVING: dict[type, bool] = {}
+
+
+def saves_tensors(node: Any) -> bool:
+    """Whether a node of the autograd graph keeps tensors, which are gone once gradients have gone through. (Each is an attribute.)"""
+    kind = type(node)
+    found = SAVING.get(kind)
+    if found is None:
+        named = any([name.startswith("_raw_saved_") for name in dir(kind)])
+        found = SAVING[kind] = named and kind.__name__ != "CarryBackward"
+    return found
+
+
+def rebased(trace: Trace, t: TracedTensor) -> bool:
+    """Was this input written in place with gradients flowing into it?"""
+    fn = t.grad_fn
+    return fn is not None and (t.vid not in trace.leaves or fn.name() != "CarryBackward")
+
+
 class Trace:
     """What one capture records. `scope` owns the sizes; `ops[:n_forward]` is the forward part once `backward` has run."""
 
@@ -98,6 +117,7 @@ class Trace:
         self.next_vid = 0
         self.next_unbacked = 0
         self.n_forward: int | None = None
+        self.hooked = False  # whether a hook on a tensor, or on what is saved, was set
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
         self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
@@ -137,9 +157,7 @@ class Trace:
         if requires_grad is None:
             requires_grad = real.requires_grad
         with torch._C._DisableTorchDispatch():
-            x = make(
-                self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad
-            )
+            x = make(self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad)
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)

@@ -57,6 +57,18 @@ MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one 
 
 
 @view
+def takes_gradients_in_place(t: Any) -> bool:
+    """Whether autograd allows writes to this tensor with gradients flowing: no leaf, no view of one, no view that it cannot follow."""
+    base = t._base
+    if t.is_leaf or base is None:
+        return not t.is_leaf
+    return not (base.is_leaf and base.requires_grad) and META(t) is FOLLOWED
+
+
+META, FOLLOWED = torch._C._autograd._get_creation_meta, torch._C._autograd.CreationMeta.DEFAULT
+
+
+@view
 def count_held(t: Any) -> Any:
     """The whole number in a tensor of one element, a float or int, in memory of its own.
 

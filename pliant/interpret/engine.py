@@ -20,7 +20,7 @@ from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
-from pliant.graph.traced import HOOKS, NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import HOOKS, NO_DERIVATIVE, REBASED, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
@@ -60,6 +60,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     spelled_out,
     subclass_making,
     templates,
+    tensor_inputs,
     tensor_subclasses,
     tracebacks,
     transforms,
@@ -181,6 +182,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
         return out
     if vm.refused:
         check_derivatives(trace.ops[n:])
+        if REBASED in vm.refused:
+            tensor_inputs.check_rebased(trace, n)
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])
     return out
@@ -394,6 +397,7 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
         if world.hooks_set:
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
         numbers.keep_counts_apart(world)
+        tensor_inputs.keep_rebased_apart(world)
         try:
             with trace.recording():
                 effects = effects_of(world)

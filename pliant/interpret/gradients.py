@@ -24,6 +24,7 @@ from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.rules.pointwise import FUSED_STEPS
+from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
@@ -416,7 +417,7 @@ def leading_to(nodes: set[Any], ends: list[Any]) -> set[Any]:
 
 def free(nodes: set[Any]) -> None:
     """The engine has gone through these nodes for the last time: what they saved is gone. Those that save nothing may be used again."""
-    vm.trace.freed |= {n for n in nodes if any([name.startswith("_raw_saved_") for name in dir(n)])}
+    vm.trace.freed |= {n for n in nodes if saves_tensors(n)}
 
 
 def refuse_freed(nodes: set[Any]) -> None:

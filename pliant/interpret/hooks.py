@@ -46,6 +46,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
+    vm.trace.hooked = True
     vm.world.handles[id(handle)] = handle
     return handle
 
@@ -79,6 +80,7 @@ def l_push(args: tuple, kw: dict) -> None:
     if like is not None:
         rehearsed("PL0027", "a hook on saved tensors", lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {}))
     vm.world.hooks_set += 1
+    vm.trace.hooked = True
     PUSH(pack, unpack)
 
 

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant import native
+from pliant.graph.dispatch import tensors_in
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import expr_of, to_sym
+from pliant.graph.trace import rebased
+from pliant.graph.traced import REBASED, Reconsider
+from pliant.guards import views
 from pliant.guards.guard import TensorSpec
 from pliant.guards.source import Source
 from pliant.interpret import declared
 from pliant.interpret.declared import SPECIALIZED_INTS
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 from pliant.symbolic import ops
 from pliant.symbolic.dims import OPEN
 
@@ -61,6 +67,33 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
             return (True,) * v.dim()
     opens = h is not None and not h.keeps_ones
     return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
+
+
+def keep_rebased_apart(world: World) -> None:
+    """Guard that an input which is written with gradients flowing may be, and shares its memory with no other: the node of the region
+    works on a copy of it, which is written back in the end. Raises Reconsider where that would not do.
+    """
+    inputs = [t for t in world.trace.inputs if id(t) in world.real]
+    for t in [t for t in inputs if rebased(world.trace, t)]:
+        real = world.real[id(t)]
+        others = [o for o in inputs if o is not t]
+        if not views.takes_gradients_in_place(real) or any([native.share_memory(real, world.real[id(o)]) for o in others]):
+            raise Reconsider("input", "writes with gradients to a view of a leaf, or to memory that another input shares", REBASED)
+        world.guard(t.source.apply("takes_gradients_in_place"), "EQ_MATCH", True)
+        for o in others:
+            world.guard(t.source, "STORAGE_OVERLAP", ((t.source, o.source), (False,)))
+
+
+def check_rebased(trace: Any, n: int) -> None:
+    """Break the graph where the operations from number `n` on write with gradients to an input, or to what was detached."""
+    own = {t.storage_id for t in trace.inputs}
+    for op in trace.ops[:n]:
+        if op.target is torch.ops.aten.detach.default:
+            own.update([t.storage_id for t in op.outs])
+    for op in trace.ops[n:]:
+        for name in op_info(op.target).writes:
+            if any([t.requires_grad and t.storage_id in own for t in tensors_in([argument(op_info(op.target), op.args, op.kwargs, name)])]):
+                raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
 
 
 def is_leaf(t: Any) -> bool:
@@ -111,9 +144,7 @@ def make_tensor(world: World, v: Any, source: Source) -> Any:
     return place(world, v, source, tuple(sizes), tuple(strides), offset, tuple(spec_sizes), tuple(spec_strides))
 
 
-def place(
-    world: World, v: Any, source: Source, sizes: tuple, strides: tuple, offset: Any, spec_sizes: tuple, spec_strides: tuple
-) -> Any:
+def place(world: World, v: Any, source: Source, sizes: tuple, strides: tuple, offset: Any, spec_sizes: tuple, spec_strides: tuple) -> Any:
     """The input, and its guard."""
     requires_grad = v.requires_grad
     t = world.trace.input(v, source, sizes, strides, offset, requires_grad)

@@ -56,6 +56,9 @@ _frames = itertools.count()
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 
 
+MODIFIED = "modified by an inplace operation"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Info:
     """What is known about an entry: `entry.info`."""
@@ -190,6 +193,8 @@ class Region:
         except NoBackward as e:
             if without_exits(record):
                 return RETRY
+            if MODIFIED in str(e.error):  # eager says so when gradients arrive, and only of those that come by there
+                return self.fall_back(code, record, e.error)
             return "eager", self.judge(code, record, e.error, True)
         except ConstraintViolation:
             raise  # a promise of the user's own: never hidden

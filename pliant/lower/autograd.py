@@ -6,6 +6,7 @@ plain: the forward part also keeps what the backward part reads. `codegen/autogr
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,19 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from pliant.graph import layout
 from pliant.graph.record import Op
-from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, WRAPPED, NoBackward, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.trace import engine_gradients, rebased, saves_tensors
+from pliant.graph.traced import (
+    LEAF,
+    NO_DERIVATIVE,
+    REBASED,
+    SYMBOLIC_REFUSED,
+    WRAPPED,
+    NoBackward,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+    make,
+)
 from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
@@ -28,12 +40,6 @@ AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.
 def needs_node(trace: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Do gradients flow out of this region: through an output, or through an input that it writes?"""
     return any(t.requires_grad for t in liveness.tensors(outputs)) or any(rebased(trace, t) for t in liveness.tensors(inputs))
-
-
-def rebased(trace: Any, t: TracedTensor) -> bool:
-    """Was this input written in place with gradients flowing into it?"""
-    fn = t.grad_fn
-    return fn is not None and (t.vid not in trace.leaves or fn.name() != "CarryBackward")
 
 
 @dataclass(slots=True)
@@ -75,6 +81,7 @@ class Plan:
         self.rebased = [t for t in self.slots if rebased(trace, t)]
         self.rebased_vids = {t.vid for t in self.rebased}
         self.refuse_overlap()
+        self.refuse_detached()
         roots = [views.root(t, self.steps) for t in liveness.tensors(outputs)]
         heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
         self.heads = list({t.vid: t for t in heads}.values())
@@ -115,6 +122,15 @@ class Plan:
         for t in self.rebased:
             if any(o is not t and o.storage_id == t.storage_id for o in self.slots):
                 raise Untraceable(self.name, "writes with gradients to an input that shares memory with another input")
+
+    def refuse_detached(self) -> None:
+        """An output that was detached and then written with gradients: as a view of what it was detached from it would have none."""
+        for t in liveness.tensors(self.outputs):
+            while t.requires_grad and t.vid in self.steps and t.vid not in self.trace.own_leaves:
+                step = self.steps[t.vid]
+                if step.op.target is views.DETACH:
+                    raise Reconsider(self.name, "a write with gradients to what was detached", REBASED)
+                t = step.base
 
     def run_time_symbols(self) -> list[Any]:
         """Symbols bound by the forward part that the outputs or the replayed views mention."""
@@ -235,6 +251,33 @@ class Plan:
             if t.vid in kept:
                 return t
         return None
+
+
+def sharing(heads: list[Any]) -> list[int]:
+    """For each of the heads, as bits, those whose history has a node with saved tensors in common with its own."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    todo = [(h.grad_fn, False) for h in heads if h.grad_fn is not None]
+    while todo:
+        node, left = todo.pop()
+        if left:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            todo.append((node, True))
+            todo += [(below, False) for below, _ in node.next_functions if below is not None]
+    above = dict.fromkeys(order, 0)
+    for i, h in enumerate(heads):
+        if h.grad_fn is not None:
+            above[h.grad_fn] |= 1 << i
+    together = set()
+    for node in reversed(order):
+        for below, _ in node.next_functions:
+            if below is not None:
+                above[below] |= above[node]
+        if saves_tensors(node):
+            together.add(above[node])
+    return [functools.reduce(int.__or__, [bits for bits in together if bits >> i & 1], 0) for i in range(len(heads))]
 
 
 def nodes_under(node: Any) -> set[Any]:

@@ -319,6 +319,122 @@ def test_backward_behind(f: Callable) -> None:
         assert same(got, want), (got, want)
 
 
+# -- what is done with results behind the region ------------------------------------------------------------------------------
+def two_losses(x: torch.Tensor, w: torch.Tensor) -> tuple:
+    return (x.sin() * 2).sum(), (w.exp() * x.detach()).sum()
+
+
+def one_trunk(x: torch.Tensor, w: torch.Tensor) -> tuple:
+    h = x.exp()
+    return (h * 2).sum(), (h * w).sum()
+
+
+def plain_trunk(x: torch.Tensor, w: torch.Tensor) -> tuple:
+    h = x + w
+    return (h * 2).sum(), h.sum()
+
+
+def hooked_result(x: torch.Tensor, w: torch.Tensor) -> tuple:
+    h = x.sin()
+    h.register_hook(lambda g: g * 2)
+    return (h * w).sum(), (h * h).sum()
+
+
+def apart(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple:
+    a.backward()
+    b.backward()
+    return x.grad, w.grad
+
+
+def kept_apart(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple:
+    a.backward(retain_graph=True)
+    b.backward()
+    a.backward()
+    return x.grad, w.grad
+
+
+def twice_behind(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple:
+    g = grad(b, x, create_graph=True, allow_unused=True)[0]
+    return (None if g is None else g.detach(),)
+
+
+def written_between(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple:
+    with torch.no_grad():
+        x.mul_(2)
+    return (grad(a, x, create_graph=True)[0].detach(),)
+
+
+@pytest.mark.parametrize("behind", [apart, kept_apart, twice_behind, written_between])
+@pytest.mark.parametrize("f", [two_losses, one_trunk, plain_trunk, hooked_result])
+def test_behind(f: Callable, behind: Callable) -> None:
+    def step(run: Callable) -> Callable:
+        return lambda x, w: behind(*run(x, w), x, w)
+
+    compiled = pliant.compile(f, background=False)
+    for i in range(3):
+        got, want = outcome(step(compiled), two(i)), outcome(step(f), two(i))
+        assert same(got, want), (got, want)
+
+
+# -- inputs that are written with gradients -----------------------------------------------------------------------------------
+def past(i: int) -> torch.Tensor:
+    return leaf(i) * 2
+
+
+def writes_and_reads(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return v + 1
+
+
+def writes_both(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    v.sin_()
+    return x * 1
+
+
+def writes_detached(x: torch.Tensor, v: torch.Tensor) -> tuple:
+    d = x.detach()
+    d.add_(v)
+    return d, d.requires_grad, d[:1]
+
+
+def writes_behind_a_break(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    u = x[:1]
+    y = x.abs()
+    pliant.graph_break()
+    x.mul_(2)
+    u.relu_()
+    return y
+
+
+def effect_first(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        v.add_(1)
+    x.mul_(2)
+    return v
+
+
+def part_of_it(i: int) -> tuple:
+    x = past(i)
+    return (x, x[:1]) if i != 1 else (x, past(i)[:1])
+
+
+def of_a_leaf(i: int) -> tuple:
+    return (past(i) if i == 1 else leaf(i).view(-1)), torch.ones(2 + i)
+
+
+def of_unbound(i: int) -> tuple:
+    return torch.stack([past(i), past(i)]).unbind()[0] if i != 1 else past(i), torch.ones(2 + i)
+
+
+@pytest.mark.parametrize("make", [part_of_it, of_a_leaf, of_unbound, lambda i: (past(i), past(i))])
+@pytest.mark.parametrize("f", [writes_and_reads, writes_both, writes_detached, writes_behind_a_break, effect_first])
+def test_written_inputs(f: Callable, make: Callable[[int], tuple]) -> None:
+    if f is writes_detached and make is of_unbound:
+        pytest.skip("eager's result cannot be looked at")
+    agree(f, [lambda i=i: make(i) for i in range(4)])
+
+
 # -- hooks that do more than to compute --------------------------------------------------------------------------------------
 def appends(x: torch.Tensor) -> tuple:
     seen: list[int] = []

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from pliant.codegen.double_backward import Number, Recipe, Slot, Step, Twice, Value
+from pliant.codegen.autograd_region import spend, spending
+from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value, versions
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
@@ -84,8 +85,16 @@ class Partial:
         self.twice = twice
         self.heads = heads
 
-    def __call__(self, ctx: Any, *grads: Any) -> tuple:
+    def __call__(self, ctx: Any, shared: tuple, *grads: Any) -> tuple:
         if self.heads == 1:
             return (None,) * len(self.twice.gives)
-        found = self.twice.recipe().gradients(ctx.slots, ctx.saved_tensors, grads)
+        slots = ctx.slots
+        if slots is None:
+            raise RuntimeError(FREED)
+        if versions(slots) != ctx.versions:
+            raise RuntimeError("an input of this compiled region was written before its gradients were computed from it again")
+        recipe = self.twice.recipe()
+        heads = [(s, g is not None) for s, g in zip(shared, grads) if s is not None]
+        told = spending([s for s, _ in heads], [on for _, on in heads])
+        found = recipe.gradients(slots, spend(ctx, *told, bool(recipe.taken)), grads)
         return tuple(None if i is None or found[i] is None else found[i].detach() for i in self.twice.gives)

@@ -527,15 +527,16 @@ class Whole:
             if any([kinds != shown[0][1] for _, kinds in shown]):
                 raise Open(f"{self.name(slot)} is of different kinds behind it")
             for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
-                for end, v in zip(leave, column, strict=True):
-                    end.parts[(slot, i)] = parts(v)
-                if type(column[0]) is Grown:
-                    if not all([v is column[0] for v in column]) or not self.outer(column[0].token):
-                        found[(slot, i)] = self.list_behind(column, (slot, i))
+                at, grown = (slot, i), type(column[0]) is Grown
+                if all([v is column[0] if grown else equal(v, column[0]) for v in column]) and self.outer(column[0]):
                     continue
-                if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                for end, v in zip(leave, column, strict=True):
+                    end.parts[at] = parts(v)
+                if grown:
+                    found[at] = self.list_behind(column, at)
+                else:
                     self.memory.check(list(column))
-                    found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
+                    found[at] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
             if type(r) is not TracedTensor:
@@ -560,8 +561,8 @@ class Whole:
 
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the loop."""
-        if type(v) is TracedTensor:
-            return v.vid < self.begin
+        if type(v) in (TracedTensor, Grown):
+            return (v.token if type(v) is Grown else v).vid < self.begin
         e = number_of(v)
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 

@@ -527,16 +527,16 @@ class Whole:
             if any([kinds != shown[0][1] for _, kinds in shown]):
                 raise Open(f"{self.name(slot)} is of different kinds behind it")
             for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
-                at, grown = (slot, i), type(column[0]) is Grown
+                where, grown = (slot, i), type(column[0]) is Grown
                 if all([v is column[0] if grown else equal(v, column[0]) for v in column]) and self.outer(column[0]):
                     continue
                 for end, v in zip(leave, column, strict=True):
-                    end.parts[at] = parts(v)
+                    end.parts[where] = parts(v)
                 if grown:
-                    found[at] = self.list_behind(column, at)
+                    found[where] = self.list_behind(column, where)
                 else:
                     self.memory.check(list(column))
-                    found[at] = merged(list(column), self.name(slot), self.outer)
+                    found[where] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
             if type(r) is not TracedTensor:

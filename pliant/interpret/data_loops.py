@@ -89,7 +89,7 @@ def on_data(v: Any) -> bool:
 def at_branch(f: Frame, v: Any) -> bool:
     """The frame is about to branch on `v`: if that tests for the first time whether to begin a loop, the loop is done here, and the frame
     stands behind it."""
-    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f) is not None):
+    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f, f.pc) is not None):
         return False
     header = begins(f.decoded, f.pc - 1)
     if header in f.stops:  # `continue` goes to the first test

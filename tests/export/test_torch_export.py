@@ -405,3 +405,19 @@ def test_an_argument_that_is_given_back_unread_is_left_to_the_caller(branches):
         x = r(n, 3)
         (got,) = pytree.tree_leaves(module(x))
         torch.testing.assert_close(got, f(x, [])["made"])
+
+
+def test_numbers_out_of_range_and_the_program_s_own_words():
+    def f(x, n):
+        if n < -5:
+            raise KeyError("small")
+        if x.sum() > 100:
+            raise ValueError("too much")
+        return x * n
+
+    module = to_torch_export(export(f, (torch.ones(3), 2))).module()
+    close(module(torch.ones(4), -5), f(torch.ones(4), -5))
+    with pytest.raises(RuntimeError, match=r"-5"):
+        module(torch.ones(3), -6)
+    with pytest.raises(RuntimeError, match="ValueError: too much"):
+        module(torch.ones(3) * 99, 1)

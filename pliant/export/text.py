@@ -42,6 +42,8 @@ from pliant.symbolic.scope import BRANCH, Assert, SymGuard
 VERSION = 1
 FLOW_WORD = "flow"
 FLOW_LINE = re.compile(r"(?P<outs>.*?) = flow\((?P<args>.*)\)(?P<binds>(?: finds \w+ at \d+(?: size \d+)?)*)")
+NOTHING = "()"
+"""The results of a loop that nobody reads."""
 DEEPEST = 40
 """Blocks in each other."""
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
@@ -113,7 +115,7 @@ def op_lines(op: Op, owners: dict[int, int], known: set[int]) -> list[str]:
     if flow.entry is not None:
         inside += ["entry", *indented(block_lines(flow.entry, owners, known))]
     inside += ["round" if flow.loops else "sides", *indented(block_lines(flow.body, owners, known))]
-    made = lowered.outs_text(op, owners, known)
+    made = lowered.outs_text(op, owners, known) or NOTHING
     return [f"{made} = {FLOW_WORD}({carried}){lowered.finds_text(op)}{site}", *indented(inside)]
 
 
@@ -328,8 +330,9 @@ class Reader(lowered.Reader):
                 raise ValueError("not a part of a loop or branch")
         flow = Flow(params, self.block(depth + 1), entry, sizes)
         random = any(liveness.draws(op.target) for op in flow.ops())
-        op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, []), {}, self.results(found["outs"]), "flat", None, -1,
-                    self.binds(found["binds"]), flow=flow)  # fmt: skip
+        outs = [] if found["outs"] == NOTHING else self.results(found["outs"])
+        target = RANDOM_FLOW if random else FLOW
+        op = FlowOp(target, (carried, []), {}, outs, "flat", None, -1, self.binds(found["binds"]), flow=flow)
         return op
 
     def block(self, depth: int) -> Block:

@@ -346,7 +346,7 @@ def essence(note: str) -> str:
 def summary(name: str, found: list[dict[str, Any]]) -> str:
     """A row of figures: of all that were tried."""
     right = sum(r.get("status") == "right" for r in found)
-    dims = [r["open"] for r in found if "open" in r]
+    dims = [r["open"] for r in found if "open" in r and r.get("status") != "pinned"]
     seconds = sorted(r["seconds"] for r in found if "open" in r and "seconds" in r)
     opened = f"{sum(o for o, _ in dims)} of {sum(n for _, n in dims)}" if dims else ""
     took = f"{seconds[len(seconds) // 2]:.2f}" if seconds else ""

@@ -357,7 +357,7 @@ def jumps_on(f: Any, v: Any, a: int, side: bool) -> bool:
             return True
         if vm.needed(f, v, not side, a):
             return False
-    return bool(truth(v)) is side
+    return truth(v) if side else not truth(v)
 
 
 DATA = frozenset((TracedTensor, *SYM_TYPES))

@@ -1,8 +1,8 @@
 """`python -m benchmarks.export_zoo [family ...]`: which of other people's models export, and what their programs answer.
 
 Each model of `benchmarks.zoo` is exported from its first call; the program, and each format that is asked for, answers all calls (batch 1
-and other sizes among them) and is compared with eager. `--formats program,file,torch,onnx,stablehlo`. A family runs in a process of its
-own, started again after a model that does not come back.
+and other sizes among them) and is compared with eager. An export that pins what the calls change is "pinned", and does not count.
+`--formats program,file,torch,onnx,stablehlo`. A family runs in a process of its own, started again after a model that does not come back.
 
 python -m benchmarks.export_zoo encoders --only Bert --formats program,onnx --json results.json
 """
@@ -32,6 +32,7 @@ import pliant
 from benchmarks import zoo
 from benchmarks.crawl import Mismatch, same_tensor
 from pliant.cli import export as cli
+from pliant.export.signature import SignatureError
 from pliant.lower import liveness
 
 LIMIT_S = 180.0
@@ -222,6 +223,8 @@ def examine(row: Any, formats: list[str], rivals: list[str], work: Path, example
                 out[name] = {"status": "random", "note": "it draws random numbers, which in ONNX are others than PyTorch's"}
                 continue
             out[name] = {"status": kind, "note": f"{type(e).__name__}: {e}"[:600], "trace": traceback.format_exc()[-3000:]}
+            if isinstance(e, SignatureError):  # it pins what the calls change: none of its formats counts
+                return out | {"export": "pinned"}
     return out
 
 
@@ -343,7 +346,7 @@ def essence(note: str) -> str:
 def summary(name: str, found: list[dict[str, Any]]) -> str:
     """A row of figures: of all that were tried."""
     right = sum(r.get("status") == "right" for r in found)
-    dims = [r["open"] for r in found if "open" in r]
+    dims = [r["open"] for r in found if "open" in r and r.get("status") != "pinned"]
     seconds = sorted(r["seconds"] for r in found if "open" in r and "seconds" in r)
     opened = f"{sum(o for o, _ in dims)} of {sum(n for _, n in dims)}" if dims else ""
     took = f"{seconds[len(seconds) // 2]:.2f}" if seconds else ""

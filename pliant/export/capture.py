@@ -21,7 +21,7 @@ from pliant.codegen.aten import Executable
 from pliant.config import Config
 from pliant.errors import GraphBreakError, PliantError
 from pliant.export import effects, flows, forms, naming, signature, variants
-from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation
+from pliant.export.program import CONSTANT, FORMS, USER, Input, Program, Relation, error_name
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.guards.program import compiled
@@ -429,7 +429,8 @@ class Writer:
         ]
 
     def asserts(self) -> list[Relation]:
-        return [Relation(a.expr, where_text(a.site), a.message) for a in self.found.trace.scope.asserts if a.expr.const is not True]
+        found = [a for a in self.found.trace.scope.asserts if a.expr.const is not True]
+        return [Relation(a.expr, where_text(a.site), a.message, error_name(a.error)) for a in found]
 
 
 class Nowhere:

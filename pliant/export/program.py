@@ -7,6 +7,7 @@ refers to the Python program that it came from.
 
 from __future__ import annotations
 
+import builtins
 import pkgutil
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,47 @@ class Relation:
     expr: Any
     site: str = ""
     why: str = ""
+    error: str = ""  # of an assertion: what the program raises, where that is no RuntimeError
+
+    @property
+    def raises(self) -> type[Exception]:
+        return error_named(self.error)
+
+    @property
+    def told(self) -> str:
+        """What a format says that has one exception for all: the program's own words, and its exception."""
+        return f"{self.error}: {self.why}" if self.error and self.why else self.error or self.why
+
+
+def error_name(error: type[Exception]) -> str:
+    """The nearest of Python's own exceptions that takes words; "" for RuntimeError."""
+    for c in error.__mro__:
+        if c.__name__ != "RuntimeError" and c in WORDY:
+            return c.__name__
+        if c is RuntimeError:
+            break
+    return ""
+
+
+def error_named(name: str) -> type[Exception]:
+    """ValueError for a name that is not one of these."""
+    found: Any = getattr(builtins, name or "RuntimeError", None)
+    if found not in WORDY:
+        raise ValueError(f"{name} is no exception of Python's that takes words")
+    return found
+
+
+def takes_words(error: type[Exception]) -> bool:
+    try:
+        return error("").args == ("",)
+    except TypeError:
+        return False
+
+
+WORDY: frozenset[Any] = frozenset(
+    c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, Exception) and takes_words(c) and not issubclass(c, Warning)
+)
+"""Python's own exceptions that are made of a text."""
 
 
 @dataclass(frozen=True, slots=True)

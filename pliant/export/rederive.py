@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.export.flows import is_open, kind_of
-from pliant.export.program import Program, Relation
+from pliant.export.program import Program, Relation, error_name
 from pliant.export.rewrite import Rewriter, learn, supposed
 from pliant.graph.control_flow import Block, Branch, FlowOp, captures
 from pliant.graph.layout import contiguous_strides
@@ -125,7 +125,7 @@ def required(p: Program, known: tuple[int, int]) -> None:
     """Adds to what the program requires and asserts what its scope was asked since: also what it has, and could not prove from that."""
     scope = p.scope
     relations = [Relation(g.expr, "", g.why) for g in scope.all_guards[known[0] :] if g.why != "declared" and backed(g.expr)]
-    asserts = [Relation(a.expr, "", a.message) for a in scope.asserts[known[1] :] if a.expr.const is not True]
+    asserts = [Relation(a.expr, "", a.message, error_name(a.error)) for a in scope.asserts[known[1] :] if a.expr.const is not True]
     for own, more in ((p.relations, relations), (p.asserts, asserts)):
         told = {r.expr for r in own} if more else set()
         own += [r for r in more if r.expr not in told]

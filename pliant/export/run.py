@@ -37,7 +37,7 @@ class Runner:
             spelled.step(op)
         slots = [i.value for i in p.inputs]
         outputs = [spelled.now(o.value) for o in p.outputs]
-        asserts = [Assert(a.expr, site_of(a.site), a.why) for a in p.asserts]
+        asserts = [Assert(a.expr, site_of(a.site), a.why, a.raises) for a in p.asserts]
         return aten.build(
             p.trace, slots, outputs, name=p.name, ops=spelled.ops, guard=True, asserts=asserts, lower=native.lower
         ).fn

@@ -7,7 +7,7 @@
     input user k s6
     %2: f32 [s0, 4] strides [4, 1] = aten.add.Tensor(%0, 1)  # model.py:12 in M.forward
     require s0 <= 512  # model.py:14 in M.forward
-    assert u0 >= 0  # why
+    assert u0 >= 0 raises ValueError words  # where
     branch u1 > 0  # model.py:15 in M.forward
     output user logits %2
     output mutation cache.k.out of cache.k %7
@@ -26,7 +26,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.export import naming, rederive
 from pliant.export.flows import all_ops
-from pliant.export.program import Input, Output, Program, Relation
+from pliant.export.program import Input, Output, Program, Relation, error_name, error_named
 from pliant.graph.control_flow import FLOW, RANDOM_FLOW, Block, Branch, Flow, FlowOp, Leave, outputs_of
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
@@ -42,6 +42,8 @@ from pliant.symbolic.scope import BRANCH, Assert, SymGuard
 VERSION = 1
 FLOW_WORD = "flow"
 FLOW_LINE = re.compile(r"(?P<outs>.*?) = flow\((?P<args>.*)\)(?P<binds>(?: finds \w+ at \d+(?: size \d+)?)*)")
+NOTHING = "()"
+"""The results of a loop that nobody reads."""
 DEEPEST = 40
 """Blocks in each other."""
 HEAD = re.compile(r"pliant program (\d+): (\w+), form (\w+)")
@@ -50,6 +52,7 @@ INPUT = re.compile(r"input (\w+)( written)? (\S+) (.+)")
 OUTPUT = re.compile(r"output (\w+) (\S+)(?: of (\S+))? (\S.*)")
 NAME = re.compile(r"[a-z]\d{1,9}|[A-Za-z]\w*_size(_\d+)?")
 MARK = "  # "
+RAISES = " raises "
 SITE = re.compile(r"(.*):(\d{1,9}) in (.*)")
 
 SPACES = frozenset(("aten", "prims", "pliant_numpy"))
@@ -83,8 +86,10 @@ def one_text(p: Program) -> str:
         lines += op_lines(op, owners, known)
     lines += [f"require {r.expr.python()}" + marked(r.site) for r in p.relations if r.expr.const is None]
     for r in p.asserts:
-        word, words = ("branch", r.site) if r.why == BRANCH else ("assert", r.site or r.why)
-        lines.append(f"{word} {r.expr.python()}{marked(words)}")
+        if r.why == BRANCH:
+            lines.append(f"branch {r.expr.python()}{marked(r.site)}")
+        else:
+            lines.append(f"assert {r.expr.python()}{raising(r.error, r.why)}{marked(r.site)}")
     for o in p.outputs:
         of = f" of {quoted(o.of)}" if o.of else ""
         lines.append(f"output {o.kind} {quoted(o.name)}{of} {lowered.value_text(o.value)}")
@@ -110,13 +115,13 @@ def op_lines(op: Op, owners: dict[int, int], known: set[int]) -> list[str]:
     if flow.entry is not None:
         inside += ["entry", *indented(block_lines(flow.entry, owners, known))]
     inside += ["round" if flow.loops else "sides", *indented(block_lines(flow.body, owners, known))]
-    made = lowered.outs_text(op, owners, known)
+    made = lowered.outs_text(op, owners, known) or NOTHING
     return [f"{made} = {FLOW_WORD}({carried}){lowered.finds_text(op)}{site}", *indented(inside)]
 
 
 def block_lines(b: Block, owners: dict[int, int], known: set[int]) -> list[str]:
     lines = [line for op in b.ops for line in op_lines(op, owners, known)]
-    lines += [f"assert {a.expr.python()}{marked(a.message)}" for a in b.asserts if a.expr.const is None]
+    lines += [f"assert {a.expr.python()}{raising(error_name(a.error), a.message)}" for a in b.asserts if a.expr.const is None]
     if isinstance(b.end, Leave):
         return [*lines, f"{'again' if b.end.again else 'leave'} {lowered.value_text(b.end.values)}"]
     yes, no = (indented(block_lines(side, owners, known)) for side in (b.end.yes, b.end.no))
@@ -152,6 +157,11 @@ def quoted(name: str) -> str:
 
 def unquoted(name: str) -> str:
     return re.sub(r"\$([0-9a-f]{1,6});", lambda m: chr(int(m.group(1), 16)), name)
+
+
+def raising(error: str, words: str) -> str:
+    """What an assertion raises: RuntimeError is not named, nor are words that are not there."""
+    return f"{RAISES}{error or 'RuntimeError'} {quoted(words)}".rstrip() if error or words else ""
 
 
 def marked(words: str) -> str:
@@ -265,9 +275,17 @@ class Reader(lowered.Reader):
         elif word == "branch":
             self.asserts.append(Relation(self.truth(rest), words, BRANCH))
         elif word == "assert":
-            self.asserts.append(Relation(self.truth(rest), *((words, "") if SITE.fullmatch(words) else ("", words))))
+            self.asserts.append(Relation(*self.assertion(rest, words)))
         elif word:
             self.ops.append(self.step(body, words, 0))
+
+    def assertion(self, rest: str, words: str) -> tuple[Any, str, str, str]:
+        """Its expression, line, words and exception."""
+        rest, _, raised = rest.partition(RAISES)
+        error, _, why = raised.partition(" ")
+        site, why = (words, unquoted(why)) if raised or SITE.fullmatch(words) else ("", words)
+        error_named(error)
+        return self.truth(rest), site, why, error if error != "RuntimeError" else ""
 
     def step(self, body: str, words: str, depth: int) -> Op:
         """One operation; of a flow, the lines behind it too."""
@@ -312,8 +330,9 @@ class Reader(lowered.Reader):
                 raise ValueError("not a part of a loop or branch")
         flow = Flow(params, self.block(depth + 1), entry, sizes)
         random = any(liveness.draws(op.target) for op in flow.ops())
-        op = FlowOp(RANDOM_FLOW if random else FLOW, (carried, []), {}, self.results(found["outs"]), "flat", None, -1,
-                    self.binds(found["binds"]), flow=flow)  # fmt: skip
+        outs = [] if found["outs"] == NOTHING else self.results(found["outs"])
+        target = RANDOM_FLOW if random else FLOW
+        op = FlowOp(target, (carried, []), {}, outs, "flat", None, -1, self.binds(found["binds"]), flow=flow)
         return op
 
     def block(self, depth: int) -> Block:
@@ -322,7 +341,8 @@ class Reader(lowered.Reader):
         while True:
             word, rest, words = self.taken(depth)
             if word == "assert":
-                asserts.append(Assert(self.truth(rest), None, words))
+                expr, _, why, error = self.assertion(rest, words)
+                asserts.append(Assert(expr, None, why, error_named(error)))
             elif word == "branch":
                 test = self.truth(rest)
                 yes = self.block(depth + 1)

@@ -7,6 +7,7 @@ of `torch.cond` (`torch_branches.py`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -193,10 +194,7 @@ class Writer:
         return specs
 
     def at_path(self, path: tuple) -> Any:
-        for i in self.p.user_inputs:
-            if i.path == path:
-                return i.value
-        raise PliantError(f"to_torch_export: the result holds the argument {path[0]}, which the program does not take")
+        return next(i.value for i in self.p.user_inputs if i.path == path)
 
     def mutation(self, o: Output) -> tuple[Any, str]:
         i = self.p.input(o.of)
@@ -301,13 +299,17 @@ def result_leaves(p: Program) -> list[Tree]:
 
 
 def plain_result(p: Program) -> bool:
-    """Whether the result is made of what the format can write down."""
-    known = (tuple, list, dict)
-    return p.result is not None and all(
-        t.kind in ("output", "constant", "argument") and (t.kind != "constant" or isinstance(t.value, (int, float, bool, str, type(None))))
-        or (t.kind == "node" and (t.value[0] in known or registered(t.value[0])))
-        for t in p.result.walk()
-    )  # fmt: skip
+    """Whether the result is made of what the format can write down: where it is not, its outputs are given as a tuple."""
+    if p.result is None:
+        return False
+    taken = {i.path for q in (p, *p.variants) for i in q.user_inputs}
+    said: dict[str, Callable[[Any], bool]] = {
+        "output": lambda value: True,
+        "constant": lambda value: isinstance(value, (int, float, bool, str, type(None))),
+        "argument": lambda path: path in taken,
+        "node": lambda node: node[0] in (tuple, list, dict) or registered(node[0]),
+    }
+    return all(t.kind in said and said[t.kind](t.value) for t in p.result.walk())
 
 
 def registered(cls: type) -> bool:

@@ -18,6 +18,7 @@ from pliant.graph.control_flow import FlowOp
 from pliant.graph.record import Bind, Op
 from pliant.lower import liveness
 from pliant.symbolic.expr import Expr
+from pliant.symbolic.scope import BRANCH
 
 aten = torch.ops.aten
 
@@ -194,17 +195,20 @@ class Nodes(Builder):
         return node
 
     def assertions(self, relations: Iterable[Any], bounds: bool = False) -> None:
-        """Nodes for the relations that shared symbols do not say, nor ranges (`bounds`: those, too)."""
+        """Nodes for the relations that shared symbols do not say, nor ranges. `bounds`: those, too, of assertions of the program."""
         known = {s for s in self.read} | set(self.symbols)
         for r in relations:
             e = rebuilt(r.expr, self.p.scope)
-            if not isinstance(e, Expr) or e.const is not None or (bounds_one(e) and not bounds):
+            if not isinstance(e, Expr) or e.const is not None:
                 continue
+            if bounds_one(e) and not bounds and not any(s in self.symbols for s in e.symbols()):
+                continue  # ranges of numbers are said, and nobody checks their lower ends
             if any(s not in known for s in e.symbols()):
                 continue  # of strides: the operators themselves refuse what they cannot view
             test = self.condition(e)
             site = f", needed at {r.site}" if r.site else ""
-            words = f"{e.python(self.p.dims)} must hold{site}"
+            words = r.told if bounds and r.why != BRANCH else ""
+            words = words or f"{e.python(self.p.dims)} must hold{site}"
             if any(s.kind is float for s in e.symbols()):  # torch.export.load cannot read assertions about them
                 self.put(aten._assert_async.msg, (self.scalar(test, torch.bool), words), None)
             else:

@@ -265,6 +265,20 @@ def is_non_overlapping_and_dense(scope: Scope, sizes: list[Expr], strides: list[
     return True
 
 
+def memory_order(scope: Scope, sizes: list[Any], strides: list[Any]) -> list[int] | None:
+    """The dims, outermost in memory first, of a tensor whose elements provably fill a block of memory in that order."""
+    left, found = list(range(len(sizes))), []
+    expected: Any = 1
+    while left:
+        d = next((d for d in reversed(left) if strides[d] is expected or scope.known_true(ops.eq(strides[d], expected))), None)
+        if d is None:
+            return None
+        left.remove(d)
+        found.append(d)
+        expected = ops.mul(sizes[d], expected)
+    return found[::-1]
+
+
 def hint_of(e: Any) -> int:
     """For ordering candidates only, never for an answer: unknown sizes sort as large."""
     h = e if isinstance(e, int) else e.hint

@@ -77,10 +77,13 @@ def words(message: Any) -> str:
 
 
 # lines that raise ------------------------------------------------------------------------------------------------
-def needed(f: Any, v: Any, wanted: bool) -> bool:
-    """At a jump over instructions (those at `f.pc`) that only raise: require `v` to be `wanted`, if only the run can tell whether it is."""
+def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
+    """At a jump of which one side (the instructions from `at` on) only raises: require `v` to be `wanted`, if only the run can tell
+    whether it is."""
     if type(v) is TracedTensor:
-        if has_written(vm.trace) or handled(f) or asked_of(f) is None or vm.asking or any([type(n) is not int or n != 1 for n in v.sizes]):
+        if has_written(vm.trace) or handled(f) or asked_of(f, at) is None or vm.asking:
+            return False
+        if any([type(n) is not int or n != 1 for n in v.sizes]):
             return False
         v = item(v)
         if type(v) not in SYMS:
@@ -88,34 +91,34 @@ def needed(f: Any, v: Any, wanted: bool) -> bool:
     expr = v.node.expr
     if expr.backed or handled(f):
         return False
-    found = asked_of(f)
+    found = asked_of(f, at)
     if found is None:
         return False
     cond = truth(expr)
-    return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f), found[1], found[0])
+    return vm.scope.assume(cond if wanted else ops.not_(cond), where_raised(f, at), found[1], found[0])
 
 
-def where_raised(f: Any) -> Site | None:
-    """The jump at hand, with the line of the `raise` that it jumps over: a traceback has that one."""
+def where_raised(f: Any, at: int) -> Site | None:
+    """The jump at hand, with the line of the `raise` on that side: a traceback has that one."""
     site, d = current_site(), f.decoded
-    return site and dataclasses.replace(site, lineno=d.site(d.kinds.index(K.RAISE, f.pc)).lineno)
+    return site and dataclasses.replace(site, lineno=d.site(d.kinds.index(K.RAISE, at)).lineno)
 
 
 PAUSES = {K.YIELD, K.SEND, K.GET_AWAITABLE, K.ENTER}
 
 
-def asked_of(f: Any) -> tuple[type[Exception], str] | None:
-    """The exception and its words that the instructions from `f.pc` on raise. Words that the run makes are not told: where memory from
+def asked_of(f: Any, at: int) -> tuple[type[Exception], str] | None:
+    """The exception and its words that the instructions from `at` on raise. Words that the run makes are not told: where memory from
     outside has not been written to, CPython raises them."""
-    found = raised(f)
+    found = raised(f, at)
     if found is None and not has_written(vm.trace):
-        found = raised_with_words(f)
+        found = raised_with_words(f, at)
     return None if found is None or is_answer(f, found[0]) else found
 
 
-def raised_with_words(f: Any) -> tuple[type[Exception], str] | None:
-    """The exception, if the instructions from `f.pc` on do nothing but to make it, one after the other, and raise it."""
-    i, kinds, ins = f.pc, f.decoded.kinds, f.decoded.ins
+def raised_with_words(f: Any, at: int) -> tuple[type[Exception], str] | None:
+    """The exception, if the instructions from `at` on do nothing but to make it, one after the other, and raise it."""
+    i, kinds, ins = at, f.decoded.kinds, f.decoded.ins
     if kinds[i] is not K.LOAD_GLOBAL and kinds[i] is not K.LOAD_ASSERTION_ERROR:
         return None
     name = ins[i][1][0] if kinds[i] is K.LOAD_GLOBAL else "AssertionError"
@@ -129,9 +132,9 @@ def raised_with_words(f: Any) -> tuple[type[Exception], str] | None:
     return (error, "") if i < len(kinds) else None
 
 
-def raised(f: Any) -> tuple[type[Exception], str] | None:
-    """The exception and its constant words, if that is all that the instructions from `f.pc` on are about."""
-    i, kinds, ins = f.pc, f.decoded.kinds, f.decoded.ins
+def raised(f: Any, at: int) -> tuple[type[Exception], str] | None:
+    """The exception and its constant words, if that is all that the instructions from `at` on are about."""
+    i, kinds, ins = at, f.decoded.kinds, f.decoded.ins
     error: Any = AssertionError
     if kinds[i] is K.LOAD_GLOBAL:
         name = ins[i][1][0]

@@ -89,7 +89,7 @@ def on_data(v: Any) -> bool:
 def at_branch(f: Frame, v: Any) -> bool:
     """The frame is about to branch on `v`: if that tests for the first time whether to begin a loop, the loop is done here, and the frame
     stands behind it."""
-    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f) is not None):
+    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f, f.pc) is not None):
         return False
     header = begins(f.decoded, f.pc - 1)
     if header in f.stops:  # `continue` goes to the first test
@@ -527,15 +527,16 @@ class Whole:
             if any([kinds != shown[0][1] for _, kinds in shown]):
                 raise Open(f"{self.name(slot)} is of different kinds behind it")
             for i, column in enumerate(zip(*[leaves for leaves, _ in shown], strict=True)):
-                for end, v in zip(leave, column, strict=True):
-                    end.parts[(slot, i)] = parts(v)
-                if type(column[0]) is Grown:
-                    if not all([v is column[0] for v in column]) or not self.outer(column[0].token):
-                        found[(slot, i)] = self.list_behind(column, (slot, i))
+                where, grown = (slot, i), type(column[0]) is Grown
+                if all([v is column[0] if grown else equal(v, column[0]) for v in column]) and self.outer(column[0]):
                     continue
-                if not all([equal(v, column[0]) for v in column]) or not self.outer(column[0]):
+                for end, v in zip(leave, column, strict=True):
+                    end.parts[where] = parts(v)
+                if grown:
+                    found[where] = self.list_behind(column, where)
+                else:
                     self.memory.check(list(column))
-                    found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
+                    found[where] = merged(list(column), self.name(slot), self.outer)
         binds: list[Bind] = []
         for at, r in enumerate(found.values()):
             if type(r) is not TracedTensor:
@@ -560,8 +561,8 @@ class Whole:
 
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the loop."""
-        if type(v) is TracedTensor:
-            return v.vid < self.begin
+        if type(v) in (TracedTensor, Grown):
+            return (v.token if type(v) is Grown else v).vid < self.begin
         e = number_of(v)
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 

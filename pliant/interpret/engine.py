@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -250,7 +251,40 @@ def with_plain_numbers(rec: TorchOp) -> Any:
         return rec.fn(*rec.args, **rec.kwargs)
 
 
-OTHER_WAYS = ((refuses_symbols, decomposed_in_python), (wants_numbers, with_plain_numbers), (refuses_symbols, decomposed_in_python))
+def reads_numbers(rec: TorchOp, e: Exception) -> bool:
+    """Whether C++ code wants the number in a tensor, as of sizes: `torch.zeros(t[0], t[1])`."""
+    return "Cannot call numel() on tensor" in str(e)
+
+
+def with_numbers_of_tensors(rec: TorchOp) -> Any:
+    """Integers in tensors are read first, as that code would."""
+    kept = 1 if rec.args and isinstance(rec.args[0], TracedTensor) and rec.fn not in OF_SIZES else 0
+    args, kwargs = pytree.tree_map_only(TracedTensor, number_in, (rec.args[kept:], rec.kwargs))
+    read = replace(rec, args=(*rec.args[:kept], *args), kwargs=kwargs)
+    try:
+        with layout.framework():
+            out = decompositions.spell(read.fn, read.args, kwargs, vm.trace)
+            return read.fn(*read.args, **kwargs) if out is NotImplemented else out
+    except Exception as e:
+        for applies, way in OTHER_WAYS[1:]:
+            if applies(read, e):
+                return way(read)
+        raise
+
+
+OF_SIZES = frozenset((torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn))
+"""What may be given sizes as its first arguments."""
+
+
+def number_in(t: TracedTensor) -> Any:
+    whole = not t.sizes and not t.dtype.is_floating_point and not t.dtype.is_complex and t.dtype is not torch.bool
+    return t.item() if whole else t
+
+
+OTHER_WAYS = (
+    (reads_numbers, with_numbers_of_tensors), (refuses_symbols, decomposed_in_python), (wants_numbers, with_plain_numbers),
+    (refuses_symbols, decomposed_in_python),
+)  # fmt: skip
 
 
 def check_derivatives(ops: list) -> None:

@@ -661,6 +661,28 @@ def l_assert(args: tuple, kw: dict) -> Any:
     return graph_call(torch._assert, args, kw)
 
 
+def of_type(cls: Any, dtype: torch.dtype) -> Any:
+    """`torch.IntTensor([1, 2])`, `torch.IntTensor(2, 3)`: the old names for a tensor with this data, or of these sizes."""
+
+    def made(args: tuple, kw: dict) -> Any:
+        if kw or torch.utils._device.CURRENT_DEVICE is not None:
+            raise Break("PL0004", f"construction of torch.{cls.__name__}", clean=True)
+        if len(args) == 1 and type(args[0]) in (list, tuple):
+            return vm.call(torch.tensor, args, {"dtype": dtype})
+        if all([type(n) in (int, torch.SymInt) for n in args]):
+            return graph_call(torch.empty, (args or (0,),), {"dtype": dtype})
+        raise Break("PL0004", f"construction of torch.{cls.__name__}", clean=True)
+
+    return made
+
+
+for _name, _dtype in {
+    "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16, "Byte": torch.uint8,
+    "Char": torch.int8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64, "Bool": torch.bool,
+}.items():  # fmt: skip
+    _cls = getattr(torch, f"{_name}Tensor")
+    LOOKASIDES[_cls] = of_type(_cls, _dtype)
+
 LOOKASIDES[needed] = lambda args, kw: needed(*args)  # run, not interpreted
 
 

@@ -350,9 +350,14 @@ def jump(f: Any, a: int) -> None:
     f.pc = a
 
 
-def required(f: Any, v: Any, a: int, side: bool) -> bool:
-    """Whether the jump over what only raises is made an assertion, and taken. A jump backward is a loop's."""
-    return a >= f.pc and vm.needed(f, v, side)
+def jumps_on(f: Any, v: Any, a: int, side: bool) -> bool:
+    """Whether a jump for what is `side` is taken. Where one side only raises, that is an assertion; a jump backward is a loop's."""
+    if type(v) in DATA and a >= f.pc:
+        if vm.needed(f, v, side, f.pc):
+            return True
+        if vm.needed(f, v, not side, a):
+            return False
+    return truth(v) if side else not truth(v)
 
 
 DATA = frozenset((TracedTensor, *SYM_TYPES))
@@ -363,7 +368,7 @@ def jump_if_true(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is True or (v is not False and (type(v) in DATA and required(f, v, a, True) or truth(v)))
+    jumps = v is True or (v is not False and jumps_on(f, v, a, True))
     f.stack.pop()
     if jumps:
         jump(f, a)
@@ -374,7 +379,7 @@ def jump_if_false(f: Any, a: int) -> None:
     v = f.stack[-1]
     if type(v) in DATA and vm.at_branch(f, v):
         return
-    jumps = v is False or (v is not True and (type(v) in DATA and required(f, v, a, False) or not truth(v)))
+    jumps = v is False or (v is not True and jumps_on(f, v, a, False))
     f.stack.pop()
     if jumps:
         jump(f, a)

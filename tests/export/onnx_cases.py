@@ -272,6 +272,15 @@ case(
         torch.hstack([x, x]),
     ),
 )
+def overlapping_chunks(x):
+    """Of four rows, each beginning in the middle of the one before; of a tensor whose first dim is not the outermost in memory."""
+    x = (x * 2).transpose(0, 1)
+    x = x.view(3, x.shape[1] // 4, 4, 2)
+    sizes, strides = [*x.shape], [*x.stride()]
+    sizes[1], strides[1] = sizes[1] * 2 - 1, strides[1] // 2
+    return x.as_strided(sizes, strides)
+
+
 case("flip roll", lambda n: (floats(n, 4),), lambda x: (x.flip(0), x.flip(0, 1), x.roll(1, 0), x.roll((2, -1), (0, 1)), x.roll(3)))
 case("roll nothing", lambda n: (floats(n, 4), floats(n)[:0]), lambda x, e: (x.roll(-1, 0), e.roll(1, 0)))
 case(
@@ -286,6 +295,7 @@ case(
     lambda x: (x.diagonal(), x.diagonal(1), x[:, :, None].expand(-1, -1, 4).diagonal(0, 1, 2), torch.diag_embed(x)),
 )
 case("as_strided", lambda n: (floats(n + 3, 4),), lambda x: x.as_strided((3, 2), (4, 1), 1))
+case("overlapping chunks", lambda n: (floats(4 * n, 3, 2),), overlapping_chunks)
 case(
     "pad",
     lambda n: (floats(n, 3, 5), ints(n, 5)),

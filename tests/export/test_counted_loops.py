@@ -185,6 +185,24 @@ def test_loops_on_data(f: Any, tmp_path: Any) -> None:
             compared(f, q, n)
 
 
+def beside_other_lists(x: Any, items: Any) -> Any:
+    pairs = [[x], {"items": items}]
+    n = 0
+    while x.sum() < 90 and n < 20:
+        x = x + 1
+        n += 1
+    pairs[0].append(x)
+    return x, n, pairs, items
+
+
+def test_lists_that_a_loop_leaves_alone_may_hold_anything() -> None:
+    items = [torch.ones(2), [4, torch.zeros(1)]]
+    p = pliant.export(beside_other_lists, (torch.randn(5), items))
+    for n in (5, 2, 30):
+        x = torch.zeros(n)
+        torch.testing.assert_close(p(x, items), beside_other_lists(x, items))
+
+
 # -- what cannot be one operation --------------------------------------------------------------------------------------------------
 def two_names(x: Any) -> Any:
     out = torch.zeros(x.shape[0], 3)

@@ -206,6 +206,29 @@ LIES = {
 }
 
 
+def read_by_nobody(x: torch.Tensor) -> torch.Tensor:
+    z = x
+    for _ in range(3):
+        z = torch.full(x.shape, 0.5)
+        if x.sum().item() < 1:
+            y, n = x, 0
+            while y.abs().sum() > 0.5 and n < 3:
+                y, n = y * 0.5, n + 1
+        t = x
+        while t.abs().max() > 0.25:
+            t = t * 0.5
+    return z * x
+
+
+def test_a_loop_that_nobody_reads(tmp_path: Path) -> None:
+    p = pliant.export(read_by_nobody, (r(3, 4),))
+    p.save(tmp_path / "p.pliant")
+    q = pliant.load(tmp_path / "p.pliant")
+    assert str(q) == str(p)
+    for n in (3, 1, 5):
+        torch.testing.assert_close(q(r(n, 4)), read_by_nobody(r(n, 4)))
+
+
 @pytest.mark.parametrize("words", LIES)
 def test_a_file_that_lies_about_a_loop_is_refused(words: str) -> None:
     source = str(pliant.export(loops.greedy, (r(5, 5), r(7, 5), torch.tensor([1, 2]), 3)))

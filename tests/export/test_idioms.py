@@ -14,6 +14,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 
 import pliant
 from pliant.errors import GraphBreakError, PliantError
+from pliant.export import openings
 
 
 def agree(f: Any, p: pliant.Program, *args: Any) -> None:
@@ -209,3 +210,46 @@ def test_other_side_of_a_branch_on_products() -> None:
         agree(m, p, torch.rand(shape))
         x = torch.rand(shape)
         torch.testing.assert_close(p.run(p.inputs_of(x))[p.user_outputs[0].name], m(x).detach())
+
+
+def sized_by_tensors(x: torch.Tensor, s: torch.Tensor) -> Any:
+    resized = nn.functional.interpolate(x, size=(s[0], s[1]), mode="bilinear", align_corners=True)
+    padded = nn.functional.pad(x, (0, s[0], 0, s[1] - 1))
+    return resized, padded, torch.zeros(s[0], s[1]), torch.full((s[0], 2), 1.5), x.reshape(-1)[:8].reshape(s[0], s[1])
+
+
+def test_sizes_that_are_integers_in_tensors() -> None:
+    x = torch.rand(1, 2, 6, 6)
+    p = pliant.export(sized_by_tensors, (x, torch.tensor([2, 4])))
+    compiled = pliant.compile(sized_by_tensors)
+    for sizes in ([2, 4], [4, 2], [8, 1]):
+        s = torch.tensor(sizes)
+        for q in (p, compiled):
+            torch.testing.assert_close(q(x, s), sized_by_tensors(x, s))
+    with pytest.raises(RuntimeError):
+        p(x, torch.tensor([3, 3]))
+
+
+def by_type(x: torch.Tensor) -> Any:
+    n = torch.IntTensor([x.shape[0], 3])
+    return n, torch.FloatTensor([[1, 2.5]]), torch.LongTensor(2, x.shape[0]).zero_(), torch.BoolTensor(()), torch.DoubleTensor().sum()
+
+
+def test_tensors_by_the_names_of_their_types() -> None:
+    p = pliant.export(by_type, (torch.rand(3),))
+    for n in (3, 1, 5):
+        x = torch.rand(n)
+        for got, want in zip(p(x), by_type(x), strict=True):
+            assert got.dtype is want.dtype
+            torch.testing.assert_close(got, want)
+
+
+def adds(c: float) -> Any:
+    constant = torch.tensor(c)
+    return lambda x: x + constant
+
+
+def test_programs_with_other_constants_are_not_the_same() -> None:
+    one, also_one, two = (pliant.export(adds(c), (torch.rand(3),)) for c in (1.0, 1.0, 2.0))
+    assert openings.either(one, also_one) is not None
+    assert openings.either(one, two) is None

@@ -247,3 +247,15 @@ def test_convolution_with_same_padding(tmp_path):
 def test_paths_may_be_text(tmp_path):
     to_onnx(export(torch.neg, (torch.ones(2),)), str(tmp_path / "m.onnx"))
     assert pathlib.Path(tmp_path / "m.onnx").exists()
+
+
+def test_a_cast_there_and_back_is_read_within_a_loop(tmp_path):
+    def f(x):
+        t, n = x.double().float(), 0
+        while t.abs().sum() > 1.5 and n < 6:
+            t, n = torch.tanh(t) * 0.5, n + 1
+        return t, n, x.double().float(), x.half().float()
+
+    s = Session(f, (torch.randn(3, 4),), tmp_path)
+    for x in (torch.randn(3, 4), torch.randn(5, 2) * 9, torch.zeros(1, 1)):
+        compare(leaves(f(x)), s.run((x,)), "")

@@ -14,6 +14,7 @@ pytest.importorskip("jaxlib")
 
 from pliant.export import export  # noqa: E402
 from pliant.export.stablehlo import to_stablehlo  # noqa: E402
+from tests.export.onnx_cases import overlapping_chunks  # noqa: E402
 
 INF, NAN = math.inf, math.nan
 A = torch.ops.aten
@@ -126,6 +127,7 @@ CASES |= {
     "unfold": (lambda x: (x.unfold(0, 2, 1), x.unfold(1, 3, 2)), lambda n: (rand(n + 1, 6),)),
     "pixel_shuffle": (lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2)), lambda n: (rand(n, 4, 2 * n, 6),)),
     "as_strided": (lambda x: (x * 2).as_strided((x.shape[0], 3), (6, 2), 1), lambda n: (rand(n, 6),)),
+    "overlapping_chunks": (overlapping_chunks, lambda n: (rand(4 * n, 3, 2),)),
     "scatter_views": (lambda x, y: (x.slice_scatter(y, 1, 0, 6, 2), x.select_scatter(y[:, 0], 1, -1), x.slice_scatter(y, 1, 2, 5), torch.diagonal_scatter(x[:3, :3] * 1, x[0, :3])), lambda n: (rand(n + 3, 6), rand(n + 3, 3))),
     "in_place": (lambda x: in_place(x), lambda n: (rand(n + 1, 6),)),
     "pad": (lambda x: (F.pad(x, (1, 2)), F.pad(x, (0, -1, 2, 0), value=3.0), F.pad(x, (0, x.shape[0]))), lambda n: (rand(n, 6),)),

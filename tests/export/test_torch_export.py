@@ -391,3 +391,33 @@ def test_what_a_size_of_the_example_happens_to_give_is_no_guard():
     for n in (7, 12, 3):
         x = torch.randn(2, n)
         torch.testing.assert_close(module(x), without_a_week(x))
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_an_argument_that_is_given_back_unread_is_left_to_the_caller(branches):
+    def f(x, items):
+        y = x * 2 if branches and x.shape[0] > 3 else x + 1
+        return {"given": items, "made": y}
+
+    p = export(f, (r(2, 3), [r(2), r(1)]))
+    module = to_torch_export(p).module()
+    for n in (2, 5):
+        x = r(n, 3)
+        (got,) = pytree.tree_leaves(module(x))
+        torch.testing.assert_close(got, f(x, [])["made"])
+
+
+def test_numbers_out_of_range_and_the_program_s_own_words():
+    def f(x, n):
+        if n < -5:
+            raise KeyError("small")
+        if x.sum() > 100:
+            raise ValueError("too much")
+        return x * n
+
+    module = to_torch_export(export(f, (torch.ones(3), 2))).module()
+    close(module(torch.ones(4), -5), f(torch.ones(4), -5))
+    with pytest.raises(RuntimeError, match=r"-5"):
+        module(torch.ones(3), -6)
+    with pytest.raises(RuntimeError, match="ValueError: too much"):
+        module(torch.ones(3) * 99, 1)

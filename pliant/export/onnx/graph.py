@@ -210,6 +210,11 @@ class Graph:
             t = torch.from_numpy(np.array(v.const_value.numpy())) if torch_dtype(v) is not torch.bfloat16 else None
             if t is not None:
                 return self.const(t.to(dtype).tolist(), dtype)
+        made = v.producer()
+        if made is not None and made.op_type == "Cast":
+            of = made.inputs[0]
+            if of is not None and torch_dtype(of) is dtype and torch_dtype(v) in EXACT.get(dtype, ()):
+                return of  # ONNX Runtime drops such a pair, too, and forgets that graphs within this one read it
         return self.node("Cast", [v], 1, [dtype], {"to": int(onnx_dtype(dtype))})[0]
 
     # arguments of ATen operations ------------------------------------------------------------------------------------------------
@@ -255,6 +260,12 @@ class Graph:
         return type(t) is TracedTensor and t.vid in self.live
 
 
+EXACT: dict[torch.dtype, tuple[torch.dtype, ...]] = {
+    torch.float16: (torch.float32, torch.float64), torch.bfloat16: (torch.float32, torch.float64), torch.float32: (torch.float64,),
+    torch.int8: (torch.int16, torch.int32, torch.int64), torch.int16: (torch.int32, torch.int64), torch.int32: (torch.int64,),
+    torch.uint8: (torch.int16, torch.int32, torch.int64),
+}  # fmt: skip
+"""The dtypes that hold every value of this one: there and back is the value itself."""
 RESULT: dict[str, torch.dtype] = dict.fromkeys(
     "Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf And Or Xor Not".split(), torch.bool
 ) | dict.fromkeys("Shape Size NonZero ArgMax ArgMin".split(), torch.int64)

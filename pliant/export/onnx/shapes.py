@@ -11,6 +11,8 @@ import torch
 
 from pliant.export.onnx.elementwise import out_dtype, same
 from pliant.export.onnx.graph import Graph, NotExpressible, Size, Tensor, compute, torch_dtype
+from pliant.graph.layout import memory_order
+from pliant.graph.symnode import expr_of
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -162,13 +164,14 @@ def diagonal(g: Graph, op: Any, x: Tensor, offset: int = 0, a: int = 0, b: int =
 def as_strided(g: Graph, op: Any, x: Tensor, sizes: Sequence[Size], strides: Sequence[Size], offset: Size | None = None) -> ir.Value:
     source = op.args[0]
     begin = g.size(source.offset)
-    if not source.dense or (begin != 0 if isinstance(begin, int) else source.source is None):
-        raise NotExpressible("as_strided of a tensor that is not row-major")
+    order = memory_order(g.scope, *([expr_of(n, g.scope) for n in of] for of in (source.sizes, source.strides)))
+    if order is None or (begin != 0 if isinstance(begin, int) else source.source is None):
+        raise NotExpressible("as_strided of a tensor that does not fill its memory from the start")
     at = g.const(0) if offset is None else g.number(offset, torch.int64)
     for i, (n, s) in enumerate(zip(sizes, strides, strict=True)):
         step = g.op("Mul", arange_of(g, n), g.number(s, torch.int64))
         at = g.op("Add", at, g.reshape(step, [n if j == i else 1 for j in range(len(sizes))]))
-    return g.op("Gather", g.reshape(x.value, [-1]), at, axis=0)
+    return g.op("Gather", g.reshape(g.transpose(x.value, order), [-1]), at, axis=0)
 
 
 def pad(mode: str) -> Row:

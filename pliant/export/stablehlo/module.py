@@ -117,7 +117,7 @@ class Lowering(Builder):
         found = list(self.holds)
         for r in asserts:
             if any(s.name in self.of_data | self.numbers for s in r.expr.symbols()):
-                found.append((Value(self.scalar(r.expr), (), torch.bool), r.why or f"{r.expr} at {r.site}"))
+                found.append((Value(self.scalar(r.expr), (), torch.bool), r.told or f"{r.expr} at {r.site}"))
             else:
                 self.relation(r)
         return found

@@ -169,7 +169,7 @@ def check_asserts(p: Program, env: dict[str, Any], sides: int) -> None:
     branch asked chooses among the sides."""
     for r in p.asserts:
         if (sides == 1 or BRANCH not in r.why) and all(s.name in env for s in r.expr.symbols()) and not r.expr.evaluate(env):
-            raise (OtherSide if BRANCH in r.why else RuntimeError)(r.why or f"{p.name} needs {r.expr} at {r.site}")
+            raise (OtherSide if BRANCH in r.why else r.raises)(r.why or f"{p.name} needs {r.expr} at {r.site}")
 
 
 def type_of(value: Any) -> str:

@@ -10,6 +10,8 @@ import torch
 from pliant.export.stablehlo.builder import Builder, Unsupported, Value, integers, is_float
 from pliant.export.stablehlo.pointwise import Operand, to
 from pliant.export.stablehlo.table import lowering
+from pliant.graph.layout import memory_order
+from pliant.graph.symnode import expr_of
 from pliant.lower import liveness
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
@@ -187,17 +189,18 @@ def diagonal(b: Builder, self: Value, offset: int = 0, dim1: int = 0, dim2: int 
 
 @lowering("as_strided.default as_strided_copy.default")
 def as_strided(b: Builder, self: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
-    """Of a tensor in row-major order, as the trace has it: the elements by their positions in memory."""
+    """Of a tensor that fills its memory, as the trace has it: the elements by their positions there."""
     start = liveness.number(b.operand.offset)
     own = b.operand.offset if start is None else start
     first = b.simple((own if storage_offset is None else storage_offset) - own)
-    if not b.operand.dense or not static(b, first) or (type(first) is Expr and any(s.name not in b.sources for s in first.symbols())):
-        raise Unsupported("as_strided of a tensor that is not row-major from a known start: positions in memory mean nothing here")
+    order = memory_order(b.scope, *([expr_of(n, b.scope) for n in of] for of in (b.operand.sizes, b.operand.strides)))
+    if order is None or not static(b, first) or (type(first) is Expr and any(s.name not in b.sources for s in first.symbols())):
+        raise Unsupported("as_strided of a tensor that does not fill its memory from a known start: positions there mean nothing here")
     out = b.outs[0].sizes
     at = b.full(first, out, torch.int64)
     for d, step in enumerate(stride):
         at = b.same("add", at, b.same("multiply", b.iota(out, d), b.full(step, out, torch.int64)))
-    flat = b.reshape(self, (product(b, self.sizes),))
+    flat = b.reshape(b.transpose(self, order), (product(b, self.sizes),))
     n = product(b, out)
     return b.reshape(take(b, flat, 0, b.reshape(at, (n,))), out)
 

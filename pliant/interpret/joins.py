@@ -23,6 +23,7 @@ from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while,
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.late_text import LateText, Piece
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.runtime import call_if
 from pliant.interpret.selects import selected
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
@@ -76,6 +77,9 @@ class Join:
         self.begin = vm.trace.next_vid
         self.before = set(vm.scope.symbols)
         bits = sides.live[sides.meet] if sides.meet is not None else 0
+        for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] is K.STORE_LOCAL}:
+            if type(f.fast[i]) is Lazy:  # the other side leaves it as it is
+                force(f, i)
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
         self.lists: list[tuple[list, list]] = []  # each with what was in it before

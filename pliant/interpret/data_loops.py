@@ -92,8 +92,10 @@ def at_branch(f: Frame, v: Any) -> bool:
     stands behind it."""
     if type(v) in SYMS and keeps_changing(f):
         return at_varying(f, v)
-    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f) is not None):
+    if not enabled() or not on_data(v) or (type(v) in SYMS and raised(f) is not None):
         return False
+    if f.held:
+        return held_below(f) and joined(f, v)
     header = begins(f.decoded, f.pc - 1)
     if header in f.stops:  # `continue` goes to the first test
         return False
@@ -115,11 +117,16 @@ def at_varying(f: Frame, v: Any) -> bool:
     if scope.known_true(c) or scope.known_false(c):
         return False
     scope.varying.add(c)
-    if enabled() and not f.held and raised(f) is None and joined(f, v):
+    if enabled() and held_below(f) and raised(f) is None and joined(f, v):
         return True
     if scope.oracle is not None:
         return False  # on a way through this branch, or one around it
     raise Break("PL0015", CHANGING, clean=True)
+
+
+def held_below(f: Frame) -> bool:
+    """Whether all objects at whose end code may run are on the stack, as the iterators of loops are: a branch leaves them there."""
+    return all([any([v is o for o in f.stack[:-1]]) for v in f.held])
 
 
 def innermost(d: Decoded, i: int) -> int | None:

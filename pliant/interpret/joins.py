@@ -77,8 +77,8 @@ class Join:
         self.begin = vm.trace.next_vid
         self.before = set(vm.scope.symbols)
         bits = sides.live[sides.meet] if sides.meet is not None else 0
-        for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] is K.STORE_LOCAL}:
-            if type(f.fast[i]) is Lazy:  # the other side leaves it as it is
+        for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL)}:
+            if type(f.fast[i]) is Lazy:  # else it is there on one side alone
                 force(f, i)
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
@@ -117,6 +117,7 @@ class Join:
         f, meet = self.f, self.sides.meet
         g = Frame(f.decoded, f.func, list(f.fast), f.globals)
         g.pc, g.stack, g.parent, g.watched = f.pc - 1, list(f.stack), f.parent, True
+        g.held = list(f.held)
         g.stops = () if meet is None else (meet,)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         returned: Any = UNSET

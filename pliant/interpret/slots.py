@@ -124,6 +124,11 @@ def truth(v: Any) -> bool:
     return captured(bool, v)
 
 
+def changes(h: Any) -> bool:
+    """Whether the program has made this container longer or shorter: it will be another the next time."""
+    return len(h.copy) != len(h.orig) and getattr(vm.history, "joins", False)
+
+
 def length(o: Any) -> Any:
     """`len(o)`; of a tensor, the symbolic size."""
     t = type(o)
@@ -138,7 +143,7 @@ def length(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         f = vm.frame
-        if shadows.countable(world, h) and f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]):
+        if shadows.countable(world, h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
         shadows.length(world, h)
         return len(o)

@@ -29,7 +29,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.loops import loop_around
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source, holder
+from pliant.guards.source import Source, ending, holder
 from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
@@ -60,6 +60,7 @@ class Sites:
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
         self.plain = PlainPython()
+        self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
         counter = self.failures.get(site.code)
@@ -94,7 +95,7 @@ class History:
 
     # -- the interpreter's questions ----------------------------------------------------------------------------------------
     def is_dynamic(self, source: Source) -> bool:
-        if source in self.dynamic:
+        if source in self.dynamic or self.sites.endings and ending(source) in self.sites.endings:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
 
@@ -159,6 +160,7 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
+            self.remember((source,))
             if type(value) is int:
                 self.kin.update(s for s in (source.base if source.op == "index" else None, holder(source)) if s is not None)
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
@@ -206,6 +208,10 @@ class History:
         header = loop_around(origin, offset - shift)
         if header is not None and kind_at(origin, header) is not K.FOR_ITER:
             self.add(self.sites.loops, origin, header, "the graph breaks in a while loop, which stays in Python")
+
+    def remember(self, sources: Iterable[Source]) -> None:
+        """The numbers at these sources change."""
+        self.sites.endings.update(found for found in map(ending, sources) if found is not None)
 
     def note(self, where: set[Source], source: Source, what: str) -> None:
         where.add(source)

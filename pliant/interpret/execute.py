@@ -14,6 +14,7 @@ from pliant.interpret import checks, lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
 from pliant.interpret.data_loops import CHANGING, at_header
+from pliant.interpret.late_items import may_be_late
 from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands
 from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm, whole_loops
@@ -139,6 +140,8 @@ def goes_on(f: Frame, i: int) -> bool:
         fn, args, kw = call_operands(f, arg)
         h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
         return h is not None and shadows.countable(vm.world, h)
+    if kind is K.LOAD_ITEM and type(f.stack[-1]) in SYMS:
+        return may_be_late(vm.world.by_copy.get(id(f.stack[-2])), f.stack[-1])
     if kind in ON_NUMBERS:
         return type(f.stack[-1]) in SYMS and whole_loops()  # see `data_loops.at_branch`
     return False

@@ -34,7 +34,7 @@ CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(No
 class Shadow:
     """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
 
-    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "located", "orig", "owner", "source")
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source")
 
     def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
         self.orig = orig
@@ -44,6 +44,7 @@ class Shadow:
         self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
         self.all = False
         self.keys_known = False
+        self.late = False  # emitted code reads items of it (`late_items.py`)
         self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
         self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 

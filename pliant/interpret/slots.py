@@ -21,7 +21,8 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, chosen, percent
+from pliant.interpret.late_items import item_at, may_be_late
+from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -237,6 +238,10 @@ def getitem(o: Any, k: Any) -> Any:
                 h.located[k] = WRITTEN
                 return native(GETITEM, (o, k), {})
             raise KeyError(k)
+        if type(k) is torch.SymInt and may_be_late(h, k):
+            text = item_at(world, h, k)
+            if text is not None:
+                return text
         k = position(k)
         if isinstance(o, list) and type(k) is int:
             if not -len(o) <= k < len(o):
@@ -291,6 +296,8 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
     h = world.by_copy.get(id(o))
     if h is not None:
         if isinstance(o, dict):
+            if type(k) is LateText and varies(k):
+                raise Break("PL0017", "a key that is another on every call", clean=True)
             k = outside_key(k)
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:

@@ -99,6 +99,13 @@ class History:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
 
+    def varies(self, source: Source) -> bool:
+        """Whether this int is known to be another in each call: it has changed, or it is carried by a loop that stays in Python."""
+        s = source
+        while self.in_loop and s.op == "index" and s.base is not None:
+            s = s.base
+        return s.op == "local" and s is not source or self.is_dynamic(source)
+
     def is_static(self, source: Source) -> bool:
         """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""
         return False
@@ -177,7 +184,7 @@ class History:
     def tolerate(self, source: Source, times: int) -> None:
         """Count a failure; beyond `times` the value is kept out of the graph."""
         self.failures[source] += 1
-        if carried(source):
+        if carried(source) and times != TOLERANCE[bool]:  # that has two values
             times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")

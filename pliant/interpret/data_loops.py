@@ -113,11 +113,12 @@ def keeps_changing(f: Frame) -> bool:
 def at_varying(f: Frame, v: Any) -> bool:
     """A branch on a number that is known before the graph runs, and keeps changing: both sides are one operation, or the graph ends here."""
     c = truth(v.node.expr)
-    scope = vm.scope
+    scope, offset = vm.scope, f.decoded.offsets[f.pc - 1]
     if scope.known_true(c) or scope.known_false(c):
         return False
     scope.varying.add(c)
     if enabled() and held_below(f) and raised(f) is None and joined(f, v):
+        vm.history.joined.add((id(f.code), offset))
         return True
     if scope.oracle is not None:
         return False  # on a way through this branch, or one around it

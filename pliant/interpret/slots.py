@@ -126,8 +126,11 @@ def truth(v: Any) -> bool:
 
 
 def changes(h: Any) -> bool:
-    """Whether the program has made this container longer or shorter: it will be another the next time."""
-    return len(h.copy) != len(h.orig) and getattr(vm.history, "joins", False)
+    """Whether the length of this container is symbolic already, or the program has made it longer or shorter: it will be another the
+    next time."""
+    if not getattr(vm.history, "joins", False):
+        return False
+    return len(h.copy) != len(h.orig) or (h.source.length(), "int") in vm.world.reads
 
 
 def length(o: Any) -> Any:

@@ -92,6 +92,7 @@ class History:
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
         self.failures: collections.Counter[Source] = collections.Counter()
+        self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers, both sides of which the latest capture has
 
     # -- the interpreter's questions ----------------------------------------------------------------------------------------
     def is_dynamic(self, source: Source) -> bool:
@@ -105,6 +106,10 @@ class History:
         while self.in_loop and s.op == "index" and s.base is not None:
             s = s.base
         return s.op == "local" and s is not source or self.is_dynamic(source)
+
+    def one_side(self, relations: Iterable[tuple[Any, Site | None]]) -> bool:
+        """Whether an entry with these relations has one side alone of a branch that is captured whole by now."""
+        return any([site is not None and (id(site.code), site.offset) in self.joined for _, site in relations])
 
     def is_static(self, source: Source) -> bool:
         """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""

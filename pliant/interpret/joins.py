@@ -26,6 +26,7 @@ from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.runtime import call_if
 from pliant.interpret.selects import selected
+from pliant.interpret.shadows import Shadow, index, item, unwrite, writes_to
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
 from pliant.interpret.walks import RESTART
@@ -67,6 +68,11 @@ def joined(f: Frame, v: Any) -> bool:
     return True
 
 
+def held_in(h: Shadow, k: Any) -> Any:
+    """What an object from outside has under a key."""
+    return (item if isinstance(h.copy, dict) else index)(vm.world, h, k)
+
+
 class Join:
     """One branch of one frame. Slots are the names of what a frame has at the end: the number of a local, `("stack", i)`, RETURNED, or
     `("item", k, i)`, item i of the k-th list that a side changes."""
@@ -83,10 +89,16 @@ class Join:
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
+        self.held: dict[tuple, tuple[Shadow, Any]] = {}  # slots for what sides store in objects from outside: ("held", shadow, key)
 
     def capture(self, v: Any) -> None:
         block = self.explored()
         ends = [leave.values[0] for leave in block.leaves()]
+        for slot, (h, k) in self.held.items():
+            for end in ends:
+                if slot not in end:
+                    end[slot] = held_in(h, k)
+                self.check_held(end[slot])
         results, outs, binds = self.results(block.leaves(), ends)
         made = selected(block, v, self.begin) if not self.calls else None
         if made is None:
@@ -124,10 +136,14 @@ class Join:
         items: list[list] = []
         calls = vm.world.calls
         n = len(calls)
+        around, vm.journal = vm.journal, []
+        stored: dict[Any, Any] = {}
         try:
             with contextlib.suppress(Stopped):
                 returned = vm.run(g)
         finally:
+            journal, vm.journal = vm.journal, around
+            stored = self.undo(journal)
             for held, was in self.lists:
                 items.append(list(held))
                 held[:] = was
@@ -140,8 +156,28 @@ class Join:
         else:
             values = dict([(i, g.fast[i]) for i in self.live])
             values.update([(("stack", i), x) for i, x in enumerate(g.stack)])
+        if UNSET in stored.values():
+            raise Open("it gives an object, or a dict, a name that it had not")
+        values |= stored
         values |= {("item", k, i): x for k, now in enumerate(items) for i, x in enumerate(now)}
         return Leave(False, [values, told])
+
+    def undo(self, journal: list[tuple]) -> dict[Any, Any]:
+        """Take back what a way has stored in objects from outside. Of each slot the value that it has stored; UNSET: there was none before."""
+        stored: dict[Any, Any] = {}
+        for h, k, before, located in reversed(journal):
+            slot = ("held", id(h), k)
+            self.held[slot] = (h, k)
+            if slot not in stored:
+                stored[slot] = h.copy[k] if type(h.copy) is list else dict.get(h.copy, k, UNSET)
+            if before is UNSET:
+                stored[slot] = UNSET
+            unwrite(h, k, before, located)
+        return stored
+
+    def check_held(self, v: Any) -> None:
+        if type(v) is TracedTensor and v.source is not None or type(v) not in (TracedTensor, *NUMBERS, *PLAIN):
+            raise Open(f"it stores a {type(v).__name__} from before in an object, or something else there")
 
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the branch."""
@@ -208,6 +244,9 @@ class Join:
         return out
 
     def name(self, slot: Any) -> str:
+        if slot in self.held:
+            h, k = self.held[slot]
+            return f"{h.source.name}[{k!r}]"
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
 
     def stand_behind(self, end: dict, results: dict[Any, Any]) -> None:
@@ -215,6 +254,10 @@ class Join:
         values = {slot: rebuilt(v, [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]) for slot, v in end.items()}
         for k, (held, _) in enumerate(self.lists):
             held[:] = [values[slot] for slot in values if type(slot) is tuple and slot[:2] == ("item", k)]
+        for slot, (h, k) in self.held.items():
+            if values[slot] is not held_in(h, k):
+                writes_to(h, k, h.located.get(k, UNSET))
+                (dict if isinstance(h.copy, dict) else list).__setitem__(h.copy, k, values[slot])
         if self.sides.meet is None:
             f.stack = [values[RETURNED]]
             f.pc = next(i for i, kind in enumerate(f.decoded.kinds) if kind is K.RETURN)

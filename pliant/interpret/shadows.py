@@ -128,6 +128,27 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
     return h
 
 
+def writes_to(h: Shadow, k: Any, located: Any) -> None:
+    """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
+    if vm.journal is not None:
+        there = k in h.copy if isinstance(h.copy, dict) else True
+        vm.journal.append((h, k, stored(h.copy)[k] if there else UNSET, located))
+    h.located[k] = WRITTEN
+
+
+def unwrite(h: Shadow, k: Any, before: Any, located: Any) -> None:
+    """Undo one store of the journal."""
+    base: Any = dict if isinstance(h.copy, dict) else list
+    if before is UNSET:
+        base.__delitem__(h.copy, k)
+    else:
+        base.__setitem__(h.copy, k, before)
+    if located is UNSET:
+        h.located.pop(k, None)
+    else:
+        h.located[k] = located
+
+
 # -- dicts ------------------------------------------------------------------------------------------------------------
 def item(world: World, h: Shadow, k: Any) -> Any:
     """Read one key of a dict through its shadow."""
@@ -363,10 +384,10 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
             read_deep(world, x, seen)
 
 
-def stored(d: dict) -> dict:
-    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods."""
+def stored(d: Any) -> Any:
+    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods. A list as it is."""
     t = type(d)
-    if t is dict or t is collections.OrderedDict:
+    if t is list or t is dict or t is collections.OrderedDict:
         return d
     return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
 

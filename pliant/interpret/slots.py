@@ -307,10 +307,12 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
                     shadows.present(world, h, k)
             elif k not in h.orig:
                 shadows.absent(world, h, k)
-            h.located[k] = WRITTEN
+            shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)
-            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+            if type(k) is int and type(o) is list and 0 <= k < min(len(h.orig), len(o)):
+                shadows.writes_to(h, k, h.located.get(k, UNSET))
+            elif type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
                 h.located[k] = WRITTEN
             else:
                 shadows.read_all(world, o)

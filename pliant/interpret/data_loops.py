@@ -111,7 +111,7 @@ def keeps_changing(f: Frame) -> bool:
 
 
 def at_varying(f: Frame, v: Any) -> bool:
-    """A branch on a number that is known before the graph runs, and keeps changing: both sides are one operation, or the graph ends here."""
+    """A branch on a number that is known before the graph runs and keeps changing: both sides are one operation, or the graph ends."""
     c = truth(v.node.expr)
     scope, offset = vm.scope, f.decoded.offsets[f.pc - 1]
     if scope.known_true(c) or scope.known_false(c):

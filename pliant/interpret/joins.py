@@ -103,7 +103,7 @@ class Join:
         made = selected(block, v, self.begin) if not self.calls else None
         if made is None:
             site = current_site()
-            counts = vm.make_exit is not None and not of_while(self.f.decoded, self.f.pc - 1)
+            counts = vm.make_exit is not None and not of_while(self.f.decoded, self.f.pc - 1) and not (type(v) in SYMS and v.node.expr.backed)
             counter = vm.history.counter_at(site) if counts else None
             record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
         results_now = dict(zip(results, outs if made is None else made, strict=True))
@@ -163,7 +163,7 @@ class Join:
         return Leave(False, [values, told])
 
     def undo(self, journal: list[tuple]) -> dict[Any, Any]:
-        """Take back what a way has stored in objects from outside. Of each slot the value that it has stored; UNSET: there was none before."""
+        """Take back what a way has stored in objects from outside. By slot, what it has stored; UNSET: there was nothing before."""
         stored: dict[Any, Any] = {}
         for h, k, before, located in reversed(journal):
             slot = ("held", id(h), k)

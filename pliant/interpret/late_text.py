@@ -125,7 +125,8 @@ def unpinnable(value: Any) -> bool:
 def varies(value: Any) -> bool:
     """Whether a number, or one in a text, has changed before or changes in each round of a loop: to pin it would be an entry for each."""
     if type(value) is LateText:
-        return value.pieces is not None and any([type(p) is not str and (type(p.value) not in NUMBERS or varies(p.value)) for p in value.pieces])
+        values = [p.value for p in value.pieces or () if isinstance(p, Piece)]
+        return any([type(v) not in NUMBERS or varies(v) for v in values])
     if type(value) is not torch.SymInt or not value.node.expr.backed:
         return False
     return any([s.info.source is not None and vm.history.varies(s.info.source) for s in value.node.expr.symbols()])

@@ -92,7 +92,7 @@ class History:
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
         self.failures: collections.Counter[Source] = collections.Counter()
-        self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers, both sides of which the latest capture has
+        self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers that the latest capture has whole
 
     # -- the interpreter's questions ----------------------------------------------------------------------------------------
     def is_dynamic(self, source: Source) -> bool:

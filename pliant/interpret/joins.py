@@ -103,7 +103,8 @@ class Join:
         made = selected(block, v, self.begin) if not self.calls else None
         if made is None:
             site = current_site()
-            counts = vm.make_exit is not None and not of_while(self.f.decoded, self.f.pc - 1) and not (type(v) in SYMS and v.node.expr.backed)
+            known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit
+            counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
             record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
         results_now = dict(zip(results, outs if made is None else made, strict=True))

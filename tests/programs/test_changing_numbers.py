@@ -1,4 +1,4 @@
-"""Branches on numbers that change from call to call: sizes, counters, places in lists. Captures are bounded by the branches of a program."""
+"""Branches on numbers that change from call to call: sizes, counters, places in lists. What bounds captures is branches."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ its guard fails, and the guard says what to do differently next time:
 | the identity of a Python function          | at once: its code and its closure are guarded instead                 |
 | the static size of a parameter or buffer   | at once: dynamic                                                      |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
-| a relation over sizes, elsewhere           | after BACKOFF failures: the graph breaks there, both sides compiled   |
+| a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
+|                                            | the graph breaks there, both sides compiled                           |
 | the length of something that a loop walks  | the same                                                              |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |

@@ -25,7 +25,7 @@ from pliant.interpret.late_text import LateText, Piece
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.runtime import call_if
-from pliant.interpret.selects import selected
+from pliant.interpret.selects import condition, selected
 from pliant.interpret.shadows import Shadow, index, item, unwrite, writes_to
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
@@ -68,6 +68,12 @@ def joined(f: Frame, v: Any) -> bool:
     return True
 
 
+def told_on(c: Any, told: list[list]) -> list[tuple]:
+    """The calls of both sides of a branch, each on the condition."""
+    taken = (c, not c) if type(c) is bool else (to_sym(vm.scope, c), to_sym(vm.scope, ops.not_(c)))
+    return [(call_if, (taken[way], fn, args, kwargs), {}) for way, calls in enumerate(told) for fn, args, kwargs in calls]
+
+
 def held_in(h: Shadow, k: Any) -> Any:
     """What an object from outside has under a key."""
     return (item if isinstance(h.copy, dict) else index)(vm.world, h, k)
@@ -99,9 +105,15 @@ class Join:
                 if slot not in end:
                     end[slot] = held_in(h, k)
                 self.check_held(end[slot])
-        results, outs, binds = self.results(block.leaves(), ends)
-        made = selected(block, v, self.begin) if not self.calls else None
+        told = [leave.values[1] for leave in block.leaves()]
+        made = None
+        if not any(told) or self.shows_what_is_known(told):
+            results, outs, binds = self.results(block.leaves(), ends, [])
+            made = selected(block, v, self.begin)
+            if made is not None and any(told):
+                self.calls = told_on(condition(v), told)
         if made is None:
+            results, outs, binds = self.results(block.leaves(), ends, told)
             site = current_site()
             known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit
             counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
@@ -187,7 +199,19 @@ class Join:
         e = number_of(v)
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 
-    def results(self, leaves: list[Leave], ends: list[dict]) -> tuple[list[Any], list[Any], list[Bind]]:
+    def shows_what_is_known(self, told: list[list]) -> bool:
+        """Whether calls that wait show nothing that a side has found out."""
+
+        def known(x: Any) -> bool:
+            if type(x) is LateText:
+                return x.pieces is not None and all([known(p.value) for p in x.pieces if isinstance(p, Piece)])
+            if isinstance(x, SYMS):
+                return self.outer(x)
+            return type(x) in PLAIN or type(x) in SHOWN or id(x) in vm.world.outside
+
+        return all([known(x) for calls in told for _, args, kwargs in calls for x in (*args, *kwargs.values())])
+
+    def results(self, leaves: list[Leave], ends: list[dict], told: list[list]) -> tuple[list[Any], list[Any], list[Bind]]:
         """(slots, and places in them, that are known behind the branch only; what they are; the symbols that they define). The ends of
         the block become these."""
         found: dict[Any, Any] = {}
@@ -206,7 +230,6 @@ class Join:
                 if not all([equal(x, column[0]) for x in column]) or not self.outer(column[0]):
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
                     columns.append(column)
-        told = [leave.values[1] for leave in leaves]
         self.calls = self.told(told, found, columns) if any(told) else []
         for n, leave in enumerate(leaves):
             leave.values = [parts(column[n]) for column in columns]

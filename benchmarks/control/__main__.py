@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.compare import Mismatch, difference
+from benchmarks.control import structures  # noqa: F401  (its programs are in the table, too)
 from benchmarks.control.programs import CALLS, PROGRAMS, Program
 from pliant.cli import systems, workers
 from pliant.cli.workers import report

@@ -197,6 +197,19 @@ def holder(source: Source) -> Source | None:
     return found if s.op == "local" else None
 
 
+def ending(source: Source) -> tuple | None:
+    """The path from the last attribute of an object on, whatever the places in lists: of `L['self'].log[3][0]`, and of the same object
+    found elsewhere. None if there is no attribute."""
+    steps: list[tuple] = []
+    s = source
+    while s.base is not None and s.op in ("key", "index", "attr"):
+        steps.append((s.op,) if s.op == "index" else (s.op, s.arg))
+        if s.op == "attr" or s.base.op == "dict":
+            return tuple(steps)
+        s = s.base
+    return None
+
+
 def clear_interned() -> None:
     """Forget interned paths (they hold their `const` roots alive): `pliant.reset()` calls this."""
     _roots.clear()

@@ -33,6 +33,12 @@ def kind_of_tensor(t: Any) -> Any:
 
 
 @view
+def is_of_texts(items: Any) -> bool:
+    """Whether a list holds strings alone."""
+    return bool(items) and {*map(type, items)} == {str}
+
+
+@view
 def form_of_wrapper(t: Any) -> Any:
     """What a tensor that wraps others is beside its class, its sizes and its attributes."""
     with torch._C.DisableTorchFunction():

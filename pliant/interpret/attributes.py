@@ -649,9 +649,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         h = shadows.instance_dict(world, obj)
         if h is None:
             raise AttributeError(without_dict(t, name, raw))
-        if h.located.get(name) is not WRITTEN:
-            h.located.pop(name, None)  # in the order of the writes
-            h.located[name] = WRITTEN
+        was = h.located.pop(name, UNSET) if h.located.get(name) is not WRITTEN else WRITTEN  # in the order of the writes
+        shadows.writes_to(h, name, was)
         h.copy[name] = value
     else:
         object.__setattr__(obj, name, value)

@@ -145,6 +145,7 @@ BREAKS: dict[str, BreakInfo] = {
         " the graph was split at the branch; both sides are compiled and no further recompile happens here.",
         (
             "Nothing must be done: this is how the number of versions stays bounded.",
+            "Where its sides only compute tensors and numbers, both are in one graph instead: `PLIANT_LOGS=loops` says what is in the way.",
             "If the branch only chooses between equivalent code paths, remove it.",
         ),
     ),

@@ -38,12 +38,13 @@ from pliant.interpret.grown_lists import NUMBERS, Grown, Like
 from pliant.interpret.joins import joined
 from pliant.interpret.loop_memory import Memory
 from pliant.interpret.opcodes import Lazy, force
-from pliant.interpret.state import LEAVE, TRY, Frame, Restart, by_value, current_site, vm, whole_loops
+from pliant.interpret.state import LEAVE, TRY, Break, Frame, Restart, by_value, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, TooMany, Way, alone, explore, frames, settled, tree
 from pliant.interpret.walks import RESTART, Counter, place
 
 ALONE = 2
 """References to what a local variable alone holds, when `sys.getrefcount` is asked."""
+CHANGING = "this decision kept changing, so both sides are compiled"
 TRIES = 8
 """How often a round is captured before what it carries must have settled."""
 
@@ -89,8 +90,12 @@ def on_data(v: Any) -> bool:
 def at_branch(f: Frame, v: Any) -> bool:
     """The frame is about to branch on `v`: if that tests for the first time whether to begin a loop, the loop is done here, and the frame
     stands behind it."""
-    if not enabled() or not on_data(v) or f.held or (type(v) in SYMS and raised(f, f.pc) is not None):
+    if type(v) in SYMS and keeps_changing(f):
+        return at_varying(f, v)
+    if not enabled() or not on_data(v) or (type(v) in SYMS and raised(f, f.pc) is not None):
         return False
+    if f.held:
+        return held_below(f) and joined(f, v)
     header = begins(f.decoded, f.pc - 1)
     if header in f.stops:  # `continue` goes to the first test
         return False
@@ -98,6 +103,31 @@ def at_branch(f: Frame, v: Any) -> bool:
         return whole(f, header, v)
     mark(f)
     return joined(f, v)
+
+
+def keeps_changing(f: Frame) -> bool:
+    """Whether what the frame is about to branch on was another in call after call (`History`)."""
+    return f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])
+
+
+def at_varying(f: Frame, v: Any) -> bool:
+    """A branch on a number that is known before the graph runs and keeps changing: both sides are one operation, or the graph ends."""
+    c = truth(v.node.expr)
+    scope, offset = vm.scope, f.decoded.offsets[f.pc - 1]
+    if scope.known_true(c) or scope.known_false(c):
+        return False
+    scope.varying.add(c)
+    if enabled() and held_below(f) and raised(f) is None and joined(f, v):
+        vm.history.joined.add((id(f.code), offset))
+        return True
+    if scope.oracle is not None:
+        return False  # on a way through this branch, or one around it
+    raise Break("PL0015", CHANGING, clean=True)
+
+
+def held_below(f: Frame) -> bool:
+    """Whether all objects at whose end code may run are on the stack, as the iterators of loops are: a branch leaves them there."""
+    return all([any([v is o for o in f.stack[:-1]]) for v in f.held])
 
 
 def innermost(d: Decoded, i: int) -> int | None:
@@ -608,4 +638,4 @@ def inside_of(cell: Any) -> Any:
 
 vm.at_branch = at_branch
 vm.next_of_data = next_of_data
-__all__ = ["RESTART", "Stopped", "at_header"]
+__all__ = ["CHANGING", "RESTART", "Stopped", "at_header"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
+from pliant.interpret.late_text import TextNeeded
 from pliant.interpret.shadows import WRITTEN, Shadow, stored
 from pliant.interpret.world import World
 from pliant.native import unwritten
@@ -23,6 +24,8 @@ def effects_of(world: World) -> list[Effect]:
         DIFFERENCES[base_of(h.copy)](world, h, out)
         if len(out) > n or any([v is WRITTEN for v in h.located.values()]):  # or written and put back
             written.append(h)
+            if h.late:
+                raise TextNeeded
     for (_, name), (g, _name, v) in world.global_writes.items():
         out.append(Effect("global_del", g, (name,)) if v is UNSET else Effect("global_set", g, (name, v)))
     for key, cell in world.cell_writes.items():
@@ -67,7 +70,7 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
         src = world.sources[id(mine)]
         others = []
         for o in groups[(type(h.orig), type(h.owner))]:
-            if o is h or not (o.located or o.keys_known):
+            if o is h or not (o.located or o.keys_known or o.late):
                 continue
             theirs = o.owner if o.owner is not None else o.orig
             others.append(world.sources[id(theirs)])

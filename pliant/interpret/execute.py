@@ -8,14 +8,16 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
 from pliant.errors import Tripwire
+from pliant.graph.symnode import SYMS
 from pliant.graph.traced import Untraceable, is_limit
 from pliant.interpret import checks, lifetimes, shadows, tracebacks
 from pliant.interpret.actions import ACTIONS, native_action
 from pliant.interpret.capture import FrameState
-from pliant.interpret.data_loops import at_header
+from pliant.interpret.data_loops import CHANGING, at_header
+from pliant.interpret.late_items import may_be_late
 from pliant.interpret.late_text import TextNeeded, writable
 from pliant.interpret.opcodes_build import call_operands
-from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm
+from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, site_of, taken, vm, whole_loops
 from pliant.symbolic import DataDependent
 
 OPAQUE_REFUSED = re.compile(r"\b(Opaque|LateText)\b")
@@ -120,11 +122,16 @@ def watched(f: Frame) -> None:
             raise Break("PL0016", "a loop whose trip count keeps changing", clean=True, action=("loop", f.decoded.offsets[i]))
         if f.decoded.kinds[i] in ACTIONS and h.breaks_at(f.code, f.decoded.offsets[i]) and not goes_on(f, i):
             f.pc += 1
-            raise Break("PL0015", "this decision kept changing, so both sides are compiled", clean=True)
+            raise Break("PL0015", CHANGING, clean=True)
+
+
+ON_NUMBERS = (K.JUMP_IF_TRUE, K.JUMP_IF_FALSE)
+"""Branches of which both sides may be one operation of the graph."""
 
 
 def goes_on(f: Frame, i: int) -> bool:
-    """Whether instruction `i` has a result that stands for all that it may be: a text, or a length. No reason to break."""
+    """Whether instruction `i` has a result that stands for all that it may be: a text, a length, or
+    that it may be one, a branch on a number. No reason to break."""
     kind, arg = f.decoded.kinds[i], f.decoded.ins[i][1]
     if kind is K.FORMAT:
         spec = f.stack[-1] if arg & 4 else ""
@@ -133,6 +140,10 @@ def goes_on(f: Frame, i: int) -> bool:
         fn, args, kw = call_operands(f, arg)
         h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
         return h is not None and shadows.countable(vm.world, h)
+    if kind is K.LOAD_ITEM and type(f.stack[-1]) in SYMS:
+        return may_be_late(vm.world.by_copy.get(id(f.stack[-2])), f.stack[-1])
+    if kind in ON_NUMBERS:
+        return type(f.stack[-1]) in SYMS and whole_loops()  # see `data_loops.at_branch`
     return False
 
 

@@ -23,8 +23,10 @@ from pliant.interpret.code_shapes import Key, Sides, Stopped, is_cell, of_while,
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.late_text import LateText, Piece
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.opcodes import Lazy, force
 from pliant.interpret.runtime import call_if
-from pliant.interpret.selects import selected
+from pliant.interpret.selects import condition, selected
+from pliant.interpret.shadows import Shadow, index, item, unwrite, writes_to
 from pliant.interpret.state import LEAVE, Frame, Restart, current_site, vm
 from pliant.interpret.subprograms import Open, TooMany, Unchanged, explore, settled, tree
 from pliant.interpret.walks import RESTART
@@ -66,6 +68,17 @@ def joined(f: Frame, v: Any) -> bool:
     return True
 
 
+def told_on(c: Any, told: list[list]) -> list[tuple]:
+    """The calls of both sides of a branch, each on the condition."""
+    taken = (c, not c) if type(c) is bool else (to_sym(vm.scope, c), to_sym(vm.scope, ops.not_(c)))
+    return [(call_if, (taken[way], fn, args, kwargs), {}) for way, calls in enumerate(told) for fn, args, kwargs in calls]
+
+
+def held_in(h: Shadow, k: Any) -> Any:
+    """What an object from outside has under a key."""
+    return (item if isinstance(h.copy, dict) else index)(vm.world, h, k)
+
+
 class Join:
     """One branch of one frame. Slots are the names of what a frame has at the end: the number of a local, `("stack", i)`, RETURNED, or
     `("item", k, i)`, item i of the k-th list that a side changes."""
@@ -76,18 +89,34 @@ class Join:
         self.begin = vm.trace.next_vid
         self.before = set(vm.scope.symbols)
         bits = sides.live[sides.meet] if sides.meet is not None else 0
+        for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL)}:
+            if type(f.fast[i]) is Lazy:  # else it is there on one side alone
+                force(f, i)
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
         self.lists: list[tuple[list, list]] = []  # each with what was in it before
+        self.held: dict[tuple, tuple[Shadow, Any]] = {}  # slots for what sides store in objects from outside: ("held", shadow, key)
 
     def capture(self, v: Any) -> None:
         block = self.explored()
         ends = [leave.values[0] for leave in block.leaves()]
-        results, outs, binds = self.results(block.leaves(), ends)
-        made = selected(block, v, self.begin) if not self.calls else None
+        for slot, (h, k) in self.held.items():
+            for end in ends:
+                if slot not in end:
+                    end[slot] = held_in(h, k)
+                self.check_held(end[slot])
+        told = [leave.values[1] for leave in block.leaves()]
+        made = None
+        if not any(told) or self.shows_what_is_known(told):
+            results, outs, binds = self.results(block.leaves(), ends, [])
+            made = selected(block, v, self.begin)
+            if made is not None and any(told):
+                self.calls = told_on(condition(v), told)
         if made is None:
+            results, outs, binds = self.results(block.leaves(), ends, told)
             site = current_site()
-            counts = vm.make_exit is not None and not of_while(self.f.decoded, self.f.pc - 1)
+            known = type(v) in SYMS and v.node.expr.backed  # before the graph runs: no exit
+            counts = vm.make_exit is not None and not known and not of_while(self.f.decoded, self.f.pc - 1)
             counter = vm.history.counter_at(site) if counts else None
             record_flow(vm.trace, Flow([], block, counter=counter), [], outs, binds, site)
         results_now = dict(zip(results, outs if made is None else made, strict=True))
@@ -113,16 +142,21 @@ class Join:
         f, meet = self.f, self.sides.meet
         g = Frame(f.decoded, f.func, list(f.fast), f.globals)
         g.pc, g.stack, g.parent, g.watched = f.pc - 1, list(f.stack), f.parent, True
+        g.held = list(f.held)
         g.stops = () if meet is None else (meet,)
         g.handling, g.loop_header, g.outer_site = list(f.handling), f.loop_header, f.outer_site
         returned: Any = UNSET
         items: list[list] = []
         calls = vm.world.calls
         n = len(calls)
+        around, vm.journal = vm.journal, []
+        stored: dict[Any, Any] = {}
         try:
             with contextlib.suppress(Stopped):
                 returned = vm.run(g)
         finally:
+            journal, vm.journal = vm.journal, around
+            stored = self.undo(journal)
             for held, was in self.lists:
                 items.append(list(held))
                 held[:] = was
@@ -135,8 +169,28 @@ class Join:
         else:
             values = dict([(i, g.fast[i]) for i in self.live])
             values.update([(("stack", i), x) for i, x in enumerate(g.stack)])
+        if UNSET in stored.values():
+            raise Open("it gives an object, or a dict, a name that it had not")
+        values |= stored
         values |= {("item", k, i): x for k, now in enumerate(items) for i, x in enumerate(now)}
         return Leave(False, [values, told])
+
+    def undo(self, journal: list[tuple]) -> dict[Any, Any]:
+        """Take back what a way has stored in objects from outside. By slot, what it has stored; UNSET: there was nothing before."""
+        stored: dict[Any, Any] = {}
+        for h, k, before, located in reversed(journal):
+            slot = ("held", id(h), k)
+            self.held[slot] = (h, k)
+            if slot not in stored:
+                stored[slot] = h.copy[k] if type(h.copy) is list else dict.get(h.copy, k, UNSET)
+            if before is UNSET:
+                stored[slot] = UNSET
+            unwrite(h, k, before, located)
+        return stored
+
+    def check_held(self, v: Any) -> None:
+        if type(v) is TracedTensor and v.source is not None or type(v) not in (TracedTensor, *NUMBERS, *PLAIN):
+            raise Open(f"it stores a {type(v).__name__} from before in an object, or something else there")
 
     def outer(self, v: Any) -> bool:
         """Whether a value is known before the branch."""
@@ -145,7 +199,19 @@ class Join:
         e = number_of(v)
         return e is None or all([s.info.backed or s.name in self.before for s in e.symbols()])
 
-    def results(self, leaves: list[Leave], ends: list[dict]) -> tuple[list[Any], list[Any], list[Bind]]:
+    def shows_what_is_known(self, told: list[list]) -> bool:
+        """Whether calls that wait show nothing that a side has found out."""
+
+        def known(x: Any) -> bool:
+            if type(x) is LateText:
+                return x.pieces is not None and all([known(p.value) for p in x.pieces if isinstance(p, Piece)])
+            if isinstance(x, SYMS):
+                return self.outer(x)
+            return type(x) in PLAIN or type(x) in SHOWN or id(x) in vm.world.outside
+
+        return all([known(x) for calls in told for _, args, kwargs in calls for x in (*args, *kwargs.values())])
+
+    def results(self, leaves: list[Leave], ends: list[dict], told: list[list]) -> tuple[list[Any], list[Any], list[Bind]]:
         """(slots, and places in them, that are known behind the branch only; what they are; the symbols that they define). The ends of
         the block become these."""
         found: dict[Any, Any] = {}
@@ -164,7 +230,6 @@ class Join:
                 if not all([equal(x, column[0]) for x in column]) or not self.outer(column[0]):
                     found[(slot, i)] = merged(list(column), self.name(slot), self.outer)
                     columns.append(column)
-        told = [leave.values[1] for leave in leaves]
         self.calls = self.told(told, found, columns) if any(told) else []
         for n, leave in enumerate(leaves):
             leave.values = [parts(column[n]) for column in columns]
@@ -203,6 +268,9 @@ class Join:
         return out
 
     def name(self, slot: Any) -> str:
+        if slot in self.held:
+            h, k = self.held[slot]
+            return f"{h.source.name}[{k!r}]"
         return self.f.code.co_varnames[slot] if type(slot) is int else str(slot)
 
     def stand_behind(self, end: dict, results: dict[Any, Any]) -> None:
@@ -210,6 +278,10 @@ class Join:
         values = {slot: rebuilt(v, [results.get((slot, i), x) for i, x in enumerate(flat(v)[0])]) for slot, v in end.items()}
         for k, (held, _) in enumerate(self.lists):
             held[:] = [values[slot] for slot in values if type(slot) is tuple and slot[:2] == ("item", k)]
+        for slot, (h, k) in self.held.items():
+            if values[slot] is not held_in(h, k):
+                writes_to(h, k, h.located.get(k, UNSET))
+                (dict if isinstance(h.copy, dict) else list).__setitem__(h.copy, k, values[slot])
         if self.sides.meet is None:
             f.stack = [values[RETURNED]]
             f.pc = next(i for i, kind in enumerate(f.decoded.kinds) if kind is K.RETURN)

@@ -122,6 +122,16 @@ def unpinnable(value: Any) -> bool:
     return t is Opaque or (value.firm if t is LateText else t in NUMBERS and value.node.expr.hint is None)
 
 
+def varies(value: Any) -> bool:
+    """Whether a number, or one in a text, has changed before or changes in each round of a loop: to pin it would be an entry for each."""
+    if type(value) is LateText:
+        values = [p.value for p in value.pieces or () if isinstance(p, Piece)]
+        return any([type(v) not in NUMBERS or varies(v) for v in values])
+    if type(value) is not torch.SymInt or not value.node.expr.backed:
+        return False
+    return any([s.info.source is not None and vm.history.varies(s.info.source) for s in value.node.expr.symbols()])
+
+
 def hold_to_type(value: Opaque) -> None:
     """Who makes text of it later must find what formats itself."""
     t = type(value.value)
@@ -256,5 +266,5 @@ def check_forgotten() -> None:
 
 __all__ = [
     "LateText", "Piece", "TextNeeded", "added", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "late", "needed",
-    "of_item", "percent", "pieces_of", "writable",
+    "of_item", "percent", "pieces_of", "varies", "writable",
 ]  # fmt: skip

@@ -56,10 +56,15 @@ def selected(block: Block, v: Any, begin: int) -> list[Any] | None:
             made.append(graph_call(torch.where, (of_tensors, x, y), {}))
             continue
         if of_numbers is None:
-            n = item(v) if type(v) is TracedTensor else v
-            of_numbers = truth(n.node.expr) if isinstance(n, SYMS) else bool(n)
+            of_numbers = condition(v)
         made.append(to_sym(vm.scope, chosen(of_numbers, expr_of(x, vm.scope), expr_of(y, vm.scope))))
     return made
+
+
+def condition(v: Any) -> Any:
+    """The truth of what is branched on, as an expression."""
+    n = item(v) if type(v) is TracedTensor else v
+    return truth(n.node.expr) if isinstance(n, SYMS) else bool(n)
 
 
 def chosen(c: Any, x: Any, y: Any) -> Any:
@@ -106,4 +111,4 @@ def like(a: Any, b: Any, begin: int) -> bool:
     return all(map(same, a.sizes, b.sizes))
 
 
-__all__ = ["selected"]
+__all__ = ["condition", "selected"]

@@ -34,7 +34,7 @@ CONSTANT_TYPES = {str, bytes, bool, type(None), complex, type(Ellipsis), type(No
 class Shadow:
     """An outside container and the copy of it that the program sees. `located`: keys (indexes) whose values went through `locate`."""
 
-    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "located", "orig", "owner", "source")
+    __slots__ = ("all", "copy", "keys_known", "lacks", "lacks_here", "late", "located", "orig", "owner", "source")
 
     def __init__(self, orig: Any, copy: Any, source: Source, owner: Any) -> None:
         self.orig = orig
@@ -44,6 +44,7 @@ class Shadow:
         self.located: dict = {}  # key or index -> the stand-in put there; WRITTEN once the program stored over it
         self.all = False
         self.keys_known = False
+        self.late = False  # emitted code reads items of it (`late_items.py`)
         self.lacks: dict[str, Any] = {}  # names that the program relied on to lack here, or to be empty dicts
         self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 
@@ -125,6 +126,27 @@ def instance_dict(world: World, obj: Any) -> Shadow | None:
             return None
         h = shadow(world, d, world.sources[id(obj)].dict(), obj)
     return h
+
+
+def writes_to(h: Shadow, k: Any, located: Any) -> None:
+    """The program is about to store item `k`, there by now or not; `located`: what was there of `h.located`."""
+    if vm.journal is not None:
+        there = k in h.copy if isinstance(h.copy, dict) else True
+        vm.journal.append((h, k, stored(h.copy)[k] if there else UNSET, located))
+    h.located[k] = WRITTEN
+
+
+def unwrite(h: Shadow, k: Any, before: Any, located: Any) -> None:
+    """Undo one store of the journal."""
+    base: Any = dict if isinstance(h.copy, dict) else list
+    if before is UNSET:
+        base.__delitem__(h.copy, k)
+    else:
+        base.__setitem__(h.copy, k, before)
+    if located is UNSET:
+        h.located.pop(k, None)
+    else:
+        h.located[k] = located
 
 
 # -- dicts ------------------------------------------------------------------------------------------------------------
@@ -362,10 +384,10 @@ def read_deep(world: World, c: Any, seen: set | None = None) -> None:
             read_deep(world, x, seen)
 
 
-def stored(d: dict) -> dict:
-    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods."""
+def stored(d: Any) -> Any:
+    """What a dict holds: iterating and subscribing an instance of a subclass may run that class's own methods. A list as it is."""
     t = type(d)
-    if t is dict or t is collections.OrderedDict:
+    if t is list or t is dict or t is collections.OrderedDict:
         return d
     return dict((collections.OrderedDict if isinstance(d, collections.OrderedDict) else dict).items(d))
 

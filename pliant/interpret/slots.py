@@ -21,7 +21,8 @@ from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, 
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
-from pliant.interpret.late_text import LateText, chosen, percent
+from pliant.interpret.late_items import item_at, may_be_late
+from pliant.interpret.late_text import LateText, chosen, percent, varies
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -124,6 +125,14 @@ def truth(v: Any) -> bool:
     return captured(bool, v)
 
 
+def changes(h: Any) -> bool:
+    """Whether the length of this container is symbolic already, or the program has made it longer or shorter: it will be another the
+    next time."""
+    if not getattr(vm.history, "joins", False):
+        return False
+    return len(h.copy) != len(h.orig) or (h.source.length(), "int") in vm.world.reads
+
+
 def length(o: Any) -> Any:
     """`len(o)`; of a tensor, the symbolic size."""
     t = type(o)
@@ -138,7 +147,7 @@ def length(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         f = vm.frame
-        if shadows.countable(world, h) and f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1]):
+        if shadows.countable(world, h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
         shadows.length(world, h)
         return len(o)
@@ -232,6 +241,10 @@ def getitem(o: Any, k: Any) -> Any:
                 h.located[k] = WRITTEN
                 return native(GETITEM, (o, k), {})
             raise KeyError(k)
+        if type(k) is torch.SymInt and may_be_late(h, k):
+            text = item_at(world, h, k)
+            if text is not None:
+                return text
         k = position(k)
         if isinstance(o, list) and type(k) is int:
             if not -len(o) <= k < len(o):
@@ -286,16 +299,20 @@ def write_item(o: Any, k: Any, v: Any, put: Callable | None = None) -> None:
     h = world.by_copy.get(id(o))
     if h is not None:
         if isinstance(o, dict):
+            if type(k) is LateText and varies(k):
+                raise Break("PL0017", "a key that is another on every call", clean=True)
             k = outside_key(k)
             if holds_key(o, k):
                 if k in h.orig and k not in h.located:
                     shadows.present(world, h, k)
             elif k not in h.orig:
                 shadows.absent(world, h, k)
-            h.located[k] = WRITTEN
+            shadows.writes_to(h, k, h.located.get(k, UNSET))
         else:
             k = position(k)
-            if type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
+            if type(k) is int and type(o) is list and 0 <= k < min(len(h.orig), len(o)):
+                shadows.writes_to(h, k, h.located.get(k, UNSET))
+            elif type(k) is int and isinstance(o, list) and 0 <= k < len(h.orig):
                 h.located[k] = WRITTEN
             else:
                 shadows.read_all(world, o)

@@ -212,6 +212,8 @@ def tree(ways: list[Way], depth: int = 0, ops: int = 0, asserts: int = 0) -> Blo
         if len(ways) > 1 or first.end is None:
             raise Unsteady("it does not run the same way twice")
         return Block(first.ops[ops:], first.asserts[asserts:], first.end)
+    if any([len(w.decisions) <= depth for w in ways]):  # a guard of one way decides what another one was asked
+        raise Unsteady("it does not run the same way twice")
     test, _, until, checked = first.decisions[depth]
     sides = []
     for answer in (True, False):

@@ -10,7 +10,8 @@ its guard fails, and the guard says what to do differently next time:
 | the identity of a Python function          | at once: its code and its closure are guarded instead                 |
 | the static size of a parameter or buffer   | at once: dynamic                                                      |
 | a relation over sizes that a loop rests on | after BACKOFF failures: the loop stays in Python, its body is compiled |
-| a relation over sizes, elsewhere           | after BACKOFF failures: the graph breaks there, both sides compiled   |
+| a relation over sizes, elsewhere           | after BACKOFF failures: both sides are one operation of the graph, or |
+|                                            | the graph breaks there, both sides compiled                           |
 | the length of something that a loop walks  | the same                                                              |
 | what a question about the process answers  | after SHORT_CUTS failures: the graph breaks where the program asks    |
 | another constant                           | after TOLERANCE failures: opaque, its value never enters the graph    |
@@ -29,7 +30,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.loops import loop_around
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source, holder
+from pliant.guards.source import Source, ending, holder
 from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
@@ -60,6 +61,7 @@ class Sites:
         self.failures: WeakIdDict[collections.Counter[int]] = WeakIdDict()
         self.branches = Branches()
         self.plain = PlainPython()
+        self.endings: set[tuple | None] = set()  # of numbers that changed: the same attribute is found by other paths behind a break
 
     def fail(self, site: Site) -> int:
         counter = self.failures.get(site.code)
@@ -91,12 +93,24 @@ class History:
         self.kin: set[Source] = set()  # lists and arguments of which some int has changed
         self.opaque: set[Source] = set()
         self.failures: collections.Counter[Source] = collections.Counter()
+        self.joined: set[tuple[int, int]] = set()  # (id of a code, offset) of branches on numbers that the latest capture has whole
 
     # -- the interpreter's questions ----------------------------------------------------------------------------------------
     def is_dynamic(self, source: Source) -> bool:
-        if source in self.dynamic:
+        if source in self.dynamic or self.sites.endings and ending(source) in self.sites.endings:
             return True
         return self.in_loop and source.op == "index" and source.base is not None and source.base.op == "local"
+
+    def varies(self, source: Source) -> bool:
+        """Whether this int is known to be another in each call: it has changed, or it is carried by a loop that stays in Python."""
+        s = source
+        while self.in_loop and s.op == "index" and s.base is not None:
+            s = s.base
+        return s.op == "local" and s is not source or self.is_dynamic(source)
+
+    def one_side(self, relations: Iterable[tuple[Any, Site | None]]) -> bool:
+        """Whether an entry with these relations has one side alone of a branch that is captured whole by now."""
+        return any([site is not None and (id(site.code), site.offset) in self.joined for _, site in relations])
 
     def is_static(self, source: Source) -> bool:
         """Whether the sizes of this tensor are part of what is compiled (the state of an export)."""
@@ -159,6 +173,7 @@ class History:
                 self.note(self.dynamic, source, "dynamic")
         elif kind == "EQ_MATCH" and type(value) in (int, float) and not self.is_dynamic(source):
             self.note(self.dynamic, source, "dynamic")
+            self.remember((source,))
             if type(value) is int:
                 self.kin.update(s for s in (source.base if source.op == "index" else None, holder(source)) if s is not None)
         elif kind == "ID_MATCH" and value is FunctionType:  # a function made anew: its code counts, not its identity
@@ -175,7 +190,7 @@ class History:
     def tolerate(self, source: Source, times: int) -> None:
         """Count a failure; beyond `times` the value is kept out of the graph."""
         self.failures[source] += 1
-        if carried(source):
+        if carried(source) and times != TOLERANCE[bool]:  # that has two values
             times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")
@@ -206,6 +221,10 @@ class History:
         header = loop_around(origin, offset - shift)
         if header is not None and kind_at(origin, header) is not K.FOR_ITER:
             self.add(self.sites.loops, origin, header, "the graph breaks in a while loop, which stays in Python")
+
+    def remember(self, sources: Iterable[Source]) -> None:
+        """The numbers at these sources change."""
+        self.sites.endings.update(found for found in map(ending, sources) if found is not None)
 
     def note(self, where: set[Source], source: Source, what: str) -> None:
         where.add(source)

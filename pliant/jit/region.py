@@ -296,6 +296,7 @@ class Region:
         began = time.perf_counter()
         if self.context.branches is not None and not (SIDE_EXITS in record.refused or GRADIENTS in record.refused and is_grad_enabled()):
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
+        record.history.joined.clear()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
         found.frame_id = frame_id
         if found.trace.scope.mixed:
@@ -340,6 +341,9 @@ class Region:
                 keeper = entries.keep(made, self.config)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
         events.count("entries")
+        for old in native.entries(fn.__code__) if record.history.joined else ():
+            if old is not entry and record.history.one_side(old.info.relations):
+                native.remove_entry(fn.__code__, old)
         if self.verifier is not None:
             self.verifier.noticed()
         self.submit(emitted, found.frame_id, keeper, record)
@@ -411,7 +415,7 @@ class Region:
             info: Info = entry.info
             if guard is not None:
                 guards.append((info.guards[guard], entry is entries[0]))
-            elif relation is not None and info.relations[relation][1] is not None:
+            elif relation is not None and info.relations[relation][1] is not None and entry is entries[0]:
                 sites.append(info.relations[relation][1])
         if reasons:
             record.history.learn(guards, sites)

@@ -92,6 +92,7 @@ class Scope:
         self.taken: dict[Expr, bool] = {}  # what such branches asked, and the side
         self.exited = 0  # how many symbols there were at the last of them; 0: there was none
         self.mixed = False  # something was assumed behind one, of a value from before it
+        self.varying: set[Expr] = set()  # questions about backed symbols that the oracle answers, since both answers are wanted
         self.ctx.fold = subtotals.fold
         self.prover = Prover()
         self.symbols: dict[str, Expr] = {}
@@ -169,7 +170,7 @@ class Scope:
         v = self._prove(c, FULL)
         if v is None:
             c_bool = c if c.kind is bool else apply("to_bool", c)
-            if not c_bool.backed:
+            if not c_bool.backed or c_bool in self.varying and self.oracle is not None:
                 side = self.taken.get(c_bool)
                 if side is None and self.exits is not None:
                     side = self.exits(c_bool, site)

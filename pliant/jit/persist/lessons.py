@@ -54,6 +54,7 @@ class Lessons:
         found = sources_of(rows, self.objects)
         for known, new in zip((history.dynamic, history.kin, history.opaque), sources, strict=True):
             known.update([found[i] for i in new])
+        history.remember([found[i] for i in sources[0]])
         for table, new in zip((history.sites.breaks, history.sites.loops), offsets, strict=True):
             for (owner, way), at in new:
                 code = inner_code(self.objects[owner], way)

@@ -8,7 +8,7 @@ eager, because they *are* eager's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +61,18 @@ def listed_views(target: Any) -> str | None:
 def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
     """For each traced tensor (by vid) that is a view, how it was made."""
     steps: dict[int, ViewStep] = {}
+    for out, step in views_made(ops):
+        steps.setdefault(out.vid, step)
+    return steps
+
+
+def views_made(ops: Iterable[Any]) -> Iterator[tuple[TracedTensor, ViewStep]]:
+    """Each result that is a view, and how it was made."""
     for op in ops:
         for i, out in enumerate(op.outs):
             base = view_base(op, i) if isinstance(out, TracedTensor) else None
             if base is not None:
-                steps.setdefault(out.vid, ViewStep(op, base))
-    return steps
+                yield out, ViewStep(op, base)
 
 
 def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
@@ -74,7 +80,10 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
     Where nothing else is made of `y`, nobody can tell.
     """
-    steps = {vid: s for vid, s in view_steps(ops).items() if not made_below(s, vid)}
+    first: dict[int, tuple[TracedTensor, ViewStep]] = {}
+    for out, step in views_made(ops):
+        first.setdefault(out.vid, (out, step))
+    steps = {vid: step for vid, (out, step) in first.items() if not made_below(out, step)}
     detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
     if detached:
         uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
@@ -88,11 +97,9 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
-def made_below(step: ViewStep, vid: int) -> bool:
+def made_below(out: TracedTensor, step: ViewStep) -> bool:
     """Was it made below autograd, by code that takes an operator apart, as a result with gradients? Then autograd sees no view."""
-    if step.base.requires_grad:
-        return False
-    return any([isinstance(t, TracedTensor) and t.vid == vid and t.requires_grad and not t._is_view() for t in step.op.outs])
+    return not step.base.requires_grad and out.requires_grad and not out._is_view()
 
 
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:

@@ -306,7 +306,8 @@ class Replay:
 
     def lacks_names(self, h: Shadow, kinds: dict) -> bool | None:
         """`lacks`, where no name leads to an empty dict. None: some do."""
-        copy, orig, lacks, new = h.copy, h.orig, h.lacks, {}
+        copy, orig, lacks = h.copy, h.orig, h.lacks
+        new: dict[str, Any] = {}
         for name, kind in kinds.items():
             if kind is not None:
                 return None

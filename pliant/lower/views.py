@@ -34,19 +34,25 @@ def view_base(op: Any, i: int = 0) -> TracedTensor | None:
 
     `detach` of what has no gradient is no view: autograd tells the two apart, and factories (`torch.zeros`) record one.
     """
-    info = op_info(op.target)
-    if not info.returns or op.target in UNDECLARED_VIEWS:
-        return None
-    alias = info.returns[min(i, len(info.returns) - 1)]
-    if alias is not None and alias[1]:
-        return None
-    name = alias[0] if alias is not None else listed_views(op.target)
+    names = viewed(op.target)
+    name = names[min(i, len(names) - 1)] if names else None
     if name is None:
         return None
-    base = argument(info, op.args, op.kwargs or {}, name)
+    base = argument(op_info(op.target), op.args, op.kwargs or {}, name)
     if not isinstance(base, TracedTensor) or base is op.outs[i] or (op.target is DETACH and not base.requires_grad):
         return None
     return base
+
+
+@liveness.of_operator
+def viewed(target: Any) -> tuple[str | None, ...]:
+    """For each result of an operator, the argument that it is a view of. Empty: there is no view among them."""
+    if target in UNDECLARED_VIEWS:
+        return ()
+    listed = listed_views(target)
+    returns = op_info(target).returns
+    names = tuple([listed if alias is None else None if alias[1] else alias[0] for alias in returns])
+    return names if any(names) else ()
 
 
 @liveness.of_operator

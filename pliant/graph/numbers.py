@@ -44,7 +44,7 @@ def counted(trace: Any, x: TracedTensor, until: int) -> Any:
     if x.sizes or x.storage_id in trace.moving or x.dtype not in COUNTED:
         return None
     is_input = any(map(operator.is_, trace.inputs, repeat(x)))
-    if is_input and trace.entry_number is None:
+    if trace.entry_number is None if is_input else not is_constant(trace, x):
         return None
     base: Any = None
     added = 0
@@ -61,6 +61,12 @@ def counted(trace: Any, x: TracedTensor, until: int) -> Any:
     if is_input:
         base = trace.entry_number(x)
     return None if base is None else base + (float(added) if x.dtype.is_floating_point else added)
+
+
+def is_constant(trace: Any, x: TracedTensor) -> bool:
+    """Whether `x` began as a number that the program wrote down."""
+    at = maker(trace, x)
+    return at is not None and trace.ops[at].target is CONSTANT
 
 
 def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
@@ -80,7 +86,7 @@ def computed(trace: Any, x: TracedTensor, until: int) -> Any:
     if x.sizes or x.dtype not in (torch.int64, torch.bool) or x.storage_id in trace.moving:
         return None
     at = maker(trace, x)
-    if at is None or at >= until:
+    if at is None or at >= until or trace.ops[at].target is CONSTANT:
         return None
     for op in trace.ops[at + 1 : until]:
         if any(map(operator.is_, op.outs, repeat(x))) or writes(op, x):
@@ -92,13 +98,13 @@ def computed(trace: Any, x: TracedTensor, until: int) -> Any:
 
 
 def maker(trace: Any, x: TracedTensor) -> int | None:
-    """Which operation made `x`, if it is one of `NUMBERS`. Each operation is looked at once."""
+    """Which operation made `x`, if it is one of `NUMBERS` or gave a constant. Each operation is looked at once."""
     made = trace.ops
     n, latest = trace.looked_at
     if n and (n > len(made) or made[n - 1] is not latest):  # some were taken back
         n = 0
     for i in range(n, len(made)):
-        if made[i].target in NUMBERS:
+        if made[i].target in NUMBERS or made[i].target is CONSTANT:
             trace.makers[made[i].outs[0].vid] = i
     trace.looked_at = len(made), made[-1] if made else None
     at = trace.makers.get(x.vid)

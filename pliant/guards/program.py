@@ -144,19 +144,30 @@ class Compiler:
         self.why.append(why)
 
     def visit(self, n: Node, base: Node | None) -> None:
-        self.read(n, base)
+        code, why = self.code, self.why
+        source = n.source
+        plain = NAMED.get(source.op)
+        if plain is not None:  # `read`, of nearly all
+            self.reader[len(code)] = n
+            n.reg = reg = self.nregs
+            self.nregs = reg + 1
+            code.append((plain, reg, base.reg if base is not None else -1, 0, source.arg))
+            why.append(None)
+        else:
+            self.read(n, base)
+            reg = n.reg
         checks = n.checks
         if len(checks) > 1:
             checks.sort(key=check_order)
         for index, guard in checks:
             simple = SIMPLE.get(guard.kind)
-            if simple is not None and n.reg >= 0:
+            if simple is not None and reg >= 0:
                 op, convert = simple
-                self.code.append((op, -1, n.reg, 0, guard.value if convert is None else convert(guard.value)))
-                self.why.append(index)
+                code.append((op, -1, reg, 0, guard.value if convert is None else convert(guard.value)))
+                why.append(index)
             else:
                 self.check(n, index, guard)
-        if n.wants_var and n.var < 0 and n.source.op not in INT_SOURCES and n.source not in self.boxed:
+        if n.wants_var and n.var < 0 and source.op not in INT_SOURCES and source not in self.boxed:
             self.bind_object(n, None)
         if n.numbers:  # before anything else below a tensor: most misses are seen there
             n.children.sort(key=lambda c: c.source.op not in INT_SOURCES)
@@ -167,13 +178,6 @@ class Compiler:
         op, arg = n.source.op, n.source.arg
         self.reader[len(self.code)] = n
         src = base.reg if base is not None else -1
-        plain = NAMED.get(op)
-        if plain is not None:
-            n.reg = self.nregs
-            self.nregs += 1
-            self.code.append((plain, n.reg, src, 0, arg))
-            self.why.append(None)
-            return
         if op in INT_SOURCES:
             dim = arg or 0
             n.var = self.variable()
@@ -413,7 +417,8 @@ class Describe:
     """
 
     def __init__(self, c: Compiler) -> None:
-        # numbers and parallel lists, no tuples: there would be thousands of them for the collector to walk over
+        # numbers and parallel lists, no tuples: there would be thousands of them for the collector to walk over. Sources are named when
+        # asked, but those whose path holds an object, which must not live for this
         sources = [g.source for g in c.guards]
         self.labels = [s.name if s.root.op == "const" else s for s in sources]
         self.kinds = [g.kind for g in c.guards]
@@ -424,9 +429,16 @@ class Describe:
         self.int_vars = c.int_vars
         self.why = c.why
         self.predicate_why = c.predicate_why
-        self.readers = {i: label(n.source) for i, n in c.reader.items()}
-        self.roots = {i for i, n in c.reader.items() if n.source.op in ROOTS}
-        self.firsts = {i: n.first for i, n in c.reader.items() if n.first >= 0}
+        self.readers: dict[int, Source | str] = {}
+        self.roots: set[int] = set()
+        self.firsts: dict[int, int] = {}
+        for i, n in c.reader.items():
+            source = n.source
+            self.readers[i] = source.name if source.root.op == "const" else source
+            if source.base is None:
+                self.roots.add(i)
+            if n.first >= 0:
+                self.firsts[i] = n.first
 
     def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
         late = instruction - len(self.why) - 1  # the program ends with one instruction of its own
@@ -452,14 +464,6 @@ class Describe:
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
         return index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
-
-
-ROOTS = {"local", "global", "const", "func"}
-
-
-def label(source: Source) -> Source | str:
-    """The source, to be named when asked; its name already now where the path holds an object."""
-    return source.name if source.root.op == "const" else source
 
 
 def name_of(source: Source | str) -> str:

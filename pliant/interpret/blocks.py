@@ -37,7 +37,7 @@ from pliant.graph.dispatch import same as same_size
 from pliant.graph.record import PENDING, Op, TorchOp
 from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make
 from pliant.guards import source as S
-from pliant.guards.guard import Site
+from pliant.guards.guard import Guard, Site
 from pliant.interpret import globalstate, shadows
 from pliant.interpret.block_templates import (
     MOST,
@@ -57,6 +57,7 @@ from pliant.interpret.block_templates import (
     steps_of,
 )
 from pliant.interpret.calls import call, graph_call
+from pliant.interpret.capture import UNSET
 from pliant.interpret.shadows import INDEX, ITEM, LACKS, LENGTH, PRESENT, Shadow
 from pliant.interpret.state import Break, Restart, current_site, vm
 from pliant.interpret.world import World
@@ -213,13 +214,29 @@ class Replay:
         frame, stand = vm.frame, Stand()
         self.found[id(t.shadow)] = h = shadows.instance_dict(world, self.module)  # type: ignore[assignment]
         vm.frame = stand
+        quick = world.log is None and not world.opaque  # else a block around this one is being recorded, or not all is located alike
+        found = self.found
         try:
             if h is None or not clean(world, h):
                 return False
             for event in t.reads:
-                stand.here = event[4]
-                if type(event[3]) is TracedTensor and event[3].vid >= t.first_vid:
-                    trace.next_vid = max(trace.next_vid, first_vid + event[3].vid - t.first_vid)
+                how, old, k, result, stand.here, _, _ = event
+                if quick:
+                    h = found.get(id(old)) or self.shadow_for(old)
+                    if h is None:
+                        return False
+                    if how is LACKS:
+                        alike = self.lacks_names(h, k)
+                    elif how is ITEM and type(result) in GUARDED:
+                        alike = self.constant(h, k, result, stand.here)
+                    else:
+                        alike = None
+                    if alike is not None:
+                        if alike:
+                            continue
+                        return False
+                if type(result) is TracedTensor and result.vid >= t.first_vid:
+                    trace.next_vid = max(trace.next_vid, first_vid + result.vid - t.first_vid)
                 if not self.read(event):
                     return False
             if world.n_symbols != n_symbols:
@@ -268,6 +285,42 @@ class Replay:
             shadows.present(world, h, k)
             return True
         return self.whole(how, old, h)
+
+    def constant(self, h: Shadow, k: Any, result: Any, site: Any) -> bool | None:
+        """`shadows.item` of what is located by one guard of its value, if that is what the template found. None: not a plain dict."""
+        copy = h.copy
+        if type(copy) is not dict:
+            return None
+        v = copy.get(k, UNSET)
+        if v is not result and (type(v) is not type(result) or v != result):
+            return False
+        if k not in h.located and k in h.orig:
+            h.located[k] = v
+            source = h.source.key(k)
+            kind = GUARDED[type(v)]
+            key = (source, kind, None)
+            guards = self.world.guards
+            if key not in guards:
+                guards[key] = Guard(source, kind, v, site)
+        return True
+
+    def lacks_names(self, h: Shadow, kinds: dict) -> bool | None:
+        """`lacks`, where no name leads to an empty dict. None: some do."""
+        copy, orig, lacks = h.copy, h.orig, h.lacks
+        new: dict[str, Any] = {}
+        for name, kind in kinds.items():
+            if kind is not None:
+                return None
+            if name in lacks:
+                if lacks[name] is not None:
+                    return False
+            else:
+                new[name] = None
+            if name in copy or name in orig:
+                return False
+        if new:
+            shadows.lacking_all(self.world, h, new)
+        return True
 
     def lacks(self, h: Shadow, kinds: dict) -> bool:
         """The same names are not there, or lead to empty dicts that nobody has looked into."""
@@ -491,6 +544,10 @@ class Replay:
             s = site if outer is site.outer else Site(site.filename, site.lineno, site.function, site.offset, site.code, outer)
             self.sites[id(site)] = s
         return s
+
+
+GUARDED = {bool: "EQ_MATCH", str: "EQ_MATCH", type(None): "ID_MATCH", torch.dtype: "ID_MATCH"}
+"""Types of constants that are located by a guard of this kind and nothing else, whatever is known of them (`types/constants.py`)."""
 
 
 def itself(v: Any) -> Any:

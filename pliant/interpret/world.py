@@ -54,6 +54,7 @@ class World:
         self.relations: list[Any] = []  # Exprs beyond scope.guards (strides as products of sizes)
         self.type_attrs: dict[type, dict[str, Any]] = {}
         self.reads: dict[tuple, Any] = {}
+        self.ways: dict[type, Any] = {}  # how values of a class without a row are located
         self.global_writes: dict[tuple, tuple] = {}
         self.cells: dict[int, Source] = {}
         self.cell_values: dict[int, tuple] = {}
@@ -183,9 +184,9 @@ class World:
         if row is not None:
             return row.locate(self, v, source)  # type: ignore[misc]
         t = type(v)  # asked for its class by `isinstance`, an object may run code of the program
-        for bases, locate in KIN:
-            if issubclass(t, bases):
-                return locate(self, v, source)
+        locate = self.ways[t] if t in self.ways else self.way(t)
+        if locate is not None:
+            return locate(self, v, source)
         h = self.shadows.get(id(v))
         if h is not None:
             if h.source is not source:
@@ -193,6 +194,11 @@ class World:
             return h.copy
         self.guard(source, "TYPE_MATCH", t)
         return self.adopt(v, source)
+
+    def way(self, t: type) -> Any:
+        """How values of a class without a row are located; None: as objects with attributes."""
+        locate = self.ways[t] = next((locate for bases, locate in KIN if issubclass(t, bases)), None)
+        return locate
 
     def constant(self, v: Any, source: Source) -> Any:
         self.guard(source, "EQ_MATCH", v)

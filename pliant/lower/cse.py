@@ -56,7 +56,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     for op in ops:
         op = substitute(op, same.tensors)
         result = op.outs[0] if len(op.outs) == 1 and op.out_spec is None else None
-        twin = equal_tensor(op, result, same, r.exposed) if isinstance(result, TracedTensor) else None
+        twin = equal_tensor(op, result, same, r.exposed) if type(result) is TracedTensor else None
         if twin is not None and result.vid not in r.seen:
             same.tensors[result.vid] = twin
         elif not r.repeats(op):
@@ -87,15 +87,17 @@ class Repetitions:
 
         Only where nobody can tell: no effects, no writes to the memory that is read or made, and what is new memory stays inside.
         """
-        if op.binds or liveness.has_effect(op) or liveness.mutable(op.target):
+        changes, effects, _ = liveness.traits(op.target)
+        if op.binds or changes or effects or not op.outs:
             return False
-        if any([t.storage_id in self.dirty for t in liveness.op_inputs(op)]):
+        inputs = liveness.op_inputs(op)
+        if self.dirty and any([t.storage_id in self.dirty for t in inputs]):
             return False
         private = self.private(op)
         if not private and not (self.results and self.makes_result(op)):
             return False
         keys = self.keys
-        operands = (id(op.target), *[keys.get(t.vid, t.vid) for t in liveness.op_inputs(op)])
+        operands = (id(op.target), *([keys.get(t.vid, t.vid) for t in inputs] if keys else [t.vid for t in inputs]))
         at = self.first.setdefault(operands, len(self.out))
         if at == len(self.out):
             return False  # most are the only ones, and need no key of all their arguments
@@ -183,10 +185,11 @@ def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -
     if op.target is COPY_CONSTANT:
         return op.args[0] if result.storage_id not in exposed else None
     base = view_base(op)
+    identity = is_identity(op.target)
     if base is None:
-        return op.args[0] if op.target in IDENTITIES and isinstance(op.args[0], TracedTensor) and op.args[0] is not result else None
+        return op.args[0] if identity and isinstance(op.args[0], TracedTensor) and op.args[0] is not result else None
     same.bases[result.vid] = base
-    if op.target in IDENTITIES:
+    if identity:
         return base
     t: TracedTensor | None = base
     while t is not None:
@@ -194,6 +197,11 @@ def equal_tensor(op: Any, result: TracedTensor, same: Same, exposed: set[int]) -
             return t
         t = same.bases.get(t.vid)
     return None
+
+
+@liveness.of_operator
+def is_identity(target: Any) -> bool:
+    return target in IDENTITIES
 
 
 def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
@@ -210,7 +218,7 @@ def same_layout(a: TracedTensor, b: TracedTensor) -> bool:
 
 def substitute(op: Any, same: dict[int, TracedTensor]) -> Any:
     """`op` with the tensors in `same` (by vid) replaced among its arguments, and so among its results if it returns one of these."""
-    if not same or not any(t.vid in same for t in liveness.op_inputs(op)):
+    if not same or same.keys().isdisjoint([t.vid for t in liveness.op_inputs(op)]):
         return op
     return replace(op, args=swap(op.args, same), kwargs=swap(op.kwargs, same), outs=list(swap(op.outs, same)))
 

@@ -193,6 +193,12 @@ def effectful(target: Any) -> bool:
 
 
 @of_operator
+def traits(target: Any) -> tuple[bool, bool, bool]:
+    """(`mutable`, `effectful`, `unknown`): what is asked of the operator of each operation."""
+    return mutable(target), effectful(target), unknown(target)
+
+
+@of_operator
 def draws(target: Any) -> bool:
     """Does the operator draw random numbers?"""
     return RANDOM in target.tags
@@ -211,10 +217,19 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     results.
     """
     results = [op_outputs(op) for op in ops]
-    made = {t.vid for outs in results for t in outs}
-    own_memory = {t.storage_id for outs in results for t in outs}
+    made: set[int] = set()
+    own_memory: set[int] = set()
+    for outs in results:
+        for t in outs:
+            made.add(t.vid)
+            own_memory.add(t.storage_id)
     outer = {t.storage_id for t in tensors(list(inputs))}
-    outer |= {t.storage_id for op in ops for t in op_inputs(op) if t.vid not in made}
+    for op in ops:
+        if op.reads is None:
+            read_operands(op)
+        for t in op.reads:
+            if t.vid not in made:
+                outer.add(t.storage_id)
     binds = binders(ops)
     live: set[int] = set()
     memory: set[int] = set()
@@ -235,15 +250,23 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         read(value)
     kept: list[Any] = []
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
-        targets = written(op)
-        need = any([t.vid in live for t in outs])
-        if targets:
-            need = need or any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
-        else:
-            need = need or (binds and any([name in symbols for name in binds.get(id(op), ())]))
-        if need or (keep_effects and (has_effect(op) or targets and overlaps(op, targets))) or unknown(op.target):
+        changes, effects, foreign = traits(op.target)
+        targets = written(op) if changes else ()
+        need = foreign or (keep_effects and (effects or not op.outs))
+        if not need:
+            for t in outs:
+                if t.vid in live:
+                    need = True
+                    break
+        if not need:
+            if targets:
+                need = any([t.storage_id in memory or t.storage_id in outer or t.storage_id not in own_memory for t in targets])
+                need = need or (keep_effects and overlaps(op, targets))
+            else:
+                need = bool(binds) and any([name in symbols for name in binds.get(id(op), ())])
+        if need:
             kept.append(op)
-            for t in op_inputs(op):
+            for t in op.reads:
                 live.add(t.vid)
                 memory.add(t.storage_id)
             for e in op.numbers:

@@ -8,7 +8,7 @@ eager, because they *are* eager's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,19 +34,25 @@ def view_base(op: Any, i: int = 0) -> TracedTensor | None:
 
     `detach` of what has no gradient is no view: autograd tells the two apart, and factories (`torch.zeros`) record one.
     """
-    info = op_info(op.target)
-    if not info.returns or op.target in UNDECLARED_VIEWS:
-        return None
-    alias = info.returns[min(i, len(info.returns) - 1)]
-    if alias is not None and alias[1]:
-        return None
-    name = alias[0] if alias is not None else listed_views(op.target)
+    names = viewed(op.target)
+    name = names[min(i, len(names) - 1)] if names else None
     if name is None:
         return None
-    base = argument(info, op.args, op.kwargs or {}, name)
+    base = argument(op_info(op.target), op.args, op.kwargs or {}, name)
     if not isinstance(base, TracedTensor) or base is op.outs[i] or (op.target is DETACH and not base.requires_grad):
         return None
     return base
+
+
+@liveness.of_operator
+def viewed(target: Any) -> tuple[str | None, ...]:
+    """For each result of an operator, the argument that it is a view of. Empty: there is no view among them."""
+    if target in UNDECLARED_VIEWS:
+        return ()
+    listed = listed_views(target)
+    returns = op_info(target).returns
+    names = tuple([listed if alias is None else None if alias[1] else alias[0] for alias in returns])
+    return names if any(names) else ()
 
 
 @liveness.of_operator
@@ -61,12 +67,18 @@ def listed_views(target: Any) -> str | None:
 def view_steps(ops: Iterable[Any]) -> dict[int, ViewStep]:
     """For each traced tensor (by vid) that is a view, how it was made."""
     steps: dict[int, ViewStep] = {}
+    for out, step in views_made(ops):
+        steps.setdefault(out.vid, step)
+    return steps
+
+
+def views_made(ops: Iterable[Any]) -> Iterator[tuple[TracedTensor, ViewStep]]:
+    """Each result that is a view, and how it was made."""
     for op in ops:
         for i, out in enumerate(op.outs):
             base = view_base(op, i) if isinstance(out, TracedTensor) else None
             if base is not None:
-                steps.setdefault(out.vid, ViewStep(op, base))
-    return steps
+                yield out, ViewStep(op, base)
 
 
 def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
@@ -74,7 +86,10 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
     Where nothing else is made of `y`, nobody can tell.
     """
-    steps = {vid: s for vid, s in view_steps(ops).items() if not made_below(s, vid)}
+    first: dict[int, tuple[TracedTensor, ViewStep]] = {}
+    for out, step in views_made(ops):
+        first.setdefault(out.vid, (out, step))
+    steps = {vid: step for vid, (out, step) in first.items() if not made_below(out, step)}
     detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
     if detached:
         uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
@@ -88,11 +103,9 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
-def made_below(step: ViewStep, vid: int) -> bool:
+def made_below(out: TracedTensor, step: ViewStep) -> bool:
     """Was it made below autograd, by code that takes an operator apart, as a result with gradients? Then autograd sees no view."""
-    if step.base.requires_grad:
-        return False
-    return any([isinstance(t, TracedTensor) and t.vid == vid and t.requires_grad and not t._is_view() for t in step.op.outs])
+    return not step.base.requires_grad and out.requires_grad and not out._is_view()
 
 
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:

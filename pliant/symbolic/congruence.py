@@ -47,6 +47,22 @@ def meet(x: Residue, y: Residue) -> Residue | None:
     return make(lcm, r + m * ((s - r) // g * pow(m // g, -1, n // g) % (n // g)))
 
 
+def of_symbols(e: Expr) -> Residue | None:
+    """The residue of a sum of products of symbols of which nothing is known; None if it has other parts."""
+    g = k = 0
+    for m, c in e.terms:
+        if not m:
+            k = c
+            continue
+        for a in m:
+            if a.info is None and a.op != "subtotal":
+                return None
+        g = math.gcd(g, c)
+        if g == 1:
+            return NOTHING
+    return make(g, k)
+
+
 class Congruence:
     """Residues under the facts of a scope."""
 
@@ -57,6 +73,10 @@ class Congruence:
     def of(self, e: Expr) -> Residue:
         if e.info is not None and not self.facts.residues:
             return NOTHING
+        if e.op == "sum" and not self.facts.residues:
+            r = of_symbols(e)
+            if r is not None:
+                return r
         memo = self._memo
         r = memo.get(e)
         if r is None:

@@ -392,6 +392,25 @@ def term_order(item: tuple[Mono, int]) -> tuple:
     return -len(mono), *[a.serial for a in mono]
 
 
+def in_order(items: list[tuple[Mono, int]]) -> list[tuple[Mono, int]]:
+    """Terms by `term_order`, which is asked for products alone: nearly all are atoms, and a number."""
+    atoms: list[tuple[int, tuple[Mono, int]]] = []
+    products: list[tuple[Mono, int]] = []
+    number: list[tuple[Mono, int]] = []
+    for it in items:
+        mono = it[0]
+        if len(mono) == 1:
+            atoms.append((mono[0].serial, it))  # these differ: the terms are never compared
+        elif mono:
+            products.append(it)
+        else:
+            number.append(it)
+    atoms.sort()
+    if len(products) > 1:
+        products.sort(key=term_order)
+    return [*products, *[it for _, it in atoms], *number]
+
+
 class Context:
     """The interning tables of one scope, and the memo of every operator applied in it.
 
@@ -476,7 +495,7 @@ class Context:
                 items = self.fold(self, items)
                 if len(items) < 2:
                     return self.poly(dict(items))
-            items.sort(key=term_order)
+            items = in_order(items)
         key = tuple(items)
         e = self._polys.get(key)
         if e is None:

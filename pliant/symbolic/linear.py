@@ -34,6 +34,44 @@ class Linear:
         self._left = WORK
         return self._search(p, depth, set()) if self.promising(p) else self.ranges.of(p)[0] >= 0
 
+    def within_total(self, p: Expr) -> bool:
+        """Whether p >= 0 is plain from what a long sum comes to: p is that total less a part of the sum, whose parts are not negative.
+
+        So is each prefix of 500 lengths that add up to a size. `nonnegative` finds it too, after it has looked at every term.
+        """
+        newest: Expr | None = None
+        part: Expr | None = None  # the subtotal that p is less than
+        positive = False
+        for m, c in p.terms:
+            if c > 0:
+                positive = True
+            elif len(m) == 1:
+                a = m[0]
+                if a.op == "subtotal":
+                    part = a
+                elif "member" in a.cache and (newest is None or a.serial > newest.serial):
+                    newest = a
+        if not positive:
+            return False
+        if newest is not None:
+            part = newest.cache["member"]
+            rest = cover(part, p, self.ranges.of)
+            if rest is None:
+                return False
+            p = poly_add(p, rest, -1)
+        if part is None:
+            return False
+        c = next((k for m, k in p.terms if len(m) == 1 and m[0] is part), 0)
+        if c < 0:
+            for a, qs in self.facts.chains.items():
+                if a is part or extends(a, part):
+                    for q in qs:
+                        lo, hi = self.facts.bounds[q]
+                        k = next(x for m, x in q.terms if len(m) == 1 and m[0] is a)
+                        if lo == hi and c % k == 0 and self.ranges.of(poly_add(p, q, -c // k, c // k * lo))[0] >= 0:
+                            return True
+        return False
+
     def promising(self, p: Expr) -> bool:
         """Whether anything beyond ranges may speak of p: not where ranges are exact and no longer fact has a part of it."""
         first = p.terms[0][0]

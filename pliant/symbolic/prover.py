@@ -141,6 +141,9 @@ class Prover:
                 if x.info is not None:
                     if self.equalities.simplify(x) is not x:
                         return False
+                elif x.op == "subtotal":
+                    if self.equalities.opened or x in self.facts.equal:
+                        return False
                 elif x.op != "floordiv" or x.args[1].const is None or x in self.facts.equal or not self._stands(x.args[0]):
                     return False
                 else:
@@ -187,7 +190,11 @@ class Prover:
 
     def _sign(self, p: Expr, hint, negate: bool = False) -> bool:
         """p >= 0 by search; not even tried where the hint or a witness, models of all facts, say otherwise."""
-        if (hint is not None and (hint >= 0) == negate) or self.witnesses.refute_nonnegative(p):
+        if hint is not None and (hint >= 0) == negate:
+            return False
+        if p.ctx.subtotals and self.linear.within_total(p):
+            return True
+        if self.witnesses.refute_nonnegative(p):
             return False
         if self.linear.nonnegative(p, DEPTH):
             return True

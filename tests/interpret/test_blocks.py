@@ -14,6 +14,8 @@ from torch.nn.utils import parametrize
 
 import pliant
 from pliant.interpret import blocks
+from pliant.interpret.types.row import LOCATED
+from pliant.interpret.world import World
 from pliant.jit import region
 
 
@@ -872,3 +874,10 @@ def test_new_sizes_need_no_new_capture() -> None:
         x = torch.randn(n, 8)
         torch.testing.assert_close(fn(x), m(x))
     assert pliant.stats()["captures"] == 1
+
+
+def test_constants_that_a_replay_reads_without_a_detour() -> None:
+    """They are located by one guard, of the kind that the replay writes, whatever is known of them."""
+    for t, kind in blocks.GUARDED.items():
+        locate = {"EQ_MATCH": World.constant, "ID_MATCH": World.identity}[kind]
+        assert LOCATED[t].locate is locate, t

@@ -132,3 +132,36 @@ def test_searches_for_narrow_grow_linearly(monkeypatch) -> None:
     _, many = narrowed(160, monkeypatch)
     assert many < 4 * few and many < 20 * 160
     assert 40 < len(scope.asserts) <= 81  # the lengths to come may be negative: each slice's end is news
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_within_a_total_holds_in_every_model(seed: int) -> None:
+    """Random questions about parts of sums of which the total is known in various ways: what is proven is true of random lengths."""
+    rng = random.Random(seed)
+    n = rng.choice([5, 20, 40, 70])
+    scope = Scope()
+    s, t = (scope.backed(name, hint=3 * n, size_like=True) for name in ("s", "t"))
+    lengths = [scope.unbacked(f"u{i}", size_like=True, lo=rng.choice([None, 0, 1])) for i in range(n)]
+    twice, more, of = rng.choice([1, 1, 2, -3]), rng.randint(-3, 3), rng.choice([n, n, n // 2 + 1])
+    scope.assume(ops.sum_(lengths[:of]) * twice + more == s)
+    if rng.random() < 0.4:
+        scope.assume(ops.sum_(lengths) == t)
+    models = []
+    for _ in range(200):
+        values = {f"u{i}": max(u.info.lo or 0, rng.choice([0, 0, 1, 2, 7])) for i, u in enumerate(lengths)}
+        values |= {"s": sum(values[f"u{i}"] for i in range(of)) * twice + more, "t": sum(values.values())}
+        if values["s"] >= 0:
+            models.append(values)
+    proven = 0
+    for _ in range(60):
+        i, j = sorted((rng.randint(0, n), rng.randint(0, n)))
+        whole = rng.choice([s, t, s * 2, s * twice, scope.const(rng.randint(0, 3 * n)), ops.sum_(lengths)])
+        p = whole - ops.sum_(lengths[i:j] or [scope.const(0)]) * rng.choice([1, 1, 1, 2, -1]) + rng.randint(-2, 4)
+        if rng.random() < 0.3:
+            p = p - rng.choice(lengths) * rng.choice([1, -1])
+        within = p.const is None and p.kind is int and scope.prover.linear.within_total(p)
+        proven += within
+        for values in models:
+            assert not within or p.evaluate(values) >= 0, f"{p} is negative for {values}"
+    if twice == 1 and of == n and n > 16:
+        assert proven

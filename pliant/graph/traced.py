@@ -78,6 +78,7 @@ NO_DERIVATIVE = "no derivative of "
 LEAF = "leaf"
 TRANSFORMS = "transforms"
 HOOKS = "hooks"
+RETAINED = "retained gradients"
 WRAPPED = "gradients of wrappers"
 
 

@@ -67,7 +67,6 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
-from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -76,7 +75,7 @@ from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, tries_loop, vm
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, ReplayFailed, Restart, current_site, site_of, tries_loop, vm
 from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
@@ -228,6 +227,7 @@ def wants_numbers(rec: TorchOp, e: Exception) -> bool:
 def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
+    vm.world.decomposed = True
     if fn is torch.nn.functional.interpolate:
         if resizing.stays_whole(args, kwargs):
             with layout.framework():

@@ -23,7 +23,8 @@ from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.rules.pointwise import FUSED_STEPS
-from pliant.graph.traced import LEAF, TracedTensor
+from pliant.graph.traced import LEAF, RETAINED, TracedTensor
+from pliant.interpret import tape
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -347,14 +348,14 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
     if values.get("inputs") is not None:
         wanted = several(values["inputs"])
-        if not wanted or not all([any(x is leaf for leaf in leaves) for x in wanted]):
+        if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
         leaves = wanted
         nodes = leading_to(nodes, leaves)
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
-        if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
-            continue  # made here
+        if made_here(leaf) and (leaf.is_leaf or inside(leaf)):
+            continue
         if real is None or not real.is_leaf:
             raise Break("PL0020", "backward() into the history of an input", clean=True)
         for name in HOOKS:
@@ -363,6 +364,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
     grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
+    tape.keep_retained()
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     if keep is not True:
         vm.trace.freed |= nodes
@@ -373,6 +375,19 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
 
 
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def made_here(x: Any) -> bool:
+    return vm.world.real.get(id(x)) is None and id(x) not in vm.world.tensors and x.source is None
+
+
+def inside(x: Any) -> bool:
+    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises CaptureFailed where nobody could keep it."""
+    if type(x) is not TracedTensor or not made_here(x) or x.is_leaf or not x.requires_grad or id(x) in vm.world.retained:
+        return False
+    if RETAINED in vm.refused:
+        raise vm.capture_failed("a gradient of a tensor that is made here, and is needed outside of the graph")
+    return True
 
 
 def reach(node: Any) -> tuple[set[Any], list[Any]]:

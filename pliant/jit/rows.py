@@ -21,8 +21,8 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
-from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
-from pliant.interpret import jagged, runtime, tracebacks
+from pliant.graph.traced import HOOKS, RETAINED, WRAPPED, Reconsider, TracedTensor
+from pliant.interpret import jagged, runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.data_ranges import DataIterator, DataRange
@@ -60,6 +60,8 @@ def traced(b: Builder, t: Any) -> str:
     if t.pytype not in TENSOR_TYPES:
         found = b.memo.get(id(t))
         return b.make(t, OF_CLASS) if found is None else b.revisit(found)
+    if id(t) in b.world.retained or id(t) in b.world.own_gradients and not t.is_leaf:
+        raise Reconsider("retain_grad", "a tensor whose gradient is retained is needed later", RETAINED)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
@@ -575,6 +577,13 @@ def hook_handle(b: Builder, v: Any) -> str:
 
 
 ROWS[RemovableHandle] = Row(hook_handle)
+
+
+def node(b: Builder, v: Any) -> str:
+    raise Reconsider("grad_fn", "a node of the autograd graph is needed later", RETAINED)
+
+
+ROWS[tape.NodeOf] = Row(node)
 
 
 def view_literal(method: str) -> Row:

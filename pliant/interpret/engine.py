@@ -20,7 +20,7 @@ from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
-from pliant.graph.traced import HOOKS, NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import HOOKS, INFERENCE, NO_DERIVATIVE, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
@@ -33,6 +33,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     copies,
     data_loops,
     datafield,
+    defaults,
     execute,
     exits,
     flex_attention,
@@ -296,6 +297,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
         symnode.site_hook = symnode.no_site
+        defaults.unset(world)
         globalstate.restore(state)
         unwind(world.levels)
         hooks.unset(world)
@@ -393,6 +395,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e, world.torch_error == id(e)) from e
         if world.hooks_set:
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
+        if world.inference:
+            raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE)
         numbers.keep_counts_apart(world)
         try:
             with trace.recording():

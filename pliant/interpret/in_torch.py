@@ -33,6 +33,27 @@ class FunctionsOff:
         torch._C._set_torch_function_state(self.before)  # type: ignore[attr-defined]
 
 
+class Inference:
+    """`torch._C._InferenceMode(mode)`, which is on from its `__enter__` to its `__exit__`."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        enter_inference(self.mode)
+
+    def __exit__(self, *error: Any) -> None:
+        leave_inference()
+
+
+def enter_inference(mode: bool) -> None:
+    raise NotImplementedError  # `defaults.py` has what is done
+
+
+def leave_inference() -> None:
+    raise NotImplementedError
+
+
 # -- jagged nested tensors -----------------------------------------------------------------------------------------------
 def jagged_attention(query: Any, key: Any, value: Any, scale: float | None) -> Any:
     """`scaled_dot_product_attention` of jagged tensors (batch, heads, ragged, features) with the same offsets, on padded rows.

@@ -80,6 +80,8 @@ class World:
         self.data_views: dict[int, Any] = {}  # these and their views
         self.nodes: dict[Any, Any] = {}  # of the autograd graph -> what stands for each
         self.retained: dict[int, Any] = {}  # id of a tensor made here -> it, whose gradient is kept
+        self.begun_in_inference = trace.inference
+        self.inference: list[Any] = []  # the inference modes that the program has entered
         self.decomposed = False  # PyTorch's decompositions in Python were run in the place of its C++ code
         self.replayed = False  # a block was recorded again as it was
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on

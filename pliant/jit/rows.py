@@ -21,7 +21,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
-from pliant.graph.traced import HOOKS, RETAINED, WRAPPED, Reconsider, TracedTensor
+from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import jagged, runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
@@ -62,6 +62,9 @@ def traced(b: Builder, t: Any) -> str:
         return b.make(t, OF_CLASS) if found is None else b.revisit(found)
     if id(t) in b.world.retained or id(t) in b.world.own_gradients and not t.is_leaf:
         raise Reconsider("retain_grad", "a tensor whose gradient is retained is needed later", RETAINED)
+    if (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference:
+        found = b.memo.get(id(t))
+        return b.make(t, OF_INFERENCE) if found is None else b.revisit(found)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
@@ -72,6 +75,17 @@ DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
 """`x.data`: read off the real tensor, for its version counter."""
 
 
+def of_inference(b: Builder, t: Any) -> str:
+    """A tensor that was made in inference mode, by a graph that is not run in it, or the other way round."""
+    trace, memory = b.world.trace, t.storage_id
+    if any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
+        return b.output(t)
+    if t.requires_grad or t.is_conj() or t.is_neg():
+        raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)
+    return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
+
+
+OF_INFERENCE = Row(of_inference)
 OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
 
 

@@ -54,6 +54,8 @@ def new_tensor(world: World, v: Any, source: S.Source) -> Any:
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
+    if v.requires_grad and v.is_inference() and not torch.is_inference_mode_enabled():
+        raise vm.capture_failed("an inference tensor with gradients outside of inference mode: C++ finds them below autograd")
     if world.levels.entered:  # what is from outside is of no level
         with temporarily_clear_interpreter_stack():
             return tensor_inputs.make_tensor(world, v, source)

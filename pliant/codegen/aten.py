@@ -113,9 +113,15 @@ def build(
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     written = written_slots(p.steps, slots)
-    if written and guard is None and any(op.target is LEAVE for op in ops):
-        guard = True  # a way out bumps version counters
-    return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written, lower=lower).finish(guard)
+    if guard is None and (written and any(op.target is LEAVE for op in ops) or trace.data_memory):
+        guard = True  # a way out bumps version counters, and writes through `.data` must not
+    w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
+    if not any(op.target is LEAVE for op in ops):
+        theirs = {t.storage_id for t in slots}
+        made = {t.vid: t for t in liveness.tensors(flat) if t.storage_id not in theirs and t.constant is None}
+        made = {vid: t for vid, t in made.items() if t.storage_id not in trace.data_memory or t.storage_id == vid}  # others: `jit/rows.py`
+        w.versions = [(t, times_written(t)) for t in made.values() if times_written(t)]
+    return w.finish(guard)
 
 
 def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -> tuple[list[TracedTensor], list[Any]]:
@@ -164,7 +170,17 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
 def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
     """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
     memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
-    return [t for t in slots if t.storage_id in memory]
+    return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times_written(t))]
+
+
+def counted(slots: list[TracedTensor]) -> list[TracedTensor]:
+    """Each as often as the program has written to it, where that is known: operators on stand-ins count as they do in eager."""
+    memory = [t.storage_id for t in slots]
+    return [t for t in slots for _ in range(max(times_written(t), 1) if memory.count(t.storage_id) == 1 else 1)]
+
+
+def times_written(t: TracedTensor) -> int:
+    return 0 if t.is_inference() else t._version
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
@@ -234,6 +250,7 @@ class Writer:
         self.flows: list[str] = []  # the sources of branches and loops on data
         self.replay = replay or []
         self.written = written or []
+        self.versions: list[tuple[TracedTensor, int]] = []  # results that the program has written to, and how often
         self.name = name
         self.leading = leading
         self.preamble = preamble
@@ -291,6 +308,10 @@ class Writer:
                 name = "_hidden" if below else "_no_grad"
                 self.globals[name] = torch._C._AutoDispatchBelowADInplaceOrView if below else torch.no_grad
                 steps[-1].lines[-1] = f"with {name}(): {steps[-1].lines[-1]}"
+        if self.versions:
+            self.globals["_versions"] = torch._C._autograd._unsafe_set_version_counter  # type: ignore[attr-defined]
+            names, counts = [self.tensor(t) for t, _ in self.versions], [str(n) for _, n in self.versions]
+            steps.append(Step([*self.take_pending(), f"_versions({tuple_text(names)}, {tuple_text(counts)})"], set(names), outside=True))
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
         closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]

@@ -81,6 +81,7 @@ TRANSFORMS = "transforms"
 HOOKS = "hooks"
 RETAINED = "retained gradients"
 INFERENCE = "inference mode"
+DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
 
 

@@ -78,6 +78,7 @@ class World:
         self.counts: list[TracedTensor] = []  # inputs of which the guards read the number
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
+        self.rebound: dict[int, Any] = {}  # id of a tensor made here that was given other memory -> it
         self.nodes: dict[Any, Any] = {}  # of the autograd graph -> what stands for each
         self.retained: dict[int, Any] = {}  # id of a tensor made here -> it, whose gradient is kept
         self.begun_in_inference = trace.inference

@@ -65,6 +65,9 @@ def traced(b: Builder, t: Any) -> str:
     if (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference:
         found = b.memo.get(id(t))
         return b.make(t, OF_INFERENCE) if found is None else b.revisit(found)
+    if id(t) in b.world.rebound or id(t) in b.world.data_views and id(t) not in b.world.data_of:
+        found = b.memo.get(id(t))
+        return b.make(t, REBOUND) if found is None else b.revisit(found)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
@@ -84,6 +87,9 @@ def of_inference(b: Builder, t: Any) -> str:
         raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)
     return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
 
+
+REBOUND = Row(lambda b, t: f"{b.constant(support.with_version, 'with_version')}({b.output(t)}, {t._version})")
+"""A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
 
 OF_INFERENCE = Row(of_inference)
 OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")

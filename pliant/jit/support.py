@@ -39,6 +39,14 @@ def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
     return y
 
 
+def with_version(x: torch.Tensor, version: int) -> torch.Tensor:
+    """The memory of `x` as a tensor with a version counter of its own, which says this."""
+    y = x.data
+    if version:
+        torch._C._autograd._unsafe_set_version_counter((y,), (version,))  # type: ignore[attr-defined]
+    return y
+
+
 def instance_dict(obj: Any) -> dict:
     """The dictionary of an instance, whatever the class says about attributes."""
     return object.__getattribute__(obj, "__dict__")

@@ -26,11 +26,6 @@ def about(*tensors):
     return [(x.shape, x.stride(), x.storage_offset(), x.dtype, x.requires_grad, x.is_leaf, x.is_inference(), type(x)) for x in tensors]
 
 
-def then(y, *_):
-    """The first of what was worked out in this order."""
-    return y
-
-
 # -- `.data` -------------------------------------------------------------------------------------------------------------
 def data_set(x):
     y = x.clone()
@@ -903,17 +898,17 @@ def mode_class(x):
 PLAIN = [
     data_set, data_set_other_sizes, data_set_other_dtype, data_set_shares, data_set_view, data_set_version, data_set_of_input,
     data_set_keeps_views, data_written, data_written_twice, data_version, data_of_input_written, data_flags, data_copy, data_item_set,
-    detach_written, set_to_tensor, set_shares, set_returns_itself, set_to_nothing, set_to_view, set_to_part, set_to_storage, set_version,
-    restrided, restrided_with_offset, resized_smaller, resized_larger, resized_as, resized_empty, resized_keeps_memory, transposed_in_place,
-    parameter_flags, parameter_shares, parameter_given_back, parameter_without_gradients_given_back, parameter_without_arguments, parameter_trained, buffer_made, module_made, tensor_of_list,
-    tensor_of_sizes, tensor_of_tensor, float_tensor, new_of_tensor, tensor_copied, tensor_with_gradients, weak_reference,
-    weak_reference_to_input, weak_reference_dead, weak_reference_deleted, weak_reference_given_back, weak_keys, weak_id_keys, weak_values,
-    default_dtype, default_dtype_asked, default_dtype_try, default_dtype_wrong, default_tensor_type, default_device, device_block,
-    device_block_meta, device_decorated, device_block_nested, inference, inference_flags, inference_then_outside, inference_off,
-    inference_inside_off, inference_written, inference_saved, inference_cloned, inference_decorated, inference_decorated_inside,
-    inference_of_input_written, versions, versions_of_views, versions_of_inputs, version_changed_by_hand, version_kept,
-    versions_without_gradients, versions_of_results, versions_of_lists, leaves, grad_flag_of_ints, hook_refused, mode_left_by_exception,
-    grad_flag_given_back,
+    detach_written, set_to_tensor, set_shares, set_returns_itself, set_to_nothing, set_to_view, set_to_part, set_to_storage,
+    set_version, restrided, restrided_with_offset, resized_smaller, resized_larger, resized_as, resized_empty, resized_keeps_memory,
+    transposed_in_place, parameter_flags, parameter_shares, parameter_given_back, parameter_without_gradients_given_back,
+    parameter_without_arguments, parameter_trained, buffer_made, module_made, tensor_of_list, tensor_of_sizes, tensor_of_tensor,
+    float_tensor, new_of_tensor, tensor_copied, tensor_with_gradients, weak_reference, weak_reference_to_input, weak_reference_dead,
+    weak_reference_deleted, weak_reference_given_back, weak_keys, weak_id_keys, weak_values, default_dtype, default_dtype_asked,
+    default_dtype_try, default_dtype_wrong, default_tensor_type, default_device, device_block, device_block_meta, device_decorated,
+    device_block_nested, inference, inference_flags, inference_then_outside, inference_off, inference_inside_off, inference_written,
+    inference_saved, inference_cloned, inference_decorated, inference_decorated_inside, inference_of_input_written, versions,
+    versions_of_views, versions_of_inputs, version_changed_by_hand, version_kept, versions_without_gradients, versions_of_results,
+    versions_of_lists, leaves, grad_flag_given_back, grad_flag_of_ints, hook_refused, mode_left_by_exception,
 ]  # fmt: skip
 WITH_GRADIENTS = [
     data_written_of_leaf, data_written_after_use, data_of_parameter_decays, detached_in_place, parameter_of_input, inference_cloned,
@@ -921,11 +916,49 @@ WITH_GRADIENTS = [
     retained_leaf, retained_given_back, grad_flag_set, grad_flag_attribute, grad_flag_given_back, grad_flag_off, grad_flag_off_result,
     gradient_by_inputs, gradient_by_input, gradient_by_inputs_not_leaves, gradient_accumulated, gradient_set, gradient_zeroed,
     gradient_of_result, hooked, hooks_twice, hook_removed, hook_that_keeps, hook_that_only_looks, hook_on_leaf, hook_after_accumulation,
-    hook_on_node, mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator, mode_class,
-    inference_flags, inference_inside_off, versions, versions_without_gradients, data_set, data_written, data_flags, weak_reference,
+    hook_on_node, mode_block, mode_decorated, mode_decorated_in_mode, mode_function, mode_by_flag, mode_called, mode_generator,
+    mode_class, inference_flags, inference_inside_off, versions, versions_without_gradients, data_set, data_written, data_flags,
+    weak_reference,
 ]  # fmt: skip
 programs(__name__, *ROWS, **WHOLE)({f.__name__: f for f in PLAIN})
 programs(__name__, *GRADS, **BACK)({f"d_{f.__name__}": f for f in WITH_GRADIENTS})
+listed(__name__, {
+    "data_set_of_input": "an input is given other memory",
+    "d_data_set": "a tensor with a history is given other memory",
+    "set_to_storage": "a storage is handed about",
+    "resized_keeps_memory": "what is resized shares its memory",
+    "parameter_given_back": "a parameter outlives the graph",
+    "parameter_without_gradients_given_back": "a parameter outlives the graph",
+    "parameter_without_arguments": "a parameter without data",
+    "buffer_made": "a buffer is made",
+    "module_made": "a module is made, whose parameters are shared with its dicts",
+    "tensor_of_sizes": "a tensor is made by its class of a size",
+    "tensor_of_tensor": "a tensor is made by its class of a tensor",
+    "float_tensor": "tensors are made by old classes",
+    "weak_reference": "the garbage collector decides",
+    "weak_reference_to_input": "the garbage collector decides",
+    "weak_reference_dead": "the garbage collector decides",
+    "weak_reference_deleted": "the garbage collector decides",
+    "weak_reference_given_back": "the garbage collector decides",
+    "weak_keys": "the garbage collector decides",
+    "weak_id_keys": "the garbage collector decides",
+    "weak_values": "the garbage collector decides",
+    "d_weak_reference": "the garbage collector decides",
+    "default_dtype_asked": "a quotient of integers is of the default dtype",
+    "default_tensor_type": "it is deprecated, and warns",
+    "inference_saved": "an operator raises inside `try`",
+    "version_changed_by_hand": "the engine is told to count",
+    "version_kept": "the engine is told not to count",
+    "grad_flag_given_back": "a leaf outlives the graph",
+    "d_grad_flag_given_back": "a leaf outlives the graph",
+    "d_retained_given_back": "a tensor whose gradient is retained outlives the graph",
+    "d_gradient_zeroed": "a leaf outlives the graph",
+    "d_hook_that_keeps": "a hook changes a list",
+    "d_hook_after_accumulation": "a hook that runs after the engine",
+    "d_hook_on_node": "a hook on a node of the autograd graph",
+}, breaks=(1, 9))
+listed(__name__, {"new_of_tensor": "sizes are pinned"}, breaks=0)
+listed(__name__, {"device_decorated": "it raises"}, must_compile=False)
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

@@ -396,6 +396,9 @@ def setattr_(t: Any, name: str, value: Any) -> None:
         return
     if name == "grad" and own_grad(t, value):
         return
+    if name == "data":
+        datafield.assign(t, value)
+        return
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):
             raise Break("PL0012", f"assignment to tensor attribute {name!r}", clean=True)

@@ -37,6 +37,7 @@ from pliant import native, turns
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.codegen.flow import FlowWriter, gives_views
+from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
@@ -117,10 +118,7 @@ def build(
         guard = True  # a way out bumps version counters, and writes through `.data` must not
     w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
     if not any(op.target is LEAVE for op in ops):
-        theirs = {t.storage_id for t in slots}
-        made = {t.vid: t for t in liveness.tensors(flat) if t.storage_id not in theirs and t.constant is None}
-        made = {vid: t for vid, t in made.items() if t.storage_id not in trace.data_memory or t.storage_id == vid}  # others: `jit/rows.py`
-        w.versions = [(t, times_written(t)) for t in made.values() if times_written(t)]
+        w.versions = of_results(trace, slots, list(liveness.tensors(flat)))
     return w.finish(guard)
 
 
@@ -165,22 +163,6 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
     while t.vid in steps and t.vid not in slots:
         t = steps[t.vid].base
     return t
-
-
-def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
-    """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
-    memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
-    return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times_written(t))]
-
-
-def counted(slots: list[TracedTensor]) -> list[TracedTensor]:
-    """Each as often as the program has written to it, where that is known: operators on stand-ins count as they do in eager."""
-    memory = [t.storage_id for t in slots]
-    return [t for t in slots for _ in range(max(times_written(t), 1) if memory.count(t.storage_id) == 1 else 1)]
-
-
-def times_written(t: TracedTensor) -> int:
-    return 0 if t.is_inference() else t._version
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:

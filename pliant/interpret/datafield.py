@@ -74,7 +74,8 @@ def own(t: Any, what: str) -> None:
 def given(t: Any, u: Any, what: str) -> None:
     """Give `t` the memory and the layout of `u`."""
     own(t, what)
-    if type(u) is not TracedTensor or u.pytype not in (torch.Tensor, torch.nn.Parameter) or u.device != t.device or is_stand(u) or is_wrapped(u):
+    plain = type(u) is TracedTensor and u.pytype in (torch.Tensor, torch.nn.Parameter) and not is_stand(u) and not is_wrapped(u)
+    if not plain or u.device != t.device:
         raise Break("PL0039", f"{what} with what is no plain tensor", clean=True)
     if u.storage_id in vm.trace.of_inference or t.storage_id in vm.trace.of_inference or vm.trace.inference:
         raise Break("PL0039", f"{what} with tensors of inference mode", clean=True)
@@ -97,9 +98,12 @@ def given(t: Any, u: Any, what: str) -> None:
 def assign(t: Any, u: Any) -> None:
     """`t.data = u`."""
     own(t, "an assignment to .data")
-    if type(u) is TracedTensor and (u.is_floating_point() or u.is_complex()) is not (t.is_floating_point() or t.is_complex()) and t.requires_grad:
-        raise Break("PL0039", "an assignment to .data that PyTorch refuses", clean=True)
+    if t.requires_grad and type(u) is TracedTensor and u.dtype is not t.dtype:
+        raise Break("PL0039", "an assignment to .data of another dtype", clean=True)
     given(t, u, "an assignment to .data")
+
+
+PLACE = {"storage_offset", "size", "stride"}
 
 
 def set_(t: Any, args: tuple, kw: dict) -> Any:
@@ -113,7 +117,7 @@ def set_(t: Any, args: tuple, kw: dict) -> Any:
         if values:
             raise Break("PL0039", "set_() without a source", clean=True)
         u = graph_call(torch.empty, ((0,),), {"dtype": t.dtype, "device": t.device})
-    elif type(u) is not TracedTensor or u.dtype is not t.dtype or u.requires_grad or values and values.keys() != {"storage_offset", "size", "stride"}:
+    elif type(u) is not TracedTensor or u.dtype is not t.dtype or u.requires_grad or values and values.keys() != PLACE:
         raise Break("PL0039", "set_() with a storage, or a tensor of another dtype or with gradients", clean=True)
     elif values:
         u = graph_call(torch.as_strided, (u, values["size"], values["stride"], values["storage_offset"]), {})
@@ -162,7 +166,8 @@ def detach_(t: Any, args: tuple, kw: dict) -> Any:
         raise Break("PL0039", "detach_() of a tensor of a transform, or for a backend that is not pliant's own", clean=True)
     if vm.world.real.get(id(t)) is not None or t.source is not None or t.vid in vm.trace.own_leaves:
         raise Break("PL0039", "detach_() of a tensor from outside, or a leaf", clean=True)
-    if any([u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id and u.requires_grad for o in vm.trace.ops for u in o.outs]):
+    others = [u for op in vm.trace.ops for u in op.outs if u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id]
+    if any([u.requires_grad for u in others]):
         raise Break("PL0039", "detach_() of a tensor of which there are views with a history", clean=True)
     with torch._C._DisableTorchDispatch():
         ORIGINAL.detach_(t)

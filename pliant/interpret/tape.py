@@ -15,7 +15,7 @@ from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import RETAINED, TracedTensor
-from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
+from pliant.interpret.calls import METHOD_LOOKASIDES
 from pliant.interpret.state import Break, ReplayFailed, vm, whole_loops
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import is_stand, is_wrapped

@@ -16,7 +16,18 @@ from torch._dispatch.python import enable_python_dispatcher
 from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients
-from pliant.graph.traced import DATA, LEAF, NO_DERIVATIVE, SYMBOLIC_REFUSED, WRAPPED, NoBackward, Reconsider, TracedTensor, Untraceable, make
+from pliant.graph.traced import (
+    DATA,
+    LEAF,
+    NO_DERIVATIVE,
+    SYMBOLIC_REFUSED,
+    WRAPPED,
+    NoBackward,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+    make,
+)
 from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.programs.registry import cases, each, listed, programs, t
+from tests.programs.registry import cases, each, listed, programs
 
 ROWS = each(3, 5, 2, tail=(4,))
 GRADS = each(3, 5, 2, tail=(4,), grad=True)
@@ -397,7 +397,7 @@ def default_dtype(x):
 def default_dtype_asked(x):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    now = torch.get_default_dtype(), torch.tensor(1.5).dtype, torch.arange(0.0, 1.0, 0.5).dtype, (x.long() / 2).dtype, torch.Tensor([1]).dtype
+    now = torch.get_default_dtype(), torch.tensor(1.5).dtype, torch.arange(0.0, 1.0, 0.5).dtype, (x.long() / 2).dtype
     torch.set_default_dtype(before)
     return now, torch.get_default_dtype()
 

@@ -304,3 +304,8 @@ def made(
         with torch._C._ExcludeDispatchKeyGuard(ABOVE_KERNELS):
             x = make_subclass(TracedTensor, x, requires_grad)
     return x
+
+
+def is_lazy(t: torch.Tensor) -> bool:
+    """Whether a conjugate or negative bit says that the elements are not what memory holds."""
+    return t.is_neg() or t.is_conj()

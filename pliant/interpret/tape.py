@@ -17,6 +17,7 @@ from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import RETAINED, TracedTensor
 from pliant.interpret.calls import METHOD_LOOKASIDES
 from pliant.interpret.state import Break, ReplayFailed, vm, whole_loops
+from pliant.interpret.tensor_inputs import is_leaf
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
@@ -86,9 +87,9 @@ def node_of(node: Any) -> NodeOf | None:
 def grad_fn(t: Any) -> Any:
     """`t.grad_fn` of a tensor that the program has made, or that has no history."""
     real = vm.world.real.get(id(t))
-    if not t.requires_grad or (t.is_leaf if real is None else real.is_leaf and t.is_leaf):
+    if is_leaf(t):
         return None
-    known = real is None or t.vid not in vm.trace.leaves and real.is_leaf
+    known = real is None
     if RETAINED in vm.refused or not known or not whole_loops() or id(t) in vm.world.data_views:
         raise Break("PL0012", "the history of a tensor from before the graph, or one that is needed later", clean=True)
     with torch._C._DisableTorchDispatch():
@@ -144,7 +145,7 @@ def retain_grad(t: Any, args: tuple, kw: dict) -> None:
     real = vm.world.real.get(id(t))
     if args or kw or is_stand(t) or is_wrapped(t) or not t.requires_grad:
         raise Break("PL0012", "retain_grad()", clean=True)
-    if real is not None and real.is_leaf and t.is_leaf:
+    if real is not None and is_leaf(t):
         return
     if RETAINED in vm.refused and real is None:
         left_alone(t, "its gradient is retained")

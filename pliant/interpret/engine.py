@@ -64,6 +64,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     tensor_subclasses,
     tracebacks,
     transforms,
+    wrapper_gradients,
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
@@ -403,6 +404,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
                 effects = effects_of(world)
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
+        if trace.wrapping:
+            wrapper_gradients.rehearse(exit_, effects)
         check_forgotten()
         if type(exit_) is C.Return:
             check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))

@@ -54,7 +54,7 @@ TORCH: list[Row] = [
         "PL0037",
         "it sets a default of the whole process",
         {
-            "torch": "set_default_tensor_type set_deterministic_debug_mode set_float32_matmul_precision set_warn_always"
+            "torch": "set_default_device set_default_tensor_type set_deterministic_debug_mode set_float32_matmul_precision set_warn_always"
             " set_printoptions _register_device_module _sync _warn_typed_storage_removal prepare_multiprocessing_environment"
             " profiler_allow_cudagraph_cupti_lazy_reinit_cuda12"
         },

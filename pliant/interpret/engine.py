@@ -49,6 +49,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     lookasides,
     math_functions,
     modules,
+    nested_lists,
     opcodes,
     opcodes_build,
     opcodes_newer,

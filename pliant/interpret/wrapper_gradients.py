@@ -24,7 +24,6 @@ from pliant.interpret.state import Break, Restart, vm
 from pliant.interpret.subprograms import reachable, rehearsed
 from pliant.interpret.wrappers import is_stand, is_wrapped, wrapper_of
 
-
 METADATA = ("size", "stride", "offset")
 ENGINE: Any = torch.autograd.Variable._execution_engine
 

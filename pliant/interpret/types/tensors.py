@@ -50,7 +50,8 @@ def locate_subclass(world: World, v: Any, source: S.Source) -> Any:
 
 
 def new_tensor(world: World, v: Any, source: S.Source) -> Any:
-    if v.layout is not torch.strided or v.is_quantized or v.is_nested or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
+    plain = v.layout is torch.strided and not v.is_quantized and not v.is_nested and v.device.type != "meta"
+    if not plain or torch._C._functorch.is_functorch_wrapped_tensor(v):
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)

@@ -586,3 +586,31 @@ def test_backward_part_that_changes_the_world(monkeypatch):
         monkeypatch.setitem(SETTINGS, "seen", [])
         torch.testing.assert_close(gradient_of(fn, n), gradient_of(torch.sin, n))
         assert len(SETTINGS["seen"]) == 2
+
+
+class Slotted(torch.Tensor):
+    """A wrapper that keeps its part in a slot, where the guards do not look (as `DTensor` does)."""
+
+    __slots__ = ("part",)
+
+    @staticmethod
+    def __new__(cls, part):
+        made = torch.Tensor._make_wrapper_subclass(cls, part.shape, strides=part.stride(), dtype=part.dtype)
+        made.part = part
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        out = func(*[x.part if isinstance(x, Slotted) else x for x in args], **(kwargs or {}))
+        return Slotted(out) if isinstance(out, torch.Tensor) else out
+
+
+@own_backend
+def test_parts_in_slots():
+    fn = compiled(lambda x, y: ((x * 2).part + y, x.part is y))
+    start = pliant.stats()
+    for n in (3, 5, 2):
+        y = torch.arange(float(n))
+        value, same = fn(Slotted(y), y)
+        assert torch.equal(value, y * 3) and same
+    assert pliant.stats()["fallbacks"] == start["fallbacks"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.graph.traced import INFERENCE
 from pliant.interpret import in_torch
@@ -48,7 +49,8 @@ def l_default_device(args: tuple, kw: dict) -> None:
 @lookaside(torch.get_default_device)
 def l_get_default_device(args: tuple, kw: dict) -> Any:
     """What is set here, or, as every graph's guards know, was set before."""
-    return torch.get_default_device(*args, **kw)
+    with python_dispatch._disable_current_modes():  # it makes a tensor to see where that is
+        return torch.get_default_device(*args, **kw)
 
 
 @lookaside(GUARD)

@@ -37,6 +37,7 @@ from pliant import native, turns
 from pliant.codegen import fastops, layouts
 from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
 from pliant.codegen.flow import FlowWriter, gives_views
+from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
@@ -113,9 +114,12 @@ def build(
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
     written = written_slots(p.steps, slots)
-    if written and guard is None and any(op.target is LEAVE for op in ops):
-        guard = True  # a way out bumps version counters
-    return Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=written, lower=lower).finish(guard)
+    if guard is None and (written and any(op.target is LEAVE for op in ops) or trace.data_memory):
+        guard = True  # a way out bumps version counters, and writes through `.data` must not
+    w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
+    if not any(op.target is LEAVE for op in ops):
+        w.versions = of_results(trace, slots, list(liveness.tensors(flat)))
+    return w.finish(guard)
 
 
 def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -> tuple[list[TracedTensor], list[Any]]:
@@ -159,12 +163,6 @@ def stopped(t: TracedTensor, steps: dict[int, views.ViewStep], slots: dict[int, 
     while t.vid in steps and t.vid not in slots:
         t = steps[t.vid].base
     return t
-
-
-def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
-    """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
-    memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
-    return [t for t in slots if t.storage_id in memory]
 
 
 def torch_state_guard(n_ops: int, force: bool | None) -> tuple[str, dict[str, Any]] | None:
@@ -234,6 +232,7 @@ class Writer:
         self.flows: list[str] = []  # the sources of branches and loops on data
         self.replay = replay or []
         self.written = written or []
+        self.versions: list[tuple[TracedTensor, int]] = []  # results that the program has written to, and how often
         self.name = name
         self.leading = leading
         self.preamble = preamble
@@ -291,6 +290,10 @@ class Writer:
                 name = "_hidden" if below else "_no_grad"
                 self.globals[name] = torch._C._AutoDispatchBelowADInplaceOrView if below else torch.no_grad
                 steps[-1].lines[-1] = f"with {name}(): {steps[-1].lines[-1]}"
+        if self.versions:
+            self.globals["_versions"] = torch._C._autograd._unsafe_set_version_counter  # type: ignore[attr-defined]
+            names, counts = [self.tensor(t) for t, _ in self.versions], [str(n) for _, n in self.versions]
+            steps.append(Step([*self.take_pending(), f"_versions({tuple_text(names)}, {tuple_text(counts)})"], set(names), outside=True))
         returned: set[str] = set()
         items = [self.text(v, returned) for v in self.outputs]
         closing = self.closing(self, items) if self.closing is not None else [f"return {tuple_text(items)}"]

@@ -22,9 +22,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pliant import turns
-from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text, written_slots
+from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice, versions
+from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op

@@ -120,7 +120,7 @@ class FlowWriter:
         name = f"{self.name}_{len(self.sources)}"
         of = next((t.trace for op in b.ops for t in tensors_of(op.outs)), None)
         ops = as_views(of, b.ops, outputs) if of is not None else b.ops
-        trace = SimpleNamespace(scope=self.scope, ops=ops)
+        trace = SimpleNamespace(scope=self.scope, ops=ops, data_memory=frozenset())
         guard = None if self.guard is None else False
         ran = self.build(trace, inputs, outputs, name=name, ops=ops, asserts=b.asserts, lower=self.lower, guard=guard)
         self.sources.append(ran.source)

@@ -133,6 +133,8 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
     if trace.stale and any([t.storage_id in trace.stale for t in tensors_in([args, kwargs])]):
         raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
     info = op_info(func)
+    if trace.other_default:
+        kwargs = with_dtype(func, info, args, kwargs, outs)
     for name in info.writes:
         written = argument(info, args, kwargs, name)
         for x in (written,) if type(written) is TracedTensor else tensors_in(written):
@@ -144,6 +146,20 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
     trace.ops.append(op)
     return op
+
+
+def with_dtype(func: Any, info: Any, args: tuple, kwargs: dict, outs: list) -> dict:
+    """The keywords of an operator with the dtype that it takes from the default, which the program has changed. Raises Untraceable where it
+    takes none, and its result (or what it compares) may be of that dtype."""
+    given = atoms([args, kwargs])
+    if any([(a.is_floating_point() or a.is_complex()) for a in given if type(a) is TracedTensor]):
+        return kwargs
+    made = [o for o in outs if type(o) is TracedTensor and (o.is_floating_point() or o.is_complex())]
+    if "dtype" in info.names:
+        return {**kwargs, "dtype": made[0].dtype} if made and argument(info, args, kwargs, "dtype") is None else kwargs
+    if made or any([type(a) in (float, complex, torch.SymFloat) for a in given]):
+        raise Untraceable(func, "it takes its dtype from the default, which is another one than where the graph begins")
+    return kwargs
 
 
 def note_write(trace: Any, func: Any, written: TracedTensor) -> None:

@@ -120,7 +120,10 @@ class Trace:
         self.hooked = False  # whether a hook on a tensor, or on what is saved, was set
         self.freed: set[Any] = set()  # nodes of the autograd graph whose buffers `backward()` would have freed
         self.failed_node: Any = None  # the node of the autograd graph that called for the last operator that could not be recorded
-        self.of_inference: set[int] = set()  # storage ids of inputs that were made in inference mode
+        self.of_inference: set[int] = set()  # storage ids of inference tensors
+        self.data_memory: set[int] = set()  # storage ids of memory that is written through `.data`
+        self.other_default = False  # the program has set another default dtype than that under which the graph runs
+        self.inference = torch.is_inference_mode_enabled()  # whether the program is in inference mode just now
         self.frozen: dict[int, set[int]] = {}  # storage id of results and operands of control flow -> those of results that may share it
         self.by_value = False  # whether such an operand may be written to, if the results are not used any more (export)
         self.stale: set[int] = set()  # storage ids of such results
@@ -157,12 +160,13 @@ class Trace:
         if requires_grad is None:
             requires_grad = real.requires_grad
         with torch._C._DisableTorchDispatch():
-            x = make(self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad)
+            x = make(
+                self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad,
+                real.is_inference(),
+            )  # fmt: skip
             x.pytype = type(real)
             x.source = source
             copy_bits(self, real, x)
-            if real.is_inference():
-                self.of_inference.add(x.storage_id)
             if requires_grad and not real.is_leaf:
                 leaf = x
                 with gradients(True):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -79,6 +80,9 @@ LEAF = "leaf"
 TRANSFORMS = "transforms"
 HOOKS = "hooks"
 REBASED = "inputs written with gradients"
+RETAINED = "retained gradients"
+INFERENCE = "inference mode"
+DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
 
 
@@ -190,8 +194,24 @@ def template_of(trace: Any, x: TracedTensor) -> TracedTensor | None:
         return None
     shape = [s if type(s) is int else s.node.expr.serial + 0.5 for s in numbers]
     device = x.device
+    if x.storage_id in trace.of_inference:
+        shape.append(OF_INFERENCE)
     found = trace.templates.get((x.dtype, device, *shape))
     return trace.templates.get((x.dtype, None, *shape)) if found is None and device == CPU else found
+
+
+OF_INFERENCE = -1.0
+"""At the end of the key of a template that is an inference tensor."""
+
+
+@contextmanager
+def inference(on: bool) -> Iterator[None]:
+    """Inside, tensors are made that are inference tensors, or that are none."""
+    if on is torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch._C._InferenceMode(on):
+        yield
 
 
 def copied(x: TracedTensor, template: TracedTensor, vid: int, storage_id: int) -> TracedTensor:
@@ -221,14 +241,51 @@ def make(
     device: Any = None,
     dense: bool = False,
     requires_grad: bool = False,
+    of_inference: bool | None = None,
 ) -> TracedTensor:
-    """A new tensor of `trace`. Without `storage_id` it has memory of its own."""
+    """A new tensor of `trace`. Without `storage_id` it has memory of its own.
+
+    `of_inference`: whether it is an inference tensor; else what is made in inference mode is one, and what shares memory with one.
+    """
+    if trace.inference or trace.of_inference or of_inference:
+        if of_inference is None:
+            of_inference = trace.inference if storage_id is None else storage_id in trace.of_inference
+        with inference(of_inference):
+            x = made(trace, sizes, strides, dtype, offset, device, requires_grad, of_inference)
+        if of_inference:
+            trace.of_inference.add(trace.next_vid if storage_id is None else storage_id)
+    else:
+        x = made(trace, sizes, strides, dtype, offset, device, requires_grad)
+    vid = trace.next_vid
+    trace.next_vid = vid + 1
+    x.vid = vid
+    x.owner = trace.ref
+    x.pytype = torch.Tensor
+    x.source = None
+    x.sizes = sizes
+    x.strides = strides
+    x.offset = offset
+    x.dense = dense
+    if not dense:
+        note_loose(trace.scope, sizes)
+    x.storage_id = vid if storage_id is None else storage_id
+    x.constant = None
+    x.meta = None
+    return x
+
+
+def made(
+    trace: Any, sizes: tuple, strides: tuple, dtype: torch.dtype, offset: Any, device: Any, requires_grad: bool, of_inference: bool = False
+) -> TracedTensor:
+    """What C++ knows of a new tensor."""
     key: Any = None
     if device is None or device.type in CLONED:
         numbers = (*sizes, *strides, offset)
         for s in numbers:
             if type(s) is not int:
                 key = (dtype, device, *[s if type(s) is int else s.node.expr.serial + 0.5 for s in numbers])
+                if of_inference:
+                    key = (*key, OF_INFERENCE)
                 break
     x = trace.templates.get(key)
     if x is None:
@@ -247,21 +304,6 @@ def make(
     if key is not None:
         with torch._C._ExcludeDispatchKeyGuard(ABOVE_KERNELS):
             x = make_subclass(TracedTensor, x, requires_grad)
-    vid = trace.next_vid
-    trace.next_vid = vid + 1
-    x.vid = vid
-    x.owner = trace.ref
-    x.pytype = torch.Tensor
-    x.source = None
-    x.sizes = sizes
-    x.strides = strides
-    x.offset = offset
-    x.dense = dense
-    if not dense:
-        note_loose(trace.scope, sizes)
-    x.storage_id = vid if storage_id is None else storage_id
-    x.constant = None
-    x.meta = None
     return x
 
 

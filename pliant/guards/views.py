@@ -29,7 +29,8 @@ def view(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def kind_of_tensor(t: Any) -> Any:
     """What of a tensor that no graph takes is not told by its class. No mode of the program is asked."""
     with torch._C.DisableTorchFunction():
-        return f"{t.layout} on {t.device.type}{', quantized' if t.is_quantized else ''}"
+        nested = ', nested' if t.is_nested else ''
+        return f"{t.layout} on {t.device.type}{', quantized' if t.is_quantized else ''}{nested}"
 
 
 @view

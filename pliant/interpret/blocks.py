@@ -59,18 +59,11 @@ from pliant.interpret.block_templates import (
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.capture import UNSET
 from pliant.interpret.shadows import INDEX, ITEM, LACKS, LENGTH, PRESENT, Shadow
-from pliant.interpret.state import Break, Restart, current_site, vm
+from pliant.interpret.state import Break, ReplayFailed, Restart, current_site, vm
 from pliant.interpret.world import World
 
 ENABLED = True
 """Tests capture with and without (`tests/interpret/test_blocks.py`)."""
-
-
-class ReplayFailed(Restart):
-    """A replay does not come to what its template says, and has begun to record: capture again, without replays."""
-
-    def __init__(self) -> None:
-        super().__init__(-1, -1, "", "a repeated block that did not come out as it did before")
 
 
 def block_call(module: Any, forward: Any, args: tuple, kwargs: dict) -> Any:
@@ -401,6 +394,7 @@ class Replay:
     # -- what is recorded again
     def record(self) -> Any:
         t, world, trace = self.t, self.world, self.trace
+        world.replayed = True
         n_ops, n_torch = len(trace.ops), len(trace.torch_ops)
         n_constants, n_known, before = len(trace.constants), len(trace.known), counts(world)
         if t.direct:

@@ -117,7 +117,7 @@ def at_varying(f: Frame, v: Any) -> bool:
     if scope.known_true(c) or scope.known_false(c):
         return False
     scope.varying.add(c)
-    if enabled() and held_below(f) and raised(f) is None and joined(f, v):
+    if enabled() and held_below(f) and raised(f, f.pc) is None and joined(f, v):
         vm.history.joined.add((id(f.code), offset))
         return True
     if scope.oracle is not None:

@@ -1,23 +1,36 @@
-"""`x.data`: the memory of `x` without its history, and with a version counter of its own.
+"""The memory behind a tensor: `x.data`, read, written through and assigned; `set_`, `resize_` and `detach_`.
 
-In the graph it is `detach`, which shares the counter. That shows only when somebody writes: a write inside the capture through it (or
-through a view of it) starts the capture again, now with a graph break at each reading of `.data`; and what leaves the capture is
-read off the real tensor.
+`x.data` is the memory of `x` without its history, and with a version counter of its own. In the graph it is `detach`. What is written
+through it is written to the memory of `x`, whose version does not tell; what leaves the capture is read off the real tensor. Where the
+graph is another backend's, or gradients flow past such a write to an input, the capture starts again with a break where `.data` is read.
+
+A tensor that is given other memory is another value of the graph from then on (`graph/rebinding.py`). So only what the program has made
+is given some in the graph.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import torch
+
+from pliant.graph.control_flow import FLOWS
+from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import ORIGINAL
+from pliant.graph.rebinding import rebind
 from pliant.graph.schema import op_info
-from pliant.interpret.state import Break, Restart, vm
+from pliant.graph.traced import DATA, TracedTensor
+from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
+from pliant.interpret.state import Break, Restart, vm, whole_loops
+from pliant.interpret.wrappers import is_stand, is_wrapped
 
 RESTART = -1  # the serial of no frame: break at every `.data`
 
 
 def read(t: Any) -> Any:
     """`t.data` of a traced tensor."""
-    if vm.break_at_data:
+    if vm.break_at_data or DATA in vm.refused:
         raise Break("PL0012", "a write through .data")
     d = t.data
     vm.world.data_of[id(d)] = (d, t)
@@ -26,15 +39,148 @@ def read(t: Any) -> Any:
 
 
 def follow(ops: list) -> None:
-    """Operations that were just recorded: views of a `.data` are ones too; a write to one is not for the graph."""
-    views = vm.world.data_views
+    """Operations that were just recorded: views of a `.data` are ones too; what is written through one is written without a word."""
+    views, trace = vm.world.data_views, vm.trace
     for op in ops:
         info = op_info(op.target)
         named = {**dict(zip(info.names, op.args, strict=False)), **op.kwargs}
         for name in info.writes:
             value = named.get(name)
-            if any(id(v) in views for v in (value if isinstance(value, list | tuple) else (value,))):
-                raise Restart(RESTART, 0, "PL0012", "a write through .data")
+            for v in value if isinstance(value, list | tuple) else (value,):
+                if id(v) in views:
+                    if not whole_loops() or vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
+                        raise Restart(RESTART, 0, "PL0012", "a write through .data")
+                    trace.data_memory.add(v.storage_id)
         base = next((v for v in named.values() if id(v) in views), None)
         if base is not None:
             views.update((id(o), o) for o in op.outs if getattr(o, "storage_id", None) == base.storage_id)
+
+
+# -- other memory ------------------------------------------------------------------------------------------------------------
+def own(t: Any, what: str) -> None:
+    """Raises Break unless `t` may be given other memory in the graph."""
+    made_here = type(t) is TracedTensor and vm.world.real.get(id(t)) is None and t.source is None and t.constant is None
+    if not made_here or is_stand(t) or is_wrapped(t) or t.pytype not in (torch.Tensor, torch.nn.Parameter) or not whole_loops():
+        raise Break("PL0039", f"{what} of a tensor from outside", clean=True)
+    trace = vm.trace
+    if t.requires_grad and t.vid not in trace.own_leaves or id(t) in vm.world.data_of or id(t) in vm.world.retained:
+        raise Break("PL0039", f"{what} of a tensor with a history", clean=True)
+    if any([i.storage_id == t.storage_id for i in trace.inputs]):
+        raise Break("PL0039", f"{what} of a view of a tensor from outside", clean=True)
+    if vm.exploring or trace.exits or trace.lazy_bits or t.storage_id in trace.frozen or any([op.target in FLOWS for op in trace.ops]):
+        raise Break("PL0039", f"{what} behind a branch or loop on data", clean=True)
+
+
+def given(t: Any, u: Any, what: str) -> None:
+    """Give `t` the memory and the layout of `u`."""
+    own(t, what)
+    plain = type(u) is TracedTensor and u.pytype in (torch.Tensor, torch.nn.Parameter) and not is_stand(u) and not is_wrapped(u)
+    if not plain or u.device != t.device:
+        raise Break("PL0039", f"{what} with what is no plain tensor", clean=True)
+    if u.storage_id in vm.trace.of_inference or t.storage_id in vm.trace.of_inference or vm.trace.inference:
+        raise Break("PL0039", f"{what} with tensors of inference mode", clean=True)
+    if DATA in vm.refused:
+        raise Break("PL0039", f"{what}, and gradients of what has that memory", clean=True)
+    world = vm.world
+    world.unusual()
+    version = ORIGINAL._version.__get__(t)
+    if t is u:
+        return
+    old = rebind(vm.trace, t, u)
+    old_views = [(key, d) for key, (d, base) in world.data_of.items() if base is t]
+    world.data_of.update((key, (d, old)) for key, d in old_views)
+    world.keep.append(old)
+    world.rebound[id(t)] = t
+    vm.trace.data_memory.add(t.storage_id)  # writes to it are told by its own version
+    assert ORIGINAL._version.__get__(t) == version
+
+
+def assign(t: Any, u: Any) -> None:
+    """`t.data = u`."""
+    own(t, "an assignment to .data")
+    if t.requires_grad and type(u) is TracedTensor and u.dtype is not t.dtype:
+        raise Break("PL0039", "an assignment to .data of another dtype", clean=True)
+    given(t, u, "an assignment to .data")
+
+
+PLACE = {"storage_offset", "size", "stride"}
+
+
+def set_(t: Any, args: tuple, kw: dict) -> Any:
+    """`t.set_()`, `t.set_(source)`, `t.set_(source, storage_offset, size, stride)`."""
+    values = dict(zip(("source", "storage_offset", "size", "stride"), args, strict=False)) | kw
+    own(t, "set_()")
+    u = values.pop("source", None)
+    if t.requires_grad or args and u is None or len(args) > 4:
+        raise Break("PL0039", "set_() of a tensor with gradients, or with a storage", clean=True)
+    if u is None:
+        if values:
+            raise Break("PL0039", "set_() without a source", clean=True)
+        u = graph_call(torch.empty, ((0,),), {"dtype": t.dtype, "device": t.device})
+    elif type(u) is not TracedTensor or u.dtype is not t.dtype or u.requires_grad or values and values.keys() != PLACE:
+        raise Break("PL0039", "set_() with a storage, or a tensor of another dtype or with gradients", clean=True)
+    elif values:
+        u = graph_call(torch.as_strided, (u, values["size"], values["stride"], values["storage_offset"]), {})
+    given(t, u, "set_()")
+    torch._C._increment_version((t,))
+    return t
+
+
+def alone(t: Any) -> bool:
+    """Whether the memory of `t` is its own, whole, and nobody else's."""
+    if not t.dense or type(t.offset) is not int or t.offset or t.storage_id != t.vid:
+        return False
+    return not any([u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id for op in vm.trace.ops for u in op.outs])
+
+
+def resize_(t: Any, args: tuple, kw: dict) -> Any:
+    """`t.resize_(*sizes)`: fewer elements of the same memory, or more of new memory of which the rest is not set."""
+    own(t, "resize_()")
+    sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    n, wanted = math.prod(t.sizes), math.prod(sizes)
+    whole = type(n) is int and n == 0 or alone(t)
+    if kw or t.requires_grad or not all([type(s) in (int, torch.SymInt) for s in sizes]) or not whole:
+        raise Break("PL0039", "resize_() of a view, of shared memory, or with a memory format", clean=True)
+    if bool(wanted <= n):
+        u = graph_call(torch.as_strided, (t, tuple(sizes), contiguous_strides(tuple(sizes))), {})
+    else:
+        flat = graph_call(torch.empty, ((wanted,),), {"dtype": t.dtype, "device": t.device})
+        if not (type(n) is int and n == 0):
+            start = graph_call(ORIGINAL.narrow, (flat, 0, 0, n), {}, "narrow")
+            graph_call(ORIGINAL.copy_, (start, graph_call(ORIGINAL.view, (t, -1), {}, "view")), {}, "copy_")
+        u = graph_call(ORIGINAL.view, (flat, tuple(sizes)), {}, "view")
+    given(t, u, "resize_()")
+    torch._C._increment_version((t,))
+    return t
+
+
+def resize_as_(t: Any, args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw or type(args[0]) is not TracedTensor:
+        raise Break("PL0039", "resize_as_() with a memory format", clean=True)
+    return resize_(t, tuple(args[0].sizes), {})
+
+
+def detach_(t: Any, args: tuple, kw: dict) -> Any:
+    """`t.detach_()`: the history of a tensor made here ends."""
+    if args or kw or is_stand(t) or is_wrapped(t) or not whole_loops() or vm.exploring or id(t) in vm.world.retained:
+        raise Break("PL0039", "detach_() of a tensor of a transform, or for a backend that is not pliant's own", clean=True)
+    if vm.world.real.get(id(t)) is not None or t.source is not None or t.vid in vm.trace.own_leaves:
+        raise Break("PL0039", "detach_() of a tensor from outside, or a leaf", clean=True)
+    others = [u for op in vm.trace.ops for u in op.outs if u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id]
+    if any([u.requires_grad for u in others]):
+        raise Break("PL0039", "detach_() of a tensor of which there are views with a history", clean=True)
+    with torch._C._DisableTorchDispatch():
+        ORIGINAL.detach_(t)
+    return t
+
+
+def is_view(t: Any, args: tuple, kw: dict) -> bool:
+    """`t._is_view()`: what stands for a tensor from outside is none."""
+    real = vm.world.real.get(id(t))
+    if real is None or is_stand(t) or is_wrapped(t):
+        return bool(ORIGINAL._is_view(t))
+    return vm.world.locate(real._base, t.source.attr("_base")) is not None
+
+
+for _name, _fn in (("_is_view", is_view), ("set_", set_), ("resize_", resize_), ("resize_as_", resize_as_), ("detach_", detach_)):
+    METHOD_LOOKASIDES[(torch.Tensor, _name)] = _fn

@@ -21,7 +21,17 @@ from pliant.graph.originals import SPELLED
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
-from pliant.graph.traced import HOOKS, NO_DERIVATIVE, REBASED, SYMBOLIC_REFUSED, Reconsider, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import (
+    HOOKS,
+    INFERENCE,
+    NO_DERIVATIVE,
+    REBASED,
+    SYMBOLIC_REFUSED,
+    Reconsider,
+    TracedTensor,
+    Untraceable,
+    is_limit,
+)
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
 from pliant.interpret import (  # noqa: F401  (they register themselves)
@@ -34,6 +44,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     copies,
     data_loops,
     datafield,
+    defaults,
     execute,
     exits,
     flex_attention,
@@ -49,6 +60,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     lookasides,
     math_functions,
     modules,
+    nested_lists,
     opcodes,
     opcodes_build,
     opcodes_newer,
@@ -65,11 +77,11 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     tensor_subclasses,
     tracebacks,
     transforms,
+    wrapper_gradients,
 )
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
-from pliant.interpret.blocks import ReplayFailed
 from pliant.interpret.calls import guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
@@ -78,7 +90,7 @@ from pliant.interpret.late_lists import check_late_lists
 from pliant.interpret.late_text import LateText, TextNeeded, check_forgotten
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, Restart, current_site, site_of, tries_loop, vm
+from pliant.interpret.state import UNSET, Break, Frame, LoopBackSignal, ReplayFailed, Restart, current_site, site_of, tries_loop, vm
 from pliant.interpret.subprograms import Open, reachable
 from pliant.interpret.types import (  # noqa: F401  (they fill the table of types)
     arrays,
@@ -232,6 +244,7 @@ def wants_numbers(rec: TorchOp, e: Exception) -> bool:
 def decomposed_in_python(rec: TorchOp) -> Any:
     """PyTorch's own decomposition in Python takes symbolic sizes."""
     fn, args, kwargs = rec.fn, rec.args, rec.kwargs
+    vm.world.decomposed = True
     if fn is torch.nn.functional.interpolate:
         if resizing.stays_whole(args, kwargs):
             with layout.framework():
@@ -333,6 +346,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
         symnode.site_hook = symnode.no_site
+        defaults.unset(world)
         globalstate.restore(state)
         unwind(world.levels)
         hooks.unset(world)
@@ -430,6 +444,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
             raise UserError(e, world.torch_error == id(e)) from e
         if world.hooks_set:
             raise Reconsider(fn, "the graph breaks where hooks on saved tensors are on", HOOKS)
+        if world.inference:
+            raise Reconsider(fn, "the graph breaks inside of inference mode", INFERENCE)
         numbers.keep_counts_apart(world)
         tensor_inputs.keep_rebased_apart(world)
         try:
@@ -437,6 +453,8 @@ def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: An
                 effects = effects_of(world)
         except Break as b:  # what was written to cannot be told from what it was
             raise CaptureFailed(f"{b.code}: {b.reason}") from b
+        if trace.wrapping:
+            wrapper_gradients.rehearse(exit_, effects)
         check_forgotten()
         if type(exit_) is C.Return:
             check_late_lists(reachable([[exit_.value, *[e.args for e in effects]]]))

@@ -45,9 +45,21 @@ def set_nesting(v: int) -> None:
         torch.autocast_decrement_nesting()
 
 
+def default_device() -> Any:
+    """The device that was set as the default; None if none was."""
+    context = default_context()
+    return None if context is None else context.device
+
+
+def default_context() -> Any:
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+
+
 def function_modes() -> tuple:
-    """The torch-function modes that are on, outermost first."""
-    return tuple([torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())])
+    """The torch-function modes that are on, outermost first, but for that of the default device."""
+    default = default_context()
+    stack = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return tuple([m for m in stack if m is not default])
 
 
 def user_modes() -> bool:
@@ -83,13 +95,14 @@ ENGINE: dict[str, Row] = {
     "views are replayed": (torch._C._is_view_replay_enabled, torch._C._set_view_replay_enabled),
 }
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, Row] = {  # the default device before the modes, below which it lies
     "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
     **autocast_row("cpu"),
     **autocast_row("cuda"),
     "autocast cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     "autocast nesting": (nesting, set_nesting),
     "default dtype": (torch.get_default_dtype, torch._C._set_default_dtype),
+    "default device": (default_device, torch.set_default_device),
     "deterministic": (get_deterministic, set_deterministic),
     "torch functions": TORCH_FUNCTIONS,
     "function modes": (function_modes, set_function_modes),

@@ -25,7 +25,8 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.trace import saves_tensors
-from pliant.graph.traced import LEAF, TracedTensor
+from pliant.graph.traced import LEAF, RETAINED, TracedTensor
+from pliant.interpret import tape
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -352,14 +353,15 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     leaves = list({id(x): x for _, ends in found for x in ends}.values())
     if values.get("inputs") is not None:
         wanted = several(values["inputs"])
-        if not wanted or not all([any(x is leaf for leaf in leaves) for x in wanted]):
+        if not wanted or not all([any(x is leaf for leaf in leaves) or inside(x) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
         leaves = wanted
-        nodes = leading_to(nodes, [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is x for x in leaves])])
+        ends = [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is x for x in leaves])]
+        nodes = leading_to(nodes, ends + [x.grad_fn for x in leaves if not x.is_leaf])
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
-        if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
-            continue  # made here
+        if made_here(leaf) and (leaf.is_leaf or inside(leaf)):
+            continue
         if real is None or not is_leaf(leaf):
             raise Break("PL0020", "backward() into the history of an input", clean=True)
         without_hooks(leaf, "backward()")
@@ -367,6 +369,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
     grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
+    tape.keep_retained()
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     if keep is not True:
         free(nodes)
@@ -377,6 +380,19 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
 
 
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def made_here(x: Any) -> bool:
+    return vm.world.real.get(id(x)) is None and id(x) not in vm.world.tensors and x.source is None
+
+
+def inside(x: Any) -> bool:
+    """Whether `x` is a result of the program's, whose gradient is wanted and kept. Raises CaptureFailed where nobody could keep it."""
+    if type(x) is not TracedTensor or not made_here(x) or x.is_leaf or not x.requires_grad or id(x) in vm.world.retained:
+        return False
+    if RETAINED in vm.refused:
+        raise vm.capture_failed("a gradient of a tensor that is made here, and is needed outside of the graph")
+    return True
 
 
 def reach(node: Any) -> tuple[set[Any], list[Any]]:
@@ -471,6 +487,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     refuse_freed(through)
     given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
+    tape.keep_retained()
     keep = values.get("retain_graph")
     if not (values.get("create_graph") if keep is None else keep):
         free(through)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.func import jvp, vmap
+from torch.masked import _ops as masked
 from torch.utils import _pytree as pytree
 
 
@@ -33,7 +34,62 @@ class FunctionsOff:
         torch._C._set_torch_function_state(self.before)  # type: ignore[attr-defined]
 
 
+class Inference:
+    """`torch._C._InferenceMode(mode)`, which is on from its `__enter__` to its `__exit__`."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        enter_inference(self.mode)
+
+    def __exit__(self, *error: Any) -> None:
+        leave_inference()
+
+
+def enter_inference(mode: bool) -> None:
+    raise NotImplementedError  # `defaults.py` has what is done
+
+
+def leave_inference() -> None:
+    raise NotImplementedError
+
+
 # -- jagged nested tensors -----------------------------------------------------------------------------------------------
+def jagged_from_list(tensors: Any, dtype: Any, device: Any) -> Any:
+    """`torch.nested.as_nested_tensor(list, layout=torch.jagged)`, which does not ask how long rows are if only their first dim differs."""
+    if not tensors:
+        raise Refused
+    first = tensors[0]
+    rank = first.dim()
+    for t in tensors:
+        if t.dtype != first.dtype or t.device != first.device or t.dim() != rank or rank == 0 or t.is_nested:
+            raise Refused
+    ragged = 0
+    for d in range(1, rank):
+        for t in tensors:
+            if t.shape[d] != first.shape[d]:
+                ragged = d
+    for d in range(rank):
+        for t in tensors:
+            if ragged and d != ragged and t.shape[d] != first.shape[d]:
+                raise Refused
+    values = torch.cat(tensors, dim=ragged)
+    if dtype is not None or device is not None:
+        values = values.to(dtype=dtype, device=device)
+    lengths = [t.shape[ragged] for t in tensors]
+    ends = torch.tensor(lengths, device=values.device).cumsum(dim=0)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device=values.device), ends])
+    shortest = longest = lengths[0]
+    for n in lengths[1:]:
+        shortest, longest = torch.sym_min(shortest, n), torch.sym_max(longest, n)
+    return over_values(values, offsets, shortest, longest, ragged + 1)
+
+
+def over_values(values: Any, offsets: Any, shortest: Any, longest: Any, ragged: int) -> Any:
+    raise NotImplementedError  # `nested_lists.py` has what is done
+
+
 def jagged_attention(query: Any, key: Any, value: Any, scale: float | None) -> Any:
     """`scaled_dot_product_attention` of jagged tensors (batch, heads, ragged, features) with the same offsets, on padded rows.
 
@@ -194,3 +250,14 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
 
 
 __all__ = ["Refused", "attention", "corrcoef", "cov", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]
+
+
+# -- torch.masked ----------------------------------------------------------------------------------------------------------
+def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002
+    """`torch.masked._ops._combine_input_and_mask` of a plain tensor, without the class that it makes for others."""
+    if mask is None:
+        return input
+    if not callable(op):
+        raise Refused
+    fill = masked._reduction_identity(op.__name__, input, *args)
+    return masked._where(masked._input_mask(input, mask=mask), input, fill)

@@ -8,6 +8,7 @@ import math
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -616,9 +617,7 @@ def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
 
 def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
     """Whether it was made in inference mode: inputs say so (their dispatch keys are guarded), a view is what its base is."""
-    for real in [vm.world.real[id(i)] for i in vm.trace.inputs if i.storage_id == t.storage_id and id(i) in vm.world.real]:
-        return ORIGINAL.is_inference(real)
-    return is_inference_mode_enabled()  # no region enters or leaves it
+    return t.storage_id in vm.trace.of_inference if type(t.owner) is weakref.ref else is_inference_mode_enabled()
 
 
 LOOKASIDES[torch.is_inference] = lambda args, kw: tensor_is_inference(args[0], (), {})

@@ -46,6 +46,13 @@ class Restart(BaseException):
         self.reason = reason
 
 
+class ReplayFailed(Restart):
+    """A replay does not come to what its template says, and has begun to record, or nothing may be replayed: capture again without."""
+
+    def __init__(self) -> None:
+        super().__init__(-1, -1, "", "a repeated block that did not come out as it did before")
+
+
 class LoopBackSignal(BaseException):
     """The body of a region loop reached its header again."""
 
@@ -280,6 +287,6 @@ def by_value() -> bool:
 
 
 __all__ = [
-    "LEAVE", "TRY", "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "Restart", "Session", "by_value", "carried",
+    "LEAVE", "TRY", "UNSET", "Break", "Frame", "Interpreter", "LoopBackSignal", "ReplayFailed", "Restart", "Session", "by_value", "carried",
     "counts_rounds", "current_site", "kept_out", "session", "site_of", "taken", "tries_loop", "vm", "whole_loops", "writes",
 ]  # fmt: skip

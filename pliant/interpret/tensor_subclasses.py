@@ -138,7 +138,9 @@ class Heard(python_dispatch.TorchDispatchMode):
 
 
 def plain_wrapper(v: Any) -> bool:
-    """Whether a tensor has no memory of its own, and answers for its sizes, strides and device itself."""
+    """Whether a tensor has no memory of its own, answers for its sizes, strides and device itself, and has its attributes in its dict."""
+    if any([type(x) is types.MemberDescriptorType for b in type(v).__mro__ if b not in Tensor.__mro__ for x in b.__dict__.values()]):
+        return False
     heard = Heard()
     try:
         with python_dispatch._disable_current_modes(), heard:

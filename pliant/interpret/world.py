@@ -79,6 +79,13 @@ class World:
         self.counts: list[TracedTensor] = []  # inputs of which the guards read the number
         self.data_of: dict[int, tuple] = {}  # id of a traced `x.data` -> (it, x)
         self.data_views: dict[int, Any] = {}  # these and their views
+        self.rebound: dict[int, Any] = {}  # id of a tensor made here that was given other memory -> it
+        self.nodes: dict[Any, Any] = {}  # of the autograd graph -> what stands for each
+        self.retained: dict[int, Any] = {}  # id of a tensor made here -> it, whose gradient is kept
+        self.begun_in_inference = trace.inference
+        self.inference: list[Any] = []  # the inference modes that the program has entered
+        self.decomposed = False  # PyTorch's decompositions in Python were run in the place of its C++ code
+        self.replayed = False  # a block was recorded again as it was
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
         self.error_on_break = False  # the program asked for errors where the graph breaks
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed

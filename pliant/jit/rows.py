@@ -21,8 +21,8 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from pliant.graph import layout, wrapped
-from pliant.graph.traced import HOOKS, WRAPPED, Reconsider, TracedTensor
-from pliant.interpret import jagged, runtime, tracebacks
+from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
+from pliant.interpret import jagged, runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.data_ranges import DataIterator, DataRange
@@ -61,6 +61,14 @@ def traced(b: Builder, t: Any) -> str:
     if t.pytype not in TENSOR_TYPES:
         found = b.memo.get(id(t))
         return b.make(t, OF_CLASS) if found is None else b.revisit(found)
+    if id(t) in b.world.retained or id(t) in b.world.own_gradients and not t.is_leaf:
+        raise Reconsider("retain_grad", "a tensor whose gradient is retained is needed later", RETAINED)
+    if (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference:
+        found = b.memo.get(id(t))
+        return b.make(t, OF_INFERENCE) if found is None else b.revisit(found)
+    if id(t) in b.world.rebound or id(t) in b.world.data_views and id(t) not in b.world.data_of:
+        found = b.memo.get(id(t))
+        return b.make(t, REBOUND) if found is None else b.revisit(found)
     if id(t) in b.world.data_of:
         found = b.memo.get(id(t))
         return b.make(t, DATA) if found is None else b.revisit(found)
@@ -71,6 +79,20 @@ DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
 """`x.data`: read off the real tensor, for its version counter."""
 
 
+def of_inference(b: Builder, t: Any) -> str:
+    """A tensor that was made in inference mode, by a graph that is not run in it, or the other way round."""
+    trace, memory = b.world.trace, t.storage_id
+    if any([i.storage_id == memory for i in trace.inputs]):  # a view of it, which is what that is
+        return b.output(t)
+    if t.requires_grad or t.is_conj() or t.is_neg():
+        raise Reconsider("inference_mode", "a result with gradients of a graph that is run in inference mode", INFERENCE)
+    return f"{b.constant(support.of_inference, 'of_inference')}({b.output(t)}, {memory in trace.of_inference})"
+
+
+REBOUND = Row(lambda b, t: f"{b.constant(support.with_version, 'with_version')}({b.output(t)}, {t._version})")
+"""A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
+
+OF_INFERENCE = Row(of_inference)
 OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
 
 
@@ -577,6 +599,13 @@ def hook_handle(b: Builder, v: Any) -> str:
 
 
 ROWS[RemovableHandle] = Row(hook_handle)
+
+
+def node(b: Builder, v: Any) -> str:
+    raise Reconsider("grad_fn", "a node of the autograd graph is needed later", RETAINED)
+
+
+ROWS[tape.NodeOf] = Row(node)
 
 
 def view_literal(method: str) -> Row:

@@ -29,6 +29,24 @@ BUILDERS: dict[str, Any] = {
 }
 
 
+def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:
+    """The memory of `x` as an inference tensor, or as one that is none."""
+    with torch._C.DisableTorchFunctionSubclass(), torch._C._InferenceMode(on):  # type: ignore[attr-defined]
+        y = torch.empty(0, dtype=x.dtype, device=x.device)
+        y.set_(x.untyped_storage(), x.storage_offset(), x.size(), x.stride())
+    if not on:
+        torch._C._autograd._unsafe_set_version_counter((y,), (0,))  # type: ignore[attr-defined]
+    return y
+
+
+def with_version(x: torch.Tensor, version: int) -> torch.Tensor:
+    """The memory of `x` as a tensor with a version counter of its own, which says this."""
+    y = x.data
+    if version:
+        torch._C._autograd._unsafe_set_version_counter((y,), (version,))  # type: ignore[attr-defined]
+    return y
+
+
 def instance_dict(obj: Any) -> dict:
     """The dictionary of an instance, whatever the class says about attributes."""
     return object.__getattribute__(obj, "__dict__")

@@ -18,6 +18,7 @@ from pliant.graph import layout
 from pliant.graph.record import Op
 from pliant.graph.trace import engine_gradients, rebased, saves_tensors
 from pliant.graph.traced import (
+    DATA,
     LEAF,
     NO_DERIVATIVE,
     REBASED,
@@ -119,6 +120,8 @@ class Plan:
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
     def refuse_overlap(self) -> None:
+        if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):
+            raise Reconsider(self.name, "writes through .data to an input with gradients", DATA)
         for t in self.rebased:
             if any(o is not t and o.storage_id == t.storage_id for o in self.slots):
                 raise Untraceable(self.name, "writes with gradients to an input that shares memory with another input")

@@ -533,3 +533,84 @@ def test_parameters_of_a_subclass():
     compare(scaled(t(3, 4)), target(t(3, 4)))
     assert type(layer.weight) is Tagged
     assert pliant.stats()["graph_breaks"] == before["graph_breaks"]
+
+
+# -- the backward part -----------------------------------------------------------------------------------------------------
+SETTINGS = {"scale": 2.0, "seen": None}
+
+
+class Scaling(torch.Tensor):
+    """Its operators read the world, some of them in the backward part alone."""
+
+    @staticmethod
+    def __new__(cls, a):
+        made = torch.Tensor._make_wrapper_subclass(cls, a.shape, strides=a.stride(), dtype=a.dtype, requires_grad=a.requires_grad)
+        made.a = a
+        return made
+
+    def __tensor_flatten__(self):
+        return ["a"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, rest, sizes, strides):
+        return Scaling(parts["a"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        out = func(*[x.a if isinstance(x, Scaling) else x for x in args], **(kwargs or {}))
+        if func is torch.ops.aten.cos.default:
+            if SETTINGS["seen"] is not None:
+                SETTINGS["seen"].append(func)
+            out = out * SETTINGS["scale"]
+        return Scaling(out)
+
+
+def gradient_of(fn, n):
+    x = Scaling(torch.arange(float(n))).requires_grad_()
+    (g,) = torch.autograd.grad(fn(x), x, Scaling(torch.ones(n)))
+    return g.a
+
+
+@own_backend
+def test_backward_part_is_guarded(monkeypatch):
+    fn = compiled(lambda x: x.sin())
+    for n, scale in ((4, 2.0), (6, 2.0), (5, 5.0), (4, 7.0), (6, 5.0), (3, 2.0)):
+        monkeypatch.setitem(SETTINGS, "scale", scale)
+        torch.testing.assert_close(gradient_of(fn, n), gradient_of(torch.sin, n))
+
+
+@own_backend
+def test_backward_part_that_changes_the_world(monkeypatch):
+    fn = compiled(lambda x: x.sin())
+    for n in (4, 6, 5):
+        monkeypatch.setitem(SETTINGS, "seen", [])
+        torch.testing.assert_close(gradient_of(fn, n), gradient_of(torch.sin, n))
+        assert len(SETTINGS["seen"]) == 2
+
+
+class Slotted(torch.Tensor):
+    """A wrapper that keeps its part in a slot, where the guards do not look (as `DTensor` does)."""
+
+    __slots__ = ("part",)
+
+    @staticmethod
+    def __new__(cls, part):
+        made = torch.Tensor._make_wrapper_subclass(cls, part.shape, strides=part.stride(), dtype=part.dtype)
+        made.part = part
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        out = func(*[x.part if isinstance(x, Slotted) else x for x in args], **(kwargs or {}))
+        return Slotted(out) if isinstance(out, torch.Tensor) else out
+
+
+@own_backend
+def test_parts_in_slots():
+    fn = compiled(lambda x, y: ((x * 2).part + y, x.part is y))
+    start = pliant.stats()
+    for n in (3, 5, 2):
+        y = torch.arange(float(n))
+        value, same = fn(Slotted(y), y)
+        assert torch.equal(value, y * 3) and same
+    assert pliant.stats()["fallbacks"] == start["fallbacks"]

@@ -20,7 +20,7 @@ GRADS = each(3, 5, 2, tail=(4,), grad=True)
 CUBES = each(2, 3, 5, tail=(4, 6))
 WHOLE = {"breaks": 0, "captures": 1}
 BACK = {"grad": True, **WHOLE}
-LEFT: dict = {}  # the graph breaks: subclasses, `.data =`, `set_`, weak references, defaults, inference mode, sparse tensors, checks
+LEFT: dict = {}  # the graph breaks: subclasses, weak references, sparse tensors, checks
 W = t(4, 4, seed=3)
 try:
     import einops
@@ -106,21 +106,21 @@ def tensor_constructor(x):
     return torch.Tensor([1.0, 2.0]) + x[0, :2], torch.Tensor(2, 3).shape, torch.Tensor([3.0]) * x
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def data_set(x):
     y = x.clone()
     y.data = y.data * 2
     return y + 1
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def data_written(x):
     y = x.clone()
     y.data.mul_(3)
     return y
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def set_inside(x):
     y = torch.empty(0)
     y.set_(x.clone())
@@ -139,7 +139,7 @@ def weak_reference(x):
     return r() is y, r() + 1
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def default_dtype(x):
     torch.set_default_dtype(torch.float64)
     y = torch.ones(3)
@@ -147,7 +147,7 @@ def default_dtype(x):
     return y, torch.ones(2), x * 2
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def default_device(x):
     with torch.device("cpu"):
         y = torch.ones(4)
@@ -157,7 +157,7 @@ def default_device(x):
     return x + y + z
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def inference(x):
     with torch.inference_mode():
         return x * 2 + 1
@@ -189,9 +189,51 @@ def masked(x):
     return x.masked_fill(m, 2.0), x.masked_scatter(m, x.sin()), x.masked_select(m).sum()
 
 
-@program(*ROWS, **LEFT)
+@program(*ROWS, **WHOLE)
 def masked_module(x):
     return torch.masked.mean(x, 1, mask=x > 0), torch.masked.softmax(x, 1, mask=x > -1), torch.masked.sum(x, mask=x > 0)
+
+
+@program(*GRADS, **BACK)
+def masked_gradients(x):
+    return torch.masked.mean(x, 1, mask=x > 0), torch.masked.log_softmax(x, 1, mask=x > -1), torch.masked.norm(x, 2, 1, mask=x > -2)
+
+
+@program(*ROWS, **WHOLE)
+def masked_more(x):
+    m, of = x > -2, torch.masked
+    return of.amin(x, 0, mask=m), of.var(x, 1, mask=m), of.argmax(x, 1, mask=m), of.cumsum(x, 1, mask=m), of.prod(x, 1, mask=m)
+
+
+@program(*ROWS, **WHOLE)
+def nested_of_list(x):
+    n = torch.nested.nested_tensor([x, x[:1] * 2, x[1:]], layout=torch.jagged)
+    return n.softmax(-1).to_padded_tensor(0.0), n.sum(1), n.values(), n.offsets(), n.size(0), n.requires_grad
+
+
+@program(*GRADS, **BACK)
+def nested_of_list_with_gradients(x):
+    n = torch.nested.as_nested_tensor([x, x[:1].sin()], layout=torch.jagged)
+    return (n * 2).to_padded_tensor(0.0), n.sin().values()
+
+
+@program(*GRADS, **BACK)
+def nested_across(x):
+    n = torch.nested.as_nested_tensor([x.T, x.T[:, :1]], layout=torch.jagged)
+    return n.values() * 2, n.offsets()
+
+
+@program(*ROWS, breaks=(1, 2))
+def nested_strided(x):
+    return torch.nested.nested_tensor([x, x[:1]]).to_padded_tensor(0.0)
+
+
+@program(*ROWS, breaks=(1, 2))
+def nested_refused(x):
+    try:
+        return torch.nested.nested_tensor([x, x.flatten()], layout=torch.jagged)
+    except RuntimeError as e:
+        return str(e)
 
 
 @program(*ROWS, **LEFT)

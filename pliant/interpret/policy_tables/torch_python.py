@@ -49,11 +49,7 @@ TORCH: list[Row] = [
     Row("torch", "constant", "_running_with_deploy compiled_with_cxx11_abi", reads="process"),
     Row("torch", "inline", "use_deterministic_algorithms"),
     Row("torch", "graph", "broadcast_shapes pca_lowrank svd_lowrank lobpcg"),
-    *skips(
-        "PL0037",
-        "factories already captured would follow the new default",
-        {"torch": "set_default_dtype", "torch._C": "_set_default_dtype"},
-    ),
+    Row("torch", "inline", "set_default_dtype"),
     *skips(
         "PL0037",
         "it sets a default of the whole process",
@@ -165,7 +161,6 @@ MODULES: list[Row] = [
     # its `__enter__` and `__exit__` are lookasides
     Row("torch.autograd.profiler", "inline", "record_function"),
     Row("torch.autograd.profiler.record_function", "inline", "__call__ _recreate_cm"),
-    *skips("PL0037", "tensors made in inference mode are of another kind", {"torch._C": "_InferenceMode"}),
     Row("torch.autograd", "graph", "grad"),
     Row(
         "torch._C._FunctionBase",

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from pliant.graph.dispatch import all_same
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, indexing, tensor_inputs, tensor_subclasses, walks
+from pliant.interpret import datafield, indexing, tape, tensor_inputs, tensor_subclasses, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
@@ -49,10 +50,13 @@ def locate_subclass(world: World, v: Any, source: S.Source) -> Any:
 
 
 def new_tensor(world: World, v: Any, source: S.Source) -> Any:
-    if v.layout is not torch.strided or v.is_quantized or v.device.type == "meta" or torch._C._functorch.is_functorch_wrapped_tensor(v):
+    plain = v.layout is torch.strided and not v.is_quantized and not v.is_nested and v.device.type != "meta"
+    if not plain or torch._C._functorch.is_functorch_wrapped_tensor(v):
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
+    if v.requires_grad and v.is_inference() and not torch.is_inference_mode_enabled():
+        raise vm.capture_failed("an inference tensor with gradients outside of inference mode: C++ finds them below autograd")
     if world.levels.entered:  # what is from outside is of no level
         with temporarily_clear_interpreter_stack():
             return tensor_inputs.make_tensor(world, v, source)
@@ -242,8 +246,8 @@ def outside_key(t: Any) -> Any:
 
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
-    "grad_fn", "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "_version", "data_ptr", "_cdata",
-    "retain_grad", "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+    "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "data_ptr", "_cdata",
+    "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
 }  # fmt: skip
 
 
@@ -273,8 +277,8 @@ def getattr_(t: Any, name: str) -> Any:
         raise Break("PL0007", "the __dict__ of a tensor")
     if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
         return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
-    if name == "grad_fn" and tensor_inputs.is_leaf(t):
-        return None
+    if name in OF_TAPE:
+        return OF_TAPE[name](t)
     if name in TENSOR_BREAKS:
         raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
     if name == "nbytes":
@@ -314,6 +318,7 @@ def getattr_(t: Any, name: str) -> Any:
     return getattr(t, name)
 
 
+OF_TAPE = {"grad_fn": tape.grad_fn, "_version": tape.version, "retains_grad": tape.retains_grad}
 TOLD = frozenset(
     "T H mT mH shape dtype layout device ndim nbytes itemsize real imag names name requires_grad is_cuda is_mtia is_cpu is_xla "
     "is_xpu is_ipu is_sparse is_sparse_csr is_mkldnn is_mps is_maia is_vulkan is_quantized is_meta is_nested".split()
@@ -367,6 +372,22 @@ def takes_grad(t: Any, value: Any) -> bool:
     return type(value) is TracedTensor and value.dtype is t.dtype and value.device == t.device and same_sizes(value.sizes, t.sizes)
 
 
+def own_grad(t: Any, value: Any) -> bool:
+    """Whether `t.grad = value` is a write to a leaf made here, and was done."""
+    own = vm.world.own_gradients
+    if vm.world.real.get(id(t)) is not None or t.vid not in vm.trace.own_leaves:
+        return False
+    if value is None:
+        own.pop(id(t), None)
+        return True
+    if type(value) is not TracedTensor or is_stand(value) or value.dtype is not t.dtype or value is t or value.requires_grad:
+        return False
+    if value.device != t.device or not all_same(value.sizes, t.sizes):
+        return False
+    own[id(t)] = (t, value)
+    return True
+
+
 def same_sizes(a: tuple, b: tuple) -> bool:
     return len(a) == len(b) and all(type(x) is int and x == y for x, y in zip(a, b, strict=True))
 
@@ -381,8 +402,10 @@ def setattr_(t: Any, name: str, value: Any) -> None:
     if world.real.get(id(t)) is None and name == "requires_grad" and type(value) is bool:
         METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
         return
-    if name == "grad" and id(t) in world.own_gradients and value is None:
-        del world.own_gradients[id(t)]
+    if name == "grad" and own_grad(t, value):
+        return
+    if name == "data":
+        datafield.assign(t, value)
         return
     if name != "grad" or not takes_grad(t, value):
         if name in ("data", "grad", "requires_grad", "names", "real", "imag", "_backward_hooks"):

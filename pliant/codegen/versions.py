@@ -1,0 +1,35 @@
+"""Whose version tells that a graph has written to its memory: graphs run below autograd, where nobody counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.graph.handlers import BATCH_NORM
+from pliant.graph.traced import TracedTensor
+from pliant.lower import liveness
+
+
+def written_slots(ops: list[Any], slots: list[TracedTensor]) -> list[TracedTensor]:
+    """The slots whose memory these operations write, and whose version tells so: running statistics are written without a word."""
+    memory = {t.storage_id for op in ops if op.target is not BATCH_NORM for t in liveness.written(op)}
+    return [t for t in slots if t.storage_id in memory and not (t.storage_id in t.trace.data_memory and not times_written(t))]
+
+
+def counted(slots: list[TracedTensor]) -> list[TracedTensor]:
+    """Each as often as the program has written to it, where that is known: operators on stand-ins count as they do in eager."""
+    memory = [t.storage_id for t in slots]
+    return [t for t in slots for _ in range(max(times_written(t), 1) if memory.count(t.storage_id) == 1 else 1)]
+
+
+def times_written(t: TracedTensor) -> int:
+    return 0 if t.is_inference() else t._version
+
+
+def of_results(trace: Any, slots: list[TracedTensor], outputs: list[TracedTensor]) -> list[tuple[TracedTensor, int]]:
+    """The results that the program has written to, and how often. Those of other memory's are told apart in `jit/rows.py`."""
+    theirs = {t.storage_id for t in slots} | trace.data_memory
+    made = {t.vid: t for t in outputs if (t.storage_id not in theirs or t.storage_id == t.vid) and t.constant is None and t.source is None}
+    return [(t, times_written(t)) for t in made.values() if times_written(t)]
+
+
+__all__ = ["counted", "of_results", "written_slots"]

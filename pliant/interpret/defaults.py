@@ -1,0 +1,91 @@
+"""Settings of the process and the thread under which tensors are made: the default dtype and device, and inference mode.
+
+They are really set while a program is captured, and put back at its end; what differs then is set again by emitted code. An operator that
+takes its dtype from the default is recorded with that dtype, for graphs run under the default that held at their beginning. A tensor made
+in inference mode is an inference tensor of the capture: C++ says of it, and refuses, what it would in eager. A graph runs in one mode, and
+a result that belongs to the other one is made one of that over the same memory (`jit/support.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch as python_dispatch
+
+from pliant.graph.traced import INFERENCE
+from pliant.interpret import in_torch
+from pliant.interpret.calls import LOOKASIDES, call
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.state import Break, vm, whole_loops
+
+GUARD: Any = torch._C._InferenceMode
+SET_DTYPE: Any = torch._C._set_default_dtype
+
+
+def own_backend(what: str) -> None:
+    if not whole_loops() or vm.world.in_transform or vm.exploring:
+        raise Break("PL0037", f"{what}, for a backend that is not pliant's own, or in a transform or loop on data", clean=True)
+
+
+@lookaside(SET_DTYPE)
+def l_default_dtype(args: tuple, kw: dict) -> None:
+    """`torch.set_default_dtype(dtype)`."""
+    own_backend("another default dtype")
+    SET_DTYPE(*args, **kw)
+    vm.trace.other_default = torch.get_default_dtype() is not vm.world.entry_state["default dtype"]
+
+
+@lookaside(torch.set_default_device)
+def l_default_device(args: tuple, kw: dict) -> None:
+    """`torch.set_default_device(device)`: factories are given it."""
+    own_backend("another default device")
+    (device,) = (*args, *kw.values())
+    if device is not None and not isinstance(device, (str, int, torch.device)):
+        raise Break("PL0037", "a default device that is none", clean=True)
+    torch.set_default_device(device)
+
+
+@lookaside(torch.get_default_device)
+def l_get_default_device(args: tuple, kw: dict) -> Any:
+    """What is set here, or, as every graph's guards know, was set before."""
+    with python_dispatch._disable_current_modes():  # it makes a tensor to see where that is
+        return torch.get_default_device(*args, **kw)
+
+
+@lookaside(GUARD)
+def l_inference(args: tuple, kw: dict) -> Any:
+    """`torch._C._InferenceMode(mode)`, which `torch.inference_mode` makes."""
+    own_backend("inference mode")
+    if INFERENCE in vm.refused or len(args) != 1 or kw or type(args[0]) is not bool:
+        raise Break("PL0037", "inference mode around a graph break", clean=True)
+    if vm.world.begun_in_inference and any([x.requires_grad for x in vm.trace.inputs]):
+        raise Break("PL0037", "inference mode is left, with inputs that have gradients", clean=True)
+    return call(in_torch.Inference, args, {})
+
+
+@lookaside(in_torch.enter_inference)
+def l_enter(args: tuple, kw: dict) -> None:
+    mode = GUARD(args[0])
+    mode.__enter__()
+    vm.world.inference.append(mode)
+    vm.trace.inference = torch.is_inference_mode_enabled()
+
+
+@lookaside(in_torch.leave_inference)
+def l_leave(args: tuple, kw: dict) -> None:
+    leave(vm.world)
+
+
+def leave(world: Any) -> None:
+    world.inference.pop().__exit__(None, None, None)
+    world.trace.inference = torch.is_inference_mode_enabled()
+
+
+def unset(world: Any) -> None:
+    """Leave the inference modes of an attempt that did not come to their end."""
+    while world.inference:
+        leave(world)
+
+
+__all__ = ["LOOKASIDES", "unset"]

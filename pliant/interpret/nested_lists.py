@@ -1,0 +1,70 @@
+"""Jagged tensors that are made of lists, and operators of `torch.masked`: functions of PyTorch in the spelling of `in_torch.py`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch.masked import _ops as masked
+
+from pliant.graph.traced import TracedTensor
+from pliant.interpret import in_torch, jagged
+from pliant.interpret.calls import inline
+from pliant.interpret.lookasides import lookaside
+from pliant.interpret.slots import unpack
+from pliant.interpret.state import Break, whole_loops
+from pliant.interpret.tensor_subclasses import BUILT_IN, call_of_jagged
+from pliant.interpret.wrappers import is_stand, is_wrapped
+
+OF_NESTED = ("tensor_list", "dtype", "layout", "device", "requires_grad", "pin_memory")
+OF_AS_NESTED = ("ts", "dtype", "device", "layout")
+
+
+def plain(t: Any) -> bool:
+    return type(t) is TracedTensor and t.pytype in BUILT_IN and not is_stand(t) and not is_wrapped(t)
+
+
+def of_list(values: dict[str, Any], name: str) -> Any:
+    """A jagged tensor of the tensors of a list. Raises Break for everything else that these functions take."""
+    tensors = values.get(name)
+    if values.get("layout") is not torch.jagged or type(tensors) not in (list, tuple) or not whole_loops():
+        raise Break("PL0034", "a nested tensor of the strided layout, of no list, or for a backend that is not pliant's own", clean=True)
+    items = unpack(tensors)
+    if not all([plain(t) for t in items]) or values.get("requires_grad") or values.get("pin_memory"):
+        raise Break("PL0034", "a nested tensor of what are no plain tensors, or a leaf", clean=True)
+    try:
+        return inline(in_torch.jagged_from_list, (items, values.get("dtype"), values.get("device")), {})
+    except in_torch.Refused:
+        raise Break("PL0034", "a nested tensor of tensors that do not fit", clean=True) from None
+
+
+@lookaside(torch.nested.as_nested_tensor)
+def l_as_nested(args: tuple, kw: dict) -> Any:
+    return of_list(dict(zip(OF_AS_NESTED, args, strict=False)) | kw, "ts")
+
+
+@lookaside(torch.nested.nested_tensor)
+def l_nested(args: tuple, kw: dict) -> Any:
+    with torch.no_grad():
+        return of_list(dict(zip(OF_NESTED, args, strict=False)) | kw, "tensor_list")
+
+
+@lookaside(in_torch.over_values)
+def l_over_values(args: tuple, kw: dict) -> Any:
+    values, offsets, shortest, longest, ragged = args
+    make = importlib.import_module(jagged.MODULE).nested_view_from_values_offsets
+    return call_of_jagged(make, (values, offsets), {"ragged_idx": ragged, "min_seqlen": shortest, "max_seqlen": longest})
+
+
+@lookaside(masked._combine_input_and_mask)
+def l_combine(args: tuple, kw: dict) -> Any:
+    if kw or len(args) < 3 or not plain(args[1]):
+        raise Break("PL0011", "a masked tensor", clean=True)
+    try:
+        return inline(in_torch.combine_input_and_mask, args, {})
+    except in_torch.Refused:
+        raise Break("PL0011", "an operator of torch.masked that it does not know", clean=True) from None
+
+
+__all__ = ["of_list"]

@@ -31,7 +31,7 @@ from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
-from pliant.interpret.types.functions import NAMESPACES
+from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference
 
@@ -380,7 +380,7 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         return call_lookaside(fn, look, args, kwargs)
     owner = fn.__self__
-    if owner is None or type(owner) in NAMESPACES:
+    if owner is None or is_namespace(type(owner)):
         return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
@@ -430,7 +430,7 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
 def hashable(fn: Any) -> bool:
     """Bound C methods hash their object, which may be a list."""
     o = fn.__self__
-    return o is None or type(o) in NAMESPACES or issubclass(type(o), type)
+    return o is None or is_namespace(type(o)) or issubclass(type(o), type)
 
 
 
@@ -590,7 +590,8 @@ def itemgetter(fn: Any, args: tuple) -> Any:
 def methodcaller(fn: Any, args: tuple) -> Any:
     make, parts = fn.__reduce__()
     kw = make.keywords if isinstance(make, functools.partial) else {}
-    return call(vm.getattr(args[0], parts[0]), tuple(parts[1:]), dict(kw))
+    name, *rest = (*make.args, *parts) if kw else parts
+    return call(vm.getattr(args[0], name), tuple(rest), dict(kw))
 
 
 GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, operator.methodcaller: methodcaller}

@@ -24,9 +24,10 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.traced import LEAF, TracedTensor
+from pliant.interpret import policy
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
-from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
+from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, apply_kind, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
@@ -99,12 +100,24 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
-    with gradients(False):
-        tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
-        call(backward, (ctx, *tangents), {})
+    vm.rehearsing += 1
+    try:
+        with gradients(False):
+            tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
+            call(backward, (ctx, *tangents), {})
+    finally:
+        vm.rehearsing -= 1
     del trace.ops[n:], trace.torch_ops[n_torch:]
     if len(effects_of(world)) != before:
         raise Break("PL0020", f"the backward of {cls.__qualname__} changes what is outside of it")
+
+
+@lookaside(torch.autograd.grad)
+def l_grad(args: tuple, kw: dict) -> Any:
+    """Gradients inside. A rehearsal keeps the tape, which the backward itself will go through."""
+    if vm.rehearsing:
+        args, kw = args[:3] + (True,) * (len(args) > 3) + args[4:], kw if len(args) > 3 else {**kw, "retain_graph": True}
+    return apply_kind(policy.python_policy(torch.autograd.grad), torch.autograd.grad, args, kw)
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)

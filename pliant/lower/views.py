@@ -75,7 +75,7 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     Where nothing else is made of `y`, nobody can tell.
     """
     steps = {vid: s for vid, s in view_steps(ops).items() if not made_below(s, vid)}
-    detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
+    detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps and not op.outs[0].requires_grad]
     if detached:
         uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
         made = {t.vid for op in ops for t in liveness.op_outputs(op)}
@@ -89,10 +89,20 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
 
 def made_below(step: ViewStep, vid: int) -> bool:
-    """Was it made below autograd, by code that takes an operator apart, as a result with gradients? Then autograd sees no view."""
+    """Was it made below autograd, by code that takes an operator apart or by an `autograd.Function`, as a result with gradients? Then
+    autograd sees no view, or one whose history is not that of its base."""
+    found = [t for t in step.op.outs if isinstance(t, TracedTensor) and t.vid == vid and t.requires_grad]
     if step.base.requires_grad:
+        return any([step.op.target is DETACH or made_by_function(t) for t in found])
+    return any([not t._is_view() for t in found])
+
+
+def made_by_function(t: TracedTensor) -> bool:
+    """Whether its history is a node of the program's own, of `torch.autograd.Function`."""
+    try:
+        return isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction)
+    except Untraceable:
         return False
-    return any([isinstance(t, TracedTensor) and t.vid == vid and t.requires_grad and not t._is_view() for t in step.op.outs])
 
 
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:

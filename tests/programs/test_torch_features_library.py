@@ -1,0 +1,182 @@
+"""Modules of the standard library around tensors, operators of Python's numbers and sequences, tapes inside of `autograd.Function`.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
+
+from __future__ import annotations
+
+import fractions
+import operator
+import random
+import statistics
+
+import pytest
+import torch
+
+from tests.programs.registry import cases, each, program, programs, t
+
+WHOLE = {"breaks": 0, "captures": 1}
+ROWS = each(3, 5, 2, tail=(4,))
+GRADS = each(3, 5, 2, tail=(4,), grad=True)
+BACK = {"grad": True, **WHOLE}
+
+
+# -- random numbers of Python -----------------------------------------------------------------------------------------
+programs(__name__, *ROWS, **WHOLE)({
+    "random_numbers": lambda x: (x * random.random(), random.random(), random.uniform(0, x.shape[0])),
+    "random_integers": lambda x: (x + random.randint(1, 5), random.randrange(10), random.randrange(0, 9, 3), random.randint(0, x.shape[0])),
+    "random_normals": lambda x: (x * random.gauss(0, 1), random.normalvariate(1.0, 2), random.gauss()),
+    "random_beside_torch": lambda x: (torch.rand(3) + random.random(), torch.dropout(x, 0.5, True), random.random()),
+    "random_used": lambda x: [(x[i], x[: i + 1].sum(), random.random()) for i in [random.randint(0, x.shape[0] - 1)]],
+    "random_texts": lambda x: [(f"{u:.3f}", int(u * 10), u > 0.5, x) for u in [random.random()]],
+})  # fmt: skip
+
+
+@program(*ROWS, **WHOLE)
+def random_seeded(x):
+    random.seed(3)
+    a = random.random()
+    random.seed(3)
+    return x * a, random.random()
+
+
+@program(*ROWS, **WHOLE)
+def random_side(x):
+    if random.random() < 0.5:
+        return x + 1
+    return x - 1
+
+
+@program(*ROWS)
+def random_and_an_error_of_the_run(x):
+    a = random.random()
+    y = x[torch.tensor([99])] if x.shape[0] == 5 else x
+    return y * a, random.random()
+
+
+@program(*ROWS)
+def random_of_its_own(x):
+    own = random.Random(3)
+    return own.random() * x, random.choice([1, 2, 3]), random.sample(range(4), 2), random.getrandbits(4), random.random()
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+class Reflected:
+    def __rmul__(self, other):
+        return "times", other
+
+    def __radd__(self, other):
+        return "plus", other
+
+
+class Refusing:
+    def __rmul__(self, other):
+        return NotImplemented
+
+    def __radd__(self, other):
+        return NotImplemented
+
+
+class Indexed(Refusing):
+    def __index__(self):
+        return 2
+
+
+def why(f):
+    try:
+        return f()
+    except TypeError as e:
+        return str(e)
+
+
+@program(*ROWS, **WHOLE)
+def reflected_operators(x):
+    half = fractions.Fraction(1, 2)
+    r = Reflected()
+    return x, 2 * half, 2.5 * half, True * half, half * 3, [1] * r, "a" + r, (1,) + r, "ab" * r, r.__rmul__(3), 3 + r
+
+
+@program(*ROWS, **WHOLE)
+def operators_refused(x):
+    n, i = Refusing(), Indexed()
+    forms = (lambda: [1] * n, lambda: "a" + n, lambda: n * 2, lambda: 2 * n, lambda: (1,) + n, lambda: n + (1,), lambda: 1.5 + n)
+    return x, [why(f) for f in forms], [1] * i, i * [1], why(lambda: operator.iadd([1], n)), why(lambda: operator.imul([1], Reflected()))
+
+
+programs(__name__, *ROWS, **WHOLE)({
+    "method_callers": lambda x: (operator.methodcaller("sum", dim=1)(x), operator.methodcaller("sum", 1, keepdim=True)(x)),
+    "spreads": lambda x: (x, statistics.stdev([1.0, 2.0, 4.0]), statistics.pvariance([1, 2]), statistics.mean([1, 2])),
+})  # fmt: skip
+
+
+# -- autograd.Function with a tape of its own -------------------------------------------------------------------------
+class Detached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            z = y.sin().sum()
+        (ctx.g,) = torch.autograd.grad(z, y)
+        return z.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.g * g
+
+
+class Taped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.y = x.detach().requires_grad_()
+            ctx.z = ctx.y.sin()
+        return ctx.z.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            (h,) = torch.autograd.grad(ctx.z, ctx.y, g)
+        return h
+
+
+class Viewed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            y = x * 2
+        return y.view(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.view(-1, 4) * 5
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5
+
+
+programs(__name__, *GRADS, **BACK)({
+    "function_with_a_tape": lambda x: Detached.apply(x),
+    "function_that_keeps_a_tape": lambda x: Taped.apply(x),
+    "function_of_a_view": lambda x: Viewed.apply(x),
+    "function_of_what_it_is_given": lambda x: (Same.apply(x * 2), Same.apply(x)),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("case", cases(__name__), ids=repr)
+def test_program(case):
+    case.run()
+
+
+def test_an_entry_of_another_binding_library_is_a_call_like_others():
+    """A C function of optree, which pybind11 made with another ABI than PyTorch's, has a record of its own as `__self__`."""
+    pytree = pytest.importorskip("torch.utils._cxx_pytree")
+    from tests.helpers import check
+
+    check(lambda x: pytree.tree_leaves([x, (x + 1,)]), (t(3, 4),), (t(5, 4),))

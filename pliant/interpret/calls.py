@@ -315,6 +315,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         inner = getattr(fn, "_torchdynamo_orig_callable", None)
         if inner is None and getattr(fn, "__globals__", {}).get("__name__") == "torch._compile":
             inner = getattr(fn, "__wrapped__", None)
+        if inner is not None and fn.__dict__.get("_is_torch_compile") and not fn.__dict__.get("_torchdynamo_disable"):
+            return call(inner, args, kwargs)  # what `torch.compile` was given; here it is captured with the rest
         if inner is not None and ((inner.__module__ or "").startswith("torch.optim.") or LOOKASIDES.get(inner) is not None):
             # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)

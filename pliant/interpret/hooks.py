@@ -7,16 +7,18 @@ operations. That is after the capture: so each is interpreted once where it is s
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.traced import HOOKS, TracedTensor
-from pliant.interpret.calls import call
+from pliant.interpret import in_torch, policy
+from pliant.interpret.calls import call, inline
 from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
@@ -78,6 +80,34 @@ def of_hook_set_here(handle: Any) -> Any:
     if id(handle) not in vm.world.handles:
         raise Break("PL0027", "a hook from before is taken away", clean=True)
     return handle
+
+
+# -- backward hooks of modules -------------------------------------------------------------------------------------------
+def inlined(code: types.CodeType) -> None:
+    """Interpret what has this code, and the functions that are made in it."""
+    policy.register(code, policy.INLINE)
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            inlined(c)
+
+
+for _fn in (v for v in vars(BackwardHook).values() if isinstance(v, types.FunctionType)):
+    inlined(_fn.__code__)
+policy.register(BackwardHook, policy.INLINE)
+
+
+@lookaside(BackwardHook._apply_on_tensors)
+def l_apply_on_tensors(args: tuple, kw: dict) -> Any:
+    """Hooks on the nodes that a module's arguments and results go through."""
+    allowed("a backward hook of a module")
+    return inline(in_torch.apply_on_tensors, args, kw)
+
+
+@lookaside(in_torch.try_out)
+def l_try_out(args: tuple, kw: dict) -> None:
+    hook, tensors = args
+    tangents = tuple([vm.trace.tangent(t) if t.requires_grad else None for t in tensors])
+    rehearsed("a backward hook of a module", lambda: call(hook, (tangents, ()), {}))
 
 
 @lookaside(PUSH)

@@ -5,10 +5,16 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import dataclasses
 import fractions
+import functools
+import inspect
+import logging
 import operator
 import random
+import reprlib
 import statistics
+import sys
 
 import pytest
 import torch
@@ -58,6 +64,71 @@ def random_and_an_error_of_the_run(x):
 def random_of_its_own(x):
     own = random.Random(3)
     return own.random() * x, random.choice([1, 2, 3]), random.sample(range(4), 2), random.getrandbits(4), random.random()
+
+
+# -- texts, orders, loggers, exceptions ------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Held:
+    a: int
+    b: object = None
+    c: list = dataclasses.field(default_factory=list)
+
+
+class Looped:
+    @reprlib.recursive_repr("<...>")
+    def __repr__(self):
+        return "<" + repr(self.x) + ">"
+
+
+OUTSIDE = Held(7, Held(8))
+LOGGER = logging.getLogger("program")
+
+
+@program(*ROWS, **WHOLE)
+def texts_of_dataclasses(x):
+    d = Held(1, Held(2))
+    d.c.append(3)
+    own = Held(1)
+    own.b = own
+    own.c.append(own)
+    return x, repr(d), f"{d}", repr(OUTSIDE), repr([d, (d,)]), repr(own)
+
+
+@program(*ROWS, **WHOLE)
+def texts_that_hold_themselves(x):
+    r = Looped()
+    r.x = [r]
+    return x, repr(r)
+
+
+@program(*ROWS, **WHOLE)
+def orders_from_comparisons(x):
+    down = functools.cmp_to_key(lambda a, b: b - a)
+    rows = functools.cmp_to_key(lambda a, b: b.shape[1] - a.shape[1])
+    return sorted([3, 1, 2], key=down), max([1, 3], key=down), sorted([x, x[:, :1], x[:, :2]], key=rows), down(1) < down(2), x + 1
+
+
+@program(*ROWS, **WHOLE)
+def loggers_asked(x):
+    if LOGGER.isEnabledFor(logging.DEBUG):
+        LOGGER.debug("rows %d", x.shape[0])
+    return x + 1, LOGGER.isEnabledFor(logging.ERROR), LOGGER.getEffectiveLevel(), [c.__name__ for c in inspect.getmro(Held)]
+
+
+@program(*ROWS, **WHOLE)
+def exceptions_at_hand(x):
+    def name():
+        return str(sys.exc_info()[1])
+
+    try:
+        {}["q"]
+    except KeyError as e:
+        try:
+            int("z")
+        except ValueError:
+            a = name(), sys.exc_info()[0].__name__
+        b = name(), sys.exc_info()[1] is e, sys.exc_info()[2] is not None
+    return x, a, b
 
 
 # -- operators --------------------------------------------------------------------------------------------------------

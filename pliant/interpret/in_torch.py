@@ -169,8 +169,8 @@ class Holder:
         self.hook = hook
 
 
-def try_out(hook: Any, tensors: Any) -> None:
-    """Interprets a hook for its guards."""
+def try_out(first: Any, hook: Any, tensors: Any) -> None:
+    """Interprets the hooks for their guards: that of what a module gives, and the one of what it is given."""
 
 
 def apply_on_tensors(self: Any, fn: Any, args: Any) -> Any:
@@ -186,11 +186,10 @@ def apply_on_tensors(self: Any, fn: Any, args: Any) -> Any:
     fn(holder)
     if behind:  # the caller says so when this returns; the hook, which is interpreted once before that, wants to know
         self.n_outputs, self.output_tensors_index = len(args), positions
-    made = Hooked.apply(holder, *tensors)
-    if not behind:
+        try_out(self.first, holder.hook, tensors)
+    else:
         self.first = holder.hook, tensors
-    elif self.first is not None:  # what goes to the hooks of the user is known by now
-        try_out(*self.first)
+    made = Hooked.apply(holder, *tensors)
     new = list(args)
     for i, t in zip(positions, made):
         new[i] = t

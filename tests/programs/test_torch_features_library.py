@@ -18,7 +18,9 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
+from tests.helpers import check_world
 from tests.programs.registry import cases, each, program, programs, t
 
 WHOLE = {"breaks": 0, "captures": 1}
@@ -238,6 +240,95 @@ programs(__name__, *GRADS, **BACK)({
     "function_of_a_view": lambda x: Viewed.apply(x),
     "function_of_what_it_is_given": lambda x: (Same.apply(x * 2), Same.apply(x)),
 })  # fmt: skip
+
+
+# -- what the backward part reads of the outside ----------------------------------------------------------------------
+class Settings:
+    k = 2
+
+
+class Reading(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, settings):
+        ctx.settings = settings
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.settings.k, None
+
+
+def hooked(x, settings):
+    y = x * 2
+    y.register_hook(lambda g: g * settings.k)
+    return y.sin()
+
+
+def held(x, settings):
+    k, rows = settings.k, x.shape[0]
+    y = x * k
+    y.register_hook(lambda g: g * k + rows)
+    return y.sin()
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("fn", [hooked, held, Reading.apply])
+def test_a_number_that_the_backward_part_reads_is_that_of_the_call(fn, kind):
+    """CPython runs a hook, or a backward, on what is really there: a number that changes from call to call is no symbol in it."""
+
+    def changed(i, state):
+        state.k = kind(2 + i)
+
+    def world():
+        settings = Settings()
+        return lambda x: fn(x, settings), settings
+
+    check_world(world, *GRADS, *GRADS, grad=True, before=changed)
+
+
+def test_a_tensor_that_a_hook_reads_ends_the_graph():
+    def world():
+        settings = Settings()
+        settings.k = t(4, seed=3)
+        return lambda x: hooked(x, settings), settings
+
+    check_world(world, *GRADS, grad=True, breaks=1)
+
+
+# -- backward hooks of modules ----------------------------------------------------------------------------------------
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.k = nn.Linear(4, 4), nn.Linear(4, 4), 2.0
+        with torch.no_grad():
+            for i, p in enumerate(self.parameters()):
+                p.copy_(t(*p.shape, seed=i))
+
+    def forward(self, x):
+        return self.b(self.a(x.sin()).tanh()) * 2
+
+
+SEEN = []
+MODULE_HOOKS = {
+    "doubled": (0, lambda m: m.a.register_full_backward_hook(lambda mod, gi, go: (gi[0] * 2,))),
+    "before": (0, lambda m: m.b.register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))),
+    "whole": (0, lambda m: m.register_full_backward_hook(lambda mod, gi, go: (gi[0] * mod.k + go[0].sum(),))),
+    "several": (0, lambda m: [m.b.register_full_backward_hook(h) for h in (lambda mod, gi, go: None, lambda mod, gi, go: (gi[0] + 1,))]),
+    "weights": (1, lambda m: m.a.register_full_backward_hook(lambda mod, gi, go: (gi[0] * mod.weight.sum(),))),
+    "kept": (1, lambda m: m.b.register_full_backward_hook(lambda mod, gi, go: SEEN.append(go[0].sum()))),
+}
+
+
+@pytest.mark.parametrize("name", MODULE_HOOKS)
+def test_backward_hooks_of_modules(name):
+    breaks, hook = MODULE_HOOKS[name]
+
+    def world():
+        m = Layers()
+        hook(m)
+        return m
+
+    check_world(world, *GRADS, grad=True, breaks=breaks)
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

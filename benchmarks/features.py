@@ -28,6 +28,7 @@ THEMES = {
     "test_torch_features_transforms": "transforms of `torch.func`, gradients inside",
     "test_torch_features_tensors": "functions and methods of tensors, every argument form",
     "test_torch_features_python": "Python around tensors",
+    "test_torch_features_library": "the standard library around tensors, tapes inside of `autograd.Function`",
     "test_torch_features_nn": "modules, losses, parametrizations, hooks of modules",
     "test_torch_features_autograd": "hooks, saved tensors, forward mode, random numbers, distributions",
 }

@@ -35,7 +35,7 @@ import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, place_of, remember
+from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, both_states, place_of, remember
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
@@ -43,6 +43,7 @@ from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
+from pliant.graph.python_random import draws_from_python
 from pliant.graph.schema import KNOWN, op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -538,10 +539,10 @@ class Writer:
         return Step([*self.take_pending(), f"if not {test}: raise _Left({number}, {tuple_text(texts)})"], reads, dispatches=False)
 
     def note_state(self, steps: list[Step]) -> None:
-        """What the generator's state is before anything is drawn from it: should the graph raise, the frame draws anew."""
+        """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""
         for op, step in zip(self.ops, steps[1:], strict=True):
             if not is_kernel(op.target) and liveness.draws(op.target):
-                self.globals["_state"] = STATE
+                self.globals["_state"] = both_states if any(map(draws_from_python, self.ops)) else STATE
                 step.lines.insert(0, f"{DRAWN} = _state()")
                 return
 

@@ -8,6 +8,7 @@ Where that is too late, the traceback of the exception is told in the user's lin
 
 from __future__ import annotations
 
+import random
 import types
 import weakref
 from collections.abc import Callable
@@ -21,8 +22,14 @@ from pliant.bytecode.assemble import is_covered
 
 NEVER = 1 << 30
 DRAWN = "_drawn"
-"""The variable of a generated program that holds the generator's state from before its first draw."""
+"""The variable of a generated program that holds the state of the generators from before its first draw."""
 STATE, PUT_STATE = torch.random.get_rng_state, torch.random.set_rng_state
+PYTHONS_STATE, PUT_PYTHONS_STATE = random.getstate, random.setstate
+
+
+def both_states() -> tuple:
+    """Of PyTorch's generator and of Python's."""
+    return STATE(), PYTHONS_STATE()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +100,13 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> No
 
 
 def draw_anew(tb: TracebackType | None) -> None:
-    """Give the generator the state that it had before the graph, if the graph has drawn from it."""
+    """Give the generators the state that they had before the graph, if the graph has drawn."""
     while tb is not None:
         state = tb.tb_frame.f_locals.get(DRAWN) if tb.tb_frame.f_code.co_filename in PLACES else None
         if state is not None:
+            if type(state) is tuple:
+                state, pythons = state
+                PUT_PYTHONS_STATE(pythons)
             PUT_STATE(state)
             return
         tb = tb.tb_next

@@ -12,6 +12,7 @@ from pliant.graph.dispatch import check, dispatch, is_dense, record, same, throu
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.numbers import counted, known_number, remember
 from pliant.graph.originals import is_grad_enabled
+from pliant.graph.python_random import SEED
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import RULES, handler
@@ -310,7 +311,7 @@ def has_written(trace: Any) -> bool:
     return False
 
 
-SEEDING = (MANUAL_SEED, SET_STATE)
+SEEDING = (MANUAL_SEED, SET_STATE, SEED)
 
 
 def mismatch(mask: tuple, d: int, sizes: tuple, at: int) -> str:

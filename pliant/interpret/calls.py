@@ -31,7 +31,7 @@ from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
-from pliant.interpret.types.functions import NAMESPACES
+from pliant.interpret.types.functions import is_namespace
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.weak import dereference
 
@@ -315,6 +315,8 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         inner = getattr(fn, "_torchdynamo_orig_callable", None)
         if inner is None and getattr(fn, "__globals__", {}).get("__name__") == "torch._compile":
             inner = getattr(fn, "__wrapped__", None)
+        if inner is not None and fn.__dict__.get("_is_torch_compile") and not fn.__dict__.get("_torchdynamo_disable"):
+            return call(inner, args, kwargs)  # what `torch.compile` was given; here it is captured with the rest
         if inner is not None and ((inner.__module__ or "").startswith("torch.optim.") or LOOKASIDES.get(inner) is not None):
             # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
@@ -380,7 +382,7 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
     if look is not None:
         return call_lookaside(fn, look, args, kwargs)
     owner = fn.__self__
-    if owner is None or type(owner) in NAMESPACES:
+    if owner is None or is_namespace(type(owner)):
         return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     t = type(owner)
     name = fn.__name__
@@ -430,7 +432,7 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
 def hashable(fn: Any) -> bool:
     """Bound C methods hash their object, which may be a list."""
     o = fn.__self__
-    return o is None or type(o) in NAMESPACES or issubclass(type(o), type)
+    return o is None or is_namespace(type(o)) or issubclass(type(o), type)
 
 
 
@@ -590,7 +592,8 @@ def itemgetter(fn: Any, args: tuple) -> Any:
 def methodcaller(fn: Any, args: tuple) -> Any:
     make, parts = fn.__reduce__()
     kw = make.keywords if isinstance(make, functools.partial) else {}
-    return call(vm.getattr(args[0], parts[0]), tuple(parts[1:]), dict(kw))
+    name, *rest = (*make.args, *parts) if kw else parts
+    return call(vm.getattr(args[0], name), tuple(rest), dict(kw))
 
 
 GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, operator.methodcaller: methodcaller}

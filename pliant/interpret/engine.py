@@ -82,7 +82,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
 from pliant.interpret import capture as C
 from pliant.interpret.attributes import lookup
 from pliant.interpret.binding import make_frame
-from pliant.interpret.calls import guard_function, new_frame
+from pliant.interpret.calls import BY_CODE, guard_function, new_frame
 from pliant.interpret.decode import decode
 from pliant.interpret.effects import effects_of
 from pliant.interpret.gate import captured_call, readable, through_c
@@ -623,6 +623,9 @@ def captured_frame(fn: Any, args: list) -> Any:
         if fn.__name__ == "__torch_function__":
             for called in positional(fn, args)[1:2]:
                 note_method(called)
+        special = BY_CODE.get(id(fn.__code__))
+        if special is not None and len(args) == fn.__code__.co_argcount:
+            return special(fn, tuple(args), {})
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1

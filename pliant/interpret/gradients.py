@@ -26,7 +26,7 @@ from pliant.graph.originals import ORIGINAL, gradients
 from pliant.graph.rules.pointwise import FUSED_STEPS
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, RETAINED, TracedTensor
-from pliant.interpret import tape
+from pliant.interpret import in_torch, tape
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
@@ -98,6 +98,8 @@ def as_function(cls: type) -> Callable[..., Any]:
 
 def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     """Interpret `cls.backward(ctx, …)` for the sake of its guards."""
+    if cls is in_torch.Hooked:
+        return  # its hooks are tried out (`hooks.py`)
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
@@ -106,7 +108,7 @@ def rehearse(cls: type, ctx: Any, results: tuple) -> None:
         tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
         return call(backward, (ctx, *tangents), {})
 
-    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run)
+    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run, [ctx, results])
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)
@@ -489,7 +491,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
     tape.keep_retained()
     keep = values.get("retain_graph")
-    if not (values.get("create_graph") if keep is None else keep):
+    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
         free(through)
     return out
 

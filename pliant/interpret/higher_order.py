@@ -22,14 +22,17 @@ from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
+from pliant.interpret.effects import effects_of
 from pliant.interpret.flow_gradients import differentiable
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, current_site, vm, whole_loops
 from pliant.interpret.subprograms import Open, explore, settled, tree
 from pliant.symbolic import ops
 
+C: Any = torch._C._functorch
 COND = ("pred", "true_fn", "false_fn", "operands")
 WHILE = ("cond_fn", "body_fn", "carried_inputs")
+CARRIED = (TracedTensor, int, torch.SymInt)
 
 
 @lookaside(torch.cond)
@@ -42,6 +45,8 @@ def l_cond(args: tuple, kw: dict) -> Any:
         raise Break("PL0030", "torch.cond of operands that are no tensors")
     if pred.dtype is not torch.bool or not all([type(n) is int and n == 1 for n in pred.sizes]):
         raise Break("PL0030", "torch.cond with a condition that is no single truth value")
+    if vm.world.levels.entered and all([level.key() == C.TransformType.Vmap for level in C.get_interpreter_stack() or ()]):
+        return chosen(pred, sides, tuple(operands))
 
     def run() -> Leave:
         return Leave(False, [call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})])
@@ -49,13 +54,27 @@ def l_cond(args: tuple, kw: dict) -> Any:
     return whole("torch.cond", lambda: Region().branch(run))
 
 
+def chosen(pred: Any, sides: tuple, operands: tuple) -> Any:
+    """A branch in `vmap`, whose condition may be another for each slice: both sides, and what each slice takes of them."""
+    before = len(effects_of(vm.world))
+    made = [pytree.tree_flatten(call(side, operands, {})) for side in sides]
+    if len(effects_of(vm.world)) != before:
+        raise Break("PL0030", "torch.cond in vmap with a side that changes what is outside of it")
+    (yes, spec), (no, other) = made
+    if spec != other or not all([type(x) is TracedTensor for x in (*yes, *no)]):
+        raise Break("PL0030", "torch.cond in vmap with sides that give other things than tensors, or several structures")
+    if any([a.dtype is not b.dtype or len(a.sizes) != len(b.sizes) or not all(map(same_size, a.sizes, b.sizes)) for a, b in zip(yes, no)]):
+        raise Break("PL0030", "torch.cond in vmap with sides that give several dtypes or sizes")
+    return pytree.tree_unflatten([graph_call(torch.where, (pred, a, b), {}) for a, b in zip(yes, no)], spec)
+
+
 @lookaside(torch.while_loop)
 def l_while_loop(args: tuple, kw: dict) -> Any:
     given = dict(zip(WHILE, args)) | kw
     test, body, carried = (given.get(name) for name in WHILE)
     leaves = pytree.tree_leaves(carried)
-    if type(carried) not in (tuple, list) or not leaves or not all([type(x) is TracedTensor for x in leaves]):
-        raise Break("PL0030", "torch.while_loop that carries other things than tensors")
+    if type(carried) not in (tuple, list) or not leaves or not all([type(x) in CARRIED for x in leaves]):
+        raise Break("PL0030", "torch.while_loop that carries other things than tensors and integers")
     return whole("torch.while_loop", lambda: Region().loop(test, body, carried))
 
 
@@ -93,6 +112,8 @@ def l_annotate(args: tuple, kw: dict) -> Any:
 def whole(what: str, capture: Callable[[], Any]) -> Any:
     if not whole_loops() or vm.asking:
         raise Break("PL0030", f"{what} for a backend that is not pliant's own")
+    if vm.world.levels.entered:
+        raise Break("PL0030", f"{what} in a function transform")
     try:
         return capture()
     except Open as e:
@@ -146,21 +167,25 @@ class Region:
         def enter() -> Leave:
             if going(first):
                 return Leave(True, [])
-            return Leave(False, [graph_call(torch.clone, (x,), {}) for x in first])
+            return Leave(False, [graph_call(torch.clone, (x,), {}) if type(x) is TracedTensor else x for x in first])
 
         def around() -> Leave:
             made = run(body, tuple(pytree.tree_unflatten(params, spec)), {})
             out, now = pytree.tree_flatten(made)
-            if type(made) not in (tuple, list) or len(out) != len(params) or not all([type(x) is TracedTensor for x in out]):
+            if type(made) not in (tuple, list) or len(out) != len(params) or not all([type(x) in CARRIED for x in out]):
                 raise Open("its body returns another structure than it takes")
             for p, x in zip(params, out, strict=True):
+                if (type(p) is TracedTensor) is not (type(x) is TracedTensor):
+                    raise Open("its body returns other types than it takes")
+                if type(p) is not TracedTensor:
+                    continue
                 alike(p, x, "what it carries")
                 if not all(map(same_size, p.sizes, x.sizes)):
                     raise Open("its body returns other sizes than it takes")
             kept = len(out) - written
             if any([x is not p for x, p in zip(out[kept:], params[kept:], strict=True)]):
                 raise Open("its body gives back other tensors than those that it writes to")
-            self.apart(out[:kept])
+            self.apart([x for x in out[:kept] if type(x) is TracedTensor])
             return Leave(True, out) if going(out) else Leave(False, list(out))
 
         vm.written = {p.storage_id for p in params[len(params) - written :]}
@@ -171,7 +196,8 @@ class Region:
         if len(results) != len(first):
             raise Open("it gives back what it is given")
         sizes = frozenset(vm.trace.flow_sizes - self.before)
-        flow = Flow(params, block, entry if isinstance(entry.end, Branch) or not entry.end.again or entry.ops else None, sizes)
+        held = [p if type(p) is TracedTensor else number_of(p) for p in params]
+        flow = Flow(held, block, entry if isinstance(entry.end, Branch) or not entry.end.again or entry.ops else None, sizes)
         record_flow(vm.trace, flow, first, results, binds, current_site())
         return pytree.tree_unflatten(list(out), spec)
 

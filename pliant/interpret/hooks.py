@@ -7,15 +7,17 @@ operations. That is after the capture: so each is interpreted once where it is s
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import HOOKS, TracedTensor
-from pliant.interpret.calls import call
+from pliant.interpret import in_torch, policy
+from pliant.interpret.calls import call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.subprograms import rehearsed
@@ -43,7 +45,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
     hook = rest[0]
     if t.requires_grad:
-        rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
+        rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}), [hook, t])
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
     vm.trace.hooked = True
@@ -68,6 +70,43 @@ def of_hook_set_here(handle: Any) -> Any:
     return handle
 
 
+# -- backward hooks of modules -------------------------------------------------------------------------------------------
+def inlined(code: types.CodeType) -> None:
+    """Interpret what has this code, and the functions that are made in it."""
+    policy.register(code, policy.INLINE)
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            inlined(c)
+
+
+for _fn in (v for v in vars(BackwardHook).values() if isinstance(v, types.FunctionType)):
+    inlined(_fn.__code__)
+policy.register(BackwardHook, policy.INLINE)
+
+
+@lookaside(BackwardHook._apply_on_tensors)
+def l_apply_on_tensors(args: tuple, kw: dict) -> Any:
+    """Hooks on the nodes that a module's arguments and results go through."""
+    allowed("a backward hook of a module")
+    return inline(in_torch.apply_on_tensors, args, kw)
+
+
+@lookaside(in_torch.try_out)
+def l_try_out(args: tuple, kw: dict) -> None:
+    first, hook, tensors = args
+
+    def run() -> None:
+        call(hook, ((), tangents(tensors)), {})
+        if first is not None:
+            call(first[0], (tangents(first[1]), ()), {})
+
+    rehearsed("PL0027", "a backward hook of a module", run, [first, hook, tensors])
+
+
+def tangents(tensors: list[Any]) -> tuple:
+    return tuple([vm.trace.tangent(t) if t.requires_grad else None for t in tensors])
+
+
 @lookaside(PUSH)
 def l_push(args: tuple, kw: dict) -> None:
     """`with saved_tensors_hooks(pack, unpack)`: a break inside would leave them set, so the graph breaks before."""
@@ -78,7 +117,8 @@ def l_push(args: tuple, kw: dict) -> None:
     inputs = [t for t in vm.trace.inputs if t.is_floating_point()]
     like = inputs[0] if inputs else None
     if like is not None:
-        rehearsed("PL0027", "a hook on saved tensors", lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {}))
+        there_and_back = lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {})  # noqa: E731
+        rehearsed("PL0027", "a hook on saved tensors", there_and_back, [pack, unpack, like])
     vm.world.hooks_set += 1
     vm.trace.hooked = True
     PUSH(pack, unpack)

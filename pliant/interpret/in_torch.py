@@ -201,6 +201,100 @@ def out_dtype(op: Any, output_dtype: Any, *args: Any) -> Any:
     return op(*[a.to(promoted) if isinstance(a, torch.Tensor) else a for a in args]).to(output_dtype)
 
 
+# -- backward hooks of modules -------------------------------------------------------------------------------------------
+class Hooked(torch.autograd.Function):
+    """What a module is given, or gives: the identity, whose backward is a hook on a node of `torch.utils.hooks.BackwardHook`."""
+
+    @staticmethod
+    def forward(ctx: Any, holder: Any, *args: Any) -> Any:
+        ctx.holder = holder
+        ctx.mark_non_differentiable(*[a for a in args if not a.requires_grad])
+        return args
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        inputs = tuple([g if needed else None for g, needed in zip(grads, ctx.needs_input_grad[1:])])
+        out = ctx.holder.hook(inputs, grads)
+        return (None, *(inputs if out is None else out))
+
+
+class Holder:
+    """In the place of a node of the tape, for whoever sets a hook on it."""
+
+    def register_hook(self, hook: Any) -> None:
+        self.hook = hook
+
+
+def try_out(first: Any, hook: Any, tensors: Any) -> None:
+    """Interprets the hooks for their guards: that of what a module gives, and the one of what it is given."""
+
+
+def apply_on_tensors(self: Any, fn: Any, args: Any) -> Any:
+    """`BackwardHook._apply_on_tensors`: of what a module is given first, then of what it gives."""
+    behind = hasattr(self, "first")
+    if not behind:
+        self.first = None
+    positions = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
+    tensors = [args[i] for i in positions]
+    if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        return args, None
+    holder = Holder()
+    fn(holder)
+    if behind:  # the caller says so when this returns; the hook, which is interpreted once before that, wants to know
+        self.n_outputs, self.output_tensors_index = len(args), positions
+        try_out(self.first, holder.hook, tensors)
+    else:
+        self.first = holder.hook, tensors
+    made = Hooked.apply(holder, *tensors)
+    new = list(args)
+    for i, t in zip(positions, made):
+        new[i] = t
+    return tuple(new) if type(args) is tuple else type(args)(*new), positions
+
+
+# -- higher-order operators that run a function ---------------------------------------------------------------------------
+def itself(model: Any) -> Any:
+    """`torch.compile()` as a decorator."""
+    return model
+
+
+def wrap(op: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """`wrap`, which only tells tracers that a call is one unit."""
+    return func(*args, **kwargs)
+
+
+def wrap_with_set_grad_enabled(op: Any, enable_grad: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(enable_grad)
+    out = func(*args, **kwargs)
+    torch.set_grad_enabled(before)
+    return out
+
+
+def wrap_with_autocast(op: Any, device: Any, dtype: Any, enabled: Any, cache_enabled: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    with torch.autocast(device, dtype, enabled, cache_enabled):
+        return func(*args, **kwargs)
+
+
+def bypassing_wrapper(op: Any, wrapper: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(wrapper, str):
+        raise Refused
+    return wrapper(func)(*args, **kwargs)
+
+
+def hints_wrapper(op: Any, body_fn: Any, args: Any, kwargs: Any, hints: Any) -> Any:
+    """`hints_wrapper`. It has no derivative, which PyTorch says in the backward part."""
+    if kwargs or not isinstance(hints, dict):
+        raise Refused
+    for a in args:
+        if not isinstance(a, (torch.Tensor, int, float)) or (isinstance(a, torch.Tensor) and a.requires_grad and torch.is_grad_enabled()):
+            raise Refused
+    for name, hint in hints.items():
+        if not isinstance(name, str) or not isinstance(hint, (int, float, bool, str)):
+            raise Refused
+    return body_fn(*args)
+
+
 # -- attention -----------------------------------------------------------------------------------------------------------
 def over_positions(f: Callable[..., Any], scored: bool) -> Callable[..., Any]:
     """A function of (score, batch, head, query, key), or of the last four, for all positions."""

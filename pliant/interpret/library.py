@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import functools
 import inspect
 import logging
+import reprlib
 import sys
 import types
 from typing import Any
 
 from pliant.guards import source as S
-from pliant.interpret import process_state, shadows
+from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
-from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, guard_function, native
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm
@@ -88,13 +90,13 @@ def at_hand(asks: str) -> Any:
 
 @lookaside(sys.exc_info)
 def l_exc_info(args: tuple, kw: dict) -> Any:
-    e = at_hand("sys.exc_info()")
+    e = vm.exc if vm.exc is not None else at_hand("sys.exc_info()")
     return (None, None, None) if e is None else (type(e), e, e.__traceback__)
 
 
 @lookaside(sys.exception)
 def l_exception(args: tuple, kw: dict) -> Any:
-    return at_hand("sys.exception()")
+    return vm.exc if vm.exc is not None else at_hand("sys.exception()")
 
 
 # -- single dispatch ---------------------------------------------------------------------------------------------
@@ -114,5 +116,48 @@ def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
 
 
 BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class  # type: ignore[misc]
+
+
+# -- texts of objects that may hold themselves -------------------------------------------------------------------
+def not_again(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
+    """A `__repr__` that says "..." where it is running already, for this object and in this thread (`reprlib`, `dataclasses`)."""
+    world = vm.world
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    own = id(fn) in world.own_functions
+
+    def held(name: str) -> Any:
+        value = cells[name].cell_contents
+        return value if own else world.locate(value, S.const(cells[name]).contents())
+
+    if vm.truth(held("repr_running")):
+        raise Break("PL0025", "the text of an object while that of another is made", clean=True)
+    key = id(cells["repr_running"]), id(args[0])
+    if key in world.texts_running:
+        return held("fillvalue") if "fillvalue" in cells else "..."
+    world.texts_running.add(key)
+    try:
+        return call(held("user_function"), args, kw)
+    finally:
+        world.texts_running.discard(key)
+
+
+for _text in (dataclasses._recursive_repr(lambda self: ""), reprlib.recursive_repr()(lambda self: "")):  # type: ignore[attr-defined]
+    BY_CODE[id(_text.__code__)] = not_again
+
+
+# -- an order from a comparison ----------------------------------------------------------------------------------
+@lookaside(functools.cmp_to_key)
+def l_cmp_to_key(args: tuple, kw: dict) -> Any:
+    return inline(in_python.cmp_to_key, args, kw)
+
+
+@lookaside(logging.Logger.isEnabledFor)
+def l_is_enabled_for(args: tuple, kw: dict) -> Any:
+    return inline(in_python.is_enabled_for, args, kw)
+
+
+for _level in (logging.Logger.getEffectiveLevel, logging.Manager.disable.fget):  # type: ignore[attr-defined]
+    policy.register(_level, policy.INLINE)
+policy.register(inspect.getmro, policy.INLINE)
 
 __all__ = ["by_class", "l_exc_info", "l_exception", "l_get_logger"]

@@ -1,19 +1,26 @@
-"""Seeding, reading and setting the generator of the CPU inside of what is captured: operators of the graph, in order with what draws."""
+"""Generators of random numbers inside of what is captured: PyTorch's of the CPU, seeded, read and set, and the one of Python's `random`,
+seeded and drawn from. All of it is operators of the graph, in order with what else draws."""
 
 from __future__ import annotations
 
+import operator
+import random
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, SEED
 from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import policy
-from pliant.interpret.calls import graph_call
+from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
 from pliant.interpret.lookasides import lookaside
+from pliant.interpret.slots import binary
 from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.types.tensors import item
 from pliant.interpret.wrappers import is_stand
 
 FORK: Any = torch.random.fork_rng.__wrapped__  # type: ignore[attr-defined]  # the generator that `contextmanager` has wrapped
@@ -54,5 +61,59 @@ def l_set_rng_state(args: tuple, kw: dict) -> None:
     allowed()
     graph_call(SET_STATE, (state,), {})
 
+
+# -- Python's own ----------------------------------------------------------------------------------------------------------
+PYTHONS = random.Random
+for _fn in (PYTHONS.randint, PYTHONS.randrange, PYTHONS.uniform):
+    policy.register(_fn, policy.INLINE)  # what they are made of are the draws below
+
+
+def shared(generator: Any) -> None:
+    if generator is not GENERATOR:
+        raise Break("PL0024", "a generator of the program's own", clean=True)
+    allowed()
+
+
+def draw(name: str) -> Any:
+    return item(graph_call(NUMBERS[name], (), {}))
+
+
+@lookaside(PYTHONS._randbelow)  # type: ignore[attr-defined]
+def l_randbelow(args: tuple, kw: dict) -> Any:
+    shared(args[0])
+    number = args[1]
+    if type(number) not in (int, torch.SymInt) or type(number) is int and not 0 < number <= MOST:
+        raise Break("PL0024", "a random number below what is no plain number", clean=True)
+    return item(graph_call(BELOW, (number,), {}))
+
+
+def normal(name: str) -> Callable:
+    def replacement(args: tuple, kw: dict) -> Any:
+        given = dict(zip(("self", "mu", "sigma"), args)) | kw
+        shared(given["self"])
+        scaled = binary(operator.mul, draw(name), given.get("sigma", 1.0))
+        return binary(operator.add, given.get("mu", 0.0), scaled)
+
+    return replacement
+
+
+lookaside(PYTHONS.gauss)(normal("python_gauss"))
+lookaside(PYTHONS.normalvariate)(normal("python_normalvariate"))
+
+
+@lookaside(PYTHONS.seed)
+def l_seed(args: tuple, kw: dict) -> None:
+    shared(args[0])
+    if len(args) != 2 or kw or type(args[1]) is not int or not LEAST <= args[1] <= MOST:
+        raise Break("PL0024", "a seed that is no plain number", clean=True)
+    graph_call(SEED, (args[1],), {})
+
+
+def random_of(generator: Any, args: tuple, kw: dict) -> Any:
+    shared(generator)
+    return draw("python_random")
+
+
+METHOD_LOOKASIDES[(PYTHONS, "random")] = random_of
 
 __all__ = ["l_manual_seed"]

@@ -454,13 +454,19 @@ def compare(fn: Callable, a: Any, b: Any) -> Any:
 
 
 REPEATS = {"__mul__", "__rmul__", "__imul__"}
+JOINS = REPEATS | {"__add__", "__iadd__"}
+
+
+def of_sequence(m: Any) -> bool:
+    """Whether a special method of C is how a sequence repeats or joins itself: CPython asks it when the other operand has said no."""
+    return getattr(m, "__name__", None) in JOINS and hasattr(getattr(m, "__objclass__", None), "__len__")
 
 
 def c_slot(m: Any, x: Any, y: Any) -> Any:
     """A special method of C, of `x`, asked about `y`."""
     if opaque(x):
         raise Break("PL0007", f"{m.__name__} of a {type(x).__module__}.{type(x).__qualname__}", clean=True)
-    if m.__name__ in REPEATS and not isinstance(y, int) and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
+    if of_sequence(m) and m.__name__ in REPEATS and lookup(type(y), "__index__") is UNSET and type(y) not in ROWS:
         raise TypeError(f"can't multiply sequence by non-int of type {type(y).__name__!r}")
     return native(m.__get__(x, type(x)), (y,), {})
 
@@ -569,6 +575,9 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
         order.reverse()
     methods = [lookup(t, n) for _, _, t, n in order]
     if any(type(m) is FunctionType for m in methods):
+        if of_sequence(methods[0]):
+            order.reverse()
+            methods.reverse()
         for (x, y, t, n), m in zip(order, methods, strict=True):
             if type(m) is FunctionType:
                 r = interp(m, (x, y), {})

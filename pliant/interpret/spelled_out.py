@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops import wrap as wraps
+from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import in_torch
+from pliant.interpret import in_torch, process_state
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break
@@ -53,6 +56,44 @@ def l_out_dtype(args: tuple, kw: dict) -> Any:
         return inline(in_torch.out_dtype, tuple(values), {})
     except in_torch.Refused:
         raise Break("PL0030", "out_dtype of what is not spelled out here", clean=True) from None
+
+
+def wrapper(cls: type, own: Callable[..., Any]) -> None:
+    """A higher-order operator that runs a function as it is."""
+
+    def call(args: tuple, kw: dict) -> Any:
+        try:
+            return inline(own, args, kw)
+        except in_torch.Refused:
+            raise Break("PL0030", f"{cls.__name__} of what is not spelled out here", clean=True) from None
+
+    lookaside(cls.__call__)(call)
+
+
+wrapper(wraps.Wrap, in_torch.wrap)
+wrapper(wraps.WrapWithSetGradEnabled, in_torch.wrap_with_set_grad_enabled)
+wrapper(wraps.WrapWithAutocast, in_torch.wrap_with_autocast)
+wrapper(wraps.DynamoBypassingWrapper, in_torch.bypassing_wrapper)
+wrapper(HintsWrapper, in_torch.hints_wrapper)
+
+@lookaside(torch.compile)
+def l_compile(args: tuple, kw: dict) -> Any:
+    """Inside of what is compiled, what a function compiles is captured with the rest."""
+    model = args[0] if args else kw.get("model")
+    if len(args) > 1 or model is not None and type(model) not in (types.FunctionType, types.MethodType):
+        raise Break("PL0030", "torch.compile of what is no function", clean=True)
+    return in_torch.itself if model is None else model
+
+
+@lookaside(torch.set_anomaly_enabled)
+def l_anomaly(args: tuple, kw: dict) -> None:
+    """Switching off what is off."""
+    now = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    given = {"check_nan": True} | dict(zip(("mode", "check_nan"), args)) | kw
+    if (given.get("mode"), given["check_nan"]) != now or now[0]:
+        raise Break("PL0037", "torch.set_anomaly_enabled", clean=True)
+    for getter, answer in zip((torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled), now):
+        process_state.question(getter, (), {}, answer)
 
 
 METHOD_LOOKASIDES[(torch.Size, "numel")] = lambda size, args, kw: math.prod(size)

@@ -120,6 +120,7 @@ class Session:
     depth: int = 0
     frames_made: int = 0
     asking: int = 0  # how many `__hash__` and `__eq__`, which C code calls for a container, are running
+    rehearsing: int = 0  # how many backward functions are being interpreted for their guards alone
     # what earlier attempts have found: where to break
     break_serial: int = -1
     break_count: int = -1

@@ -9,6 +9,7 @@ Who explores runs until nothing new is read (`settled`), and sees to it that the
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, tensors_of
+from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, number_of, tensors_of
 from pliant.graph.dispatch import apply_metadata
 from pliant.graph.growing import READERS
 from pliant.graph.originals import gradients
@@ -28,7 +29,7 @@ from pliant.interpret import globalstate
 from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
-from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, vm
+from pliant.interpret.state import Break, Frame, LoopBackSignal, Restart, current_site, vm
 from pliant.symbolic.expr import Expr
 from pliant.symbolic.scope import BRANCH
 
@@ -291,21 +292,72 @@ class Unchanged:
         raise refusal
 
 
-def rehearsed(code: str, what: str, run: Callable[[], Any]) -> Any:
+def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any]) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
+    CPython runs it when the gradients are worked out. Stand-ins that it holds (`held`: the function, its context, what it is about) mean
+    the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused.
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
     trace = vm.trace
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
-    with gradients(False):
-        out = run()
+    names, vids = stand_ins(held)
+    vm.rehearsing += 1
+    try:
+        with gradients(False):
+            out = run()
+    finally:
+        vm.rehearsing -= 1
+    ops = trace.ops[n:]
     del trace.ops[n:], trace.torch_ops[n_torch:]
     try:
         unchanged.check()
     except Open as e:
         raise Break(code, f"{what} changes what is outside of it: {e}") from None
+    bound = {b.symbol.name for op in ops for b in op.binds}
+    for v in atoms([[op.args, op.kwargs] for op in ops]):
+        if type(v) is TracedTensor and id(v) in vm.world.real and v.vid not in vids:
+            raise Break(code, f"{what} reads a tensor from outside")
+        number = number_of(v)
+        for s in () if number is None else vm.scope.simplify(number).symbols():
+            if s.name not in names and s.name not in bound and s.backed:
+                vm.scope.specialize(s, current_site())
     return out
+
+
+def stand_ins(values: list[Any]) -> tuple[set[str], set[int]]:
+    """The symbols, and the tensors by vid, that objects made in this capture hold; objects from outside are not entered."""
+    names: set[str] = set()
+    vids: set[int] = set()
+    seen: set[int] = set()
+    stack = list(values)
+    while stack:
+        v = stack.pop()
+        if id(v) in seen:
+            continue
+        seen.add(id(v))
+        if type(v) is TracedTensor:
+            vids.add(v.vid)
+            stack += [*v.sizes, *v.strides, v.offset]
+        elif (e := number_of(v)) is not None:
+            names |= {s.name for s in e.symbols()}
+        elif isinstance(v, (tuple, list, set, frozenset)) and id(v) not in vm.world.by_copy:
+            stack += v
+        elif isinstance(v, dict) and id(v) not in vm.world.by_copy:
+            stack += v.values()
+        elif type(v) is types.FunctionType:
+            if id(v) in vm.world.own_functions:
+                stack += [c.cell_contents for c in v.__closure__ or () if c != types.CellType()]
+                stack += [*(v.__defaults__ or ()), *(v.__kwdefaults__ or {}).values()]
+        elif type(v) is types.MethodType:
+            stack += [v.__func__, v.__self__]
+        elif type(v) is functools.partial:
+            stack += [v.func, *v.args, *v.keywords.values()]
+        elif id(v) not in vm.world.outside and not isinstance(v, (type, types.ModuleType)) and hasattr(type(v), "__dict__"):
+            stack += getattr(v, "__dict__", {}).values()
+            if isinstance(v, torch.autograd.function.BackwardCFunction):
+                stack += v.saved_tensors
+    return names, vids
 
 
 def roots() -> list[Any]:

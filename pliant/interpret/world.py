@@ -88,6 +88,7 @@ class World:
         self.replayed = False  # a block was recorded again as it was
         self.hooks_set = 0  # how many pairs of hooks on saved tensors are on
         self.error_on_break = False  # the program asked for errors where the graph breaks
+        self.texts_running: set[tuple[int, int]] = set()  # (id of a class's own set, id of an object) whose text is being made
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
         self.levels = Levels()

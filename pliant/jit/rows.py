@@ -34,7 +34,7 @@ from pliant.interpret.late_items import ListItem
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.types.functions import NAMESPACES, bound_descriptor
+from pliant.interpret.types.functions import bound_descriptor, is_namespace
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.subclasses import made_by_c
 from pliant.interpret.world import TENSOR_TYPES
@@ -310,7 +310,7 @@ def bound_c_row(b: Builder, m: Any) -> Row:
     owner = m.__self__
     if isinstance(owner, type) and id(owner) in b.world.own_functions:
         return Row(method_of_own_class)
-    if owner is None or type(owner) in NAMESPACES or isinstance(owner, (types.ModuleType, type)):
+    if owner is None or is_namespace(type(owner)) or isinstance(owner, (types.ModuleType, type)):
         return CONSTANT
     own = bound_descriptor(m)
     if own is None:

@@ -90,7 +90,7 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     for out, step in views_made(ops):
         first.setdefault(out.vid, (out, step))
     steps = {vid: step for vid, (out, step) in first.items() if not made_below(out, step)}
-    detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps]
+    detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps and not op.outs[0].requires_grad]
     if detached:
         uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
         made = {t.vid for op in ops for t in liveness.op_outputs(op)}
@@ -104,8 +104,21 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
 
 
 def made_below(out: TracedTensor, step: ViewStep) -> bool:
-    """Was it made below autograd, by code that takes an operator apart, as a result with gradients? Then autograd sees no view."""
-    return not step.base.requires_grad and out.requires_grad and not out._is_view()
+    """Was it made below autograd, by code that takes an operator apart or by an `autograd.Function`, as a result with gradients? Then
+    autograd sees no view, or one whose history is not that of its base."""
+    if not out.requires_grad:
+        return False
+    if step.base.requires_grad:
+        return step.op.target is DETACH or made_by_function(out)
+    return not out._is_view()
+
+
+def made_by_function(t: TracedTensor) -> bool:
+    """Whether its history is a node of the program's own, of `torch.autograd.Function`."""
+    try:
+        return isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction)
+    except Untraceable:
+        return False
 
 
 def root(t: TracedTensor, steps: dict[int, ViewStep]) -> TracedTensor:

@@ -11,7 +11,9 @@ import pytest
 import torch
 import torch.utils.checkpoint as cp
 from torch import nn
+from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -19,7 +21,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import pliant
 from pliant.graph.trace import Trace
 from tests.helpers import alive
-from tests.programs.registry import cases, each, program, t
+from tests.programs.registry import cases, each, program, programs, t
 
 ROWS = each(3, 5, 2, tail=(4,))
 TWO = each(3, 5, 2, tail=(4,), n=2)
@@ -27,6 +29,7 @@ GRADS = each(3, 5, 2, tail=(4,), grad=True)
 WHOLE = {"breaks": 0, "captures": 1}
 BACK = {"grad": True, **WHOLE}
 W = t(4, 4, seed=3)
+COMPILED = torch.compile(lambda v: v * 3, backend="eager")
 
 
 # -- control flow -----------------------------------------------------------------------------------------------------
@@ -592,6 +595,32 @@ def retained_gradient(x):
     y.retain_grad()
     y.sum().backward()
     return y.grad
+
+
+# -- operators that only name what they run ----------------------------------------------------------------------------
+programs(__name__, *GRADS, **BACK)({
+    "wrapped": lambda x: wraps.wrap(lambda a, b: a * b + x, x, x.sin()),
+    "wrapped_without_gradients": lambda x: (wraps.wrap_with_set_grad_enabled(False, lambda a: a.sin(), x), x.cos()),
+    "wrapped_with_autocast": lambda x: wraps.wrap_with_autocast("cpu", torch.bfloat16, True, False, lambda a: a @ a.T, x),
+    "compiled_inside": lambda x: torch.compile(lambda v: v * 2)(x) + COMPILED(x),
+})  # fmt: skip
+programs(__name__, *ROWS, **WHOLE)({
+    "hinted": lambda x: hints_wrapper(lambda a, b: a + b, (x, x), {}, hints={"k": True}),
+    "while_of_an_integer": lambda x: torch.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2), (0, x)),
+    "while_of_a_size": lambda x: torch.while_loop(lambda i, a: a.sum() < 99, lambda i, a: (i + 2, a * 2 + i), (x.shape[0], x.abs())),
+    "while_of_integers": lambda x: [(a * i, i, j) for i, j, a in [torch.while_loop(
+        lambda i, j, a: i < 5, lambda i, j, a: (i + 1, j, a * 2 + j), (0, 4, x))]],
+    "cond_in_vmap": lambda x: torch.vmap(lambda r: torch.cond(r.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (r,)))(x),
+    "cond_around_vmap": lambda x: [torch.vmap(lambda r: torch.cond(p, lambda a: a.sin(), torch.cos, (r,)))(x) for p in [x.sum() > 0]],
+    "cond_in_vmap_of_trees": lambda x: torch.vmap(lambda r: torch.cond(
+        r.sum() > 0, lambda a: {"k": a.sin() * a.sum()}, lambda a: {"k": a.cos()}, (r,)))(x),
+    "dropout_in_vmap": lambda x: torch.vmap(lambda v: nn.functional.dropout(v), randomness="same")(x),
+})  # fmt: skip
+
+
+@program(*ROWS)  # the loop would be one for all slices
+def while_in_vmap(x):
+    return torch.vmap(lambda r: torch.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2), (torch.tensor(0), r)))(x)
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

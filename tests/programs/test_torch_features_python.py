@@ -824,7 +824,6 @@ def outside_containers():
 
 
 listed(__name__, {
-    "dataclass_fields": "the text of a dataclass asks which thread it is in",
     "warnings_recorded": "warnings are looked at",
 })  # fmt: skip
 

@@ -154,7 +154,7 @@ OTHERS: dict[str, Policy] = {
     **of(COMPILERS, "triton"),
     **of(GRAPH, "fbgemm_gpu"),
     **of(skip("PL0003", "pliant does not compile itself"), "pliant"),
-    **of(INLINE, "pliant.cli pliant.jit.module pliant.interpret.in_torch"),
+    **of(INLINE, "pliant.cli pliant.jit.module pliant.interpret.in_torch pliant.interpret.in_python"),
     **of(NATIVE, "pliant.graph pliant.symbolic"),
 }
 

@@ -22,9 +22,12 @@ DESCRIPTORS = (
 )  # fmt: skip
 KNOWN = (classmethod, staticmethod, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
-# what a C function of a module has as `__self__` (pybind11 puts a record of its own there)
-NAMESPACES = {types.ModuleType, type(torch._C._get_tracing_state.__self__)}  # type: ignore[attr-defined]
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
+
+
+def is_namespace(t: type) -> bool:
+    """Is `t` the type of what a C function of a module has as `__self__`: pybind11 puts a record there, each of its ABIs its own."""
+    return t is types.ModuleType or t.__name__.startswith("pybind11_detail_function_record")
 
 
 def locate_function(world: World, v: Any, source: Source) -> Any:
@@ -63,7 +66,7 @@ def locate_super(world: World, v: Any, source: Source) -> Any:
 
 def locate_builtin(world: World, v: Any, source: Source) -> Any:
     owner = v.__self__
-    if owner is None or type(owner) in NAMESPACES or isinstance(owner, type):
+    if owner is None or is_namespace(type(owner)) or isinstance(owner, type):
         return world.identity(v, source)
     world.guard(source, "TYPE_MATCH", type(v))  # a bound C method: its object is outside state
     if isinstance(owner, torch.Tensor):

@@ -40,7 +40,7 @@ def integer(world: World, v: int, source: Source, lo: int | None = None, hi: int
     mark = declared.number_mark(world.declared, source) if world.declared else None
     if mark is not None:
         return declared_integer(world, v, source, mark)
-    if world.dynamic is False:
+    if world.dynamic is False or vm.rehearsing and (source, "int") not in world.reads:
         return world.constant(v, source)
     changed = h is not None and (h.is_dynamic(source) or (h.kin and kin_changed(world, source, h.kin)))
     if not changed:
@@ -110,6 +110,8 @@ def floating(world: World, v: float, source: Source) -> Any:
     """A constant until it changes, or until something is there that changes it; then symbolic, if it is an ordinary number."""
     h = world.history
     if h is None or world.dynamic is False or v != v or v in (float("inf"), float("-inf")):
+        return world.constant(v, source)
+    if vm.rehearsing and (source, "float") not in world.reads:
         return world.constant(v, source)
     if not h.is_dynamic(source) and not scheduled(world, source):
         return world.constant(v, source)

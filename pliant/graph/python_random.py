@@ -1,0 +1,64 @@
+"""Python's module `random` as operators: seeding and drawing from the generator that its functions share. They stay in order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.graph.seeding import LIBRARY
+
+GENERATOR: random.Random = random.seed.__self__  # type: ignore[attr-defined]
+RANDOM = (torch.Tag.nondeterministic_seeded,)
+
+#: What one draw is, by the name of the operator. The two normal ones are drawn as mean 0 and deviation 1, which is what others are made of.
+DRAWS: dict[str, Callable[[], float]] = {
+    "python_random": GENERATOR.random,
+    "python_gauss": lambda: GENERATOR.gauss(0.0, 1.0),
+    "python_normalvariate": lambda: GENERATOR.normalvariate(0.0, 1.0),
+}
+
+
+def drawn(draw: Callable[[], float]) -> Callable[[], torch.Tensor]:
+    return lambda: torch.tensor(draw(), dtype=torch.float64, device="cpu")
+
+
+for _name, _draw in DRAWS.items():
+    LIBRARY.define(f"{_name}() -> Tensor", tags=RANDOM)
+    LIBRARY.impl(_name, drawn(_draw), "CompositeExplicitAutograd")
+    torch.library.register_fake(f"pliant::{_name}", lambda: torch.empty((), dtype=torch.float64, device="cpu"), lib=LIBRARY)
+
+
+def below(n: int) -> torch.Tensor:
+    return torch.tensor(GENERATOR._randbelow(n), device="cpu")  # type: ignore[attr-defined]
+
+
+def seed(number: int) -> None:
+    GENERATOR.seed(number)
+
+
+LIBRARY.define("python_randbelow(SymInt n) -> Tensor", tags=RANDOM)
+LIBRARY.impl("python_randbelow", below, "CompositeExplicitAutograd")
+torch.library.register_fake("pliant::python_randbelow", lambda n: torch.empty((), dtype=torch.int64, device="cpu"), lib=LIBRARY)
+LIBRARY.define("python_seed(int seed) -> ()")
+LIBRARY.impl("python_seed", seed, "CompositeExplicitAutograd")
+torch.library.register_fake("pliant::python_seed", lambda number: None, lib=LIBRARY)
+
+NUMBERS: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in DRAWS}
+BELOW: Any = torch.ops.pliant.python_randbelow.default
+SEED: Any = torch.ops.pliant.python_seed.default
+
+
+def draws_from_python(op: Any) -> bool:
+    """Whether an operation draws from the generator of Python's `random`, or a branch or loop in which one may."""
+    return op.target is BELOW or op.target in NUMBERS.values() or any([draws_from_python(o) for o in flow_of(op)])
+
+
+def flow_of(op: Any) -> list:
+    flow = getattr(op, "flow", None)
+    return list(flow.ops()) if flow is not None else []
+
+
+__all__ = ["BELOW", "GENERATOR", "NUMBERS", "SEED", "draws_from_python"]

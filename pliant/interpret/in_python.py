@@ -1,0 +1,44 @@
+"""Functions of the standard library that C code, or a cache, stands before: spelled out in Python. Interpreted, never called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def cmp_to_key(mycmp: Callable[[Any, Any], Any]) -> Any:
+    """`functools.cmp_to_key`."""
+
+    class K:
+        __slots__ = ("obj",)
+        __hash__ = None  # type: ignore[assignment]
+
+        def __init__(self, obj: Any) -> None:
+            self.obj = obj
+
+        def __lt__(self, other: Any) -> bool:
+            return mycmp(self.obj, other.obj) < 0
+
+        def __gt__(self, other: Any) -> bool:
+            return mycmp(self.obj, other.obj) > 0
+
+        def __eq__(self, other: Any) -> bool:
+            return mycmp(self.obj, other.obj) == 0
+
+        def __le__(self, other: Any) -> bool:
+            return mycmp(self.obj, other.obj) <= 0
+
+        def __ge__(self, other: Any) -> bool:
+            return mycmp(self.obj, other.obj) >= 0
+
+    return K
+
+
+def is_enabled_for(self: Any, level: Any) -> bool:
+    """`logging.Logger.isEnabledFor`, which keeps its answers until a level is set anew."""
+    if self.disabled or self.manager.disable >= level:
+        return False
+    return level >= self.getEffectiveLevel()
+
+
+__all__ = ["cmp_to_key", "is_enabled_for"]

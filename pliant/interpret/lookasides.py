@@ -203,7 +203,7 @@ def as_hash(r: Any) -> Any:
         return native(hash, (concrete(r),), {})
     if r == -1:
         return -2
-    return r if type(r) is torch.SymInt else int.__add__(r, 0)
+    return int.__add__(r, 0) if isinstance(r, int) else r
 
 
 def lasts(o: Any) -> None:

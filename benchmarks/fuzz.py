@@ -40,7 +40,7 @@ from tests import helpers
 from tests.differential.generate import seeded
 from tests.helpers import Mismatch, check_world
 
-THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2}  # of fourteen programs
+THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2, "python": 6}  # of twenty programs
 CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0
 

@@ -44,7 +44,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.python_random import draws_from_python
-from pliant.graph.schema import KNOWN, op_info
+from pliant.graph.schema import KNOWN, adds, op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
@@ -329,7 +329,7 @@ class Writer:
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER and cannot_repeat(op, memory):
-                effects_from = start
+                effects_from = start if is_kernel(op.target) or adds(op) else stop  # ATen refuses before it writes
         for i, line in enumerate(text, 1):
             place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:

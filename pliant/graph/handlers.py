@@ -298,17 +298,20 @@ def index(trace: Any, func: Any, args: tuple, kwargs: dict) -> TracedTensor:
     return by_rule(trace, func, (x, expanded), kwargs)
 
 
-def has_written(trace: Any) -> bool:
-    """Whether memory from outside is written by now, or a custom operator has run: the frame could not run again from its beginning."""
-    outside = {t.storage_id for t in trace.inputs}
-    for op in trace.ops:
-        info = op_info(op.target)
-        if info.custom and (op.target in SEEDING or not op.target._schema.name.startswith("pliant::")):
-            return True
-        written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
-        if any([type(t) is TracedTensor and t.storage_id in outside for t in written]):
-            return True
-    return False
+def has_written(trace: Any, n: int | None = None) -> bool:
+    """Whether memory from outside is written by now (the `n`-th operation), or a custom operator has run: the frame could not run again
+    from its beginning."""
+    return any([is_written(trace, op) for op in trace.ops[:n]])
+
+
+def is_written(trace: Any, op: Any) -> bool:
+    """Whether the operation writes memory from outside, or is a custom operator."""
+    info = op_info(op.target)
+    if info.custom and (op.target in SEEDING or not op.target._schema.name.startswith("pliant::")):
+        return True
+    written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
+    written = [t.storage_id for t in written if type(t) is TracedTensor]
+    return bool(written) and any([t.storage_id in written for t in trace.inputs])
 
 
 SEEDING = (MANUAL_SEED, SET_STATE, SEED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.operators import Column
+from pliant.graph.operators import Column, overloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,10 @@ class OpInfo:
 
 KNOWN = ("aten::", "prims::", "pliant::dynamic_linear", "pliant::int8_mm")
 """What the names of operators begin with whose schema and row say all that they do."""
+ADDING = frozenset(overloads((
+    "index_add_", "scatter_add_", "scatter_reduce_", "index_reduce_", "index_put_", "_index_put_impl_", "put_", "masked_scatter_",
+)))  # fmt: skip
+"""They write while they look at one index after another, and raise half way: done again, they would go on from what they have done."""
 UNDECLARED_VIEWS = Column("view_of")
 """Results that share memory although the schema does not say so."""
 UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
@@ -77,3 +81,12 @@ def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:
     """The value passed for `name`, or None."""
     i = info.names.index(name)
     return args[i] if i < len(args) else kwargs.get(name)
+
+
+def adds(op: Any) -> bool:
+    """Whether an operation that raises may have written a part, and would make another result if it were done again."""
+    if op.target not in ADDING:
+        return False
+    if "put_" in op.target._schema.name:
+        return (op.kwargs["accumulate"] if "accumulate" in op.kwargs else op.args[3] if len(op.args) > 3 else False) is not False
+    return True

@@ -17,7 +17,7 @@ import torch
 from pliant.guards import source as S
 from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import policy
-from pliant.interpret.shadows import WRITTEN
+from pliant.interpret.effects import unwritten_so_far
 from pliant.interpret.state import Break, vm
 
 KEYS = {str, int, float, bool, bytes, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device}
@@ -45,10 +45,13 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
         raise unknown(fn, "of another make")
     cache, bounded = found
     key = key_of(fn, args, kwargs)
-    if has_written():
+    if not unwritten_so_far(world):
         if key not in cache:
             raise unknown(fn, "after the program has changed something")
         world.guard(S.const(cache), "DICT_CONTAINS", (key, True), key)  # an answer from before is no matter of what has changed since
+    if key not in cache and bounded and fn.cache_info().currsize >= fn.cache_info().maxsize:
+        world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)
+        raise unknown(fn, "which is full: an older answer would go")
     if key not in cache and not fills(fn, args, kwargs):
         world.guard(S.const(cache), "DICT_CONTAINS", (key, False), key)
         raise unknown(fn, "which has no answer yet")
@@ -70,7 +73,7 @@ def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
         return False
     n = len(trace.ops)
     answer = vm.interp(wrapped, args, kwargs)
-    if has_written() or len(trace.ops) != n or not is_value(answer):
+    if not unwritten_so_far(vm.world) or len(trace.ops) != n or not is_value(answer):
         raise Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache and does more than answer")
     with torch._C._DisableTorchDispatch():
         return alike(fn(*args, **kwargs), answer)
@@ -78,14 +81,6 @@ def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
 
 def unknown(fn: Any, why: str) -> Break:
     return Break("PL0004", f"call of {fn.__qualname__}, which has an lru_cache, {why}", clean=True)
-
-
-def has_written() -> bool:
-    """Whether the program has changed what the function may read: that is not done before the capture ends."""
-    world = vm.world
-    if world.global_writes or world.cell_writes or world.tensor_writes or world.calls:
-        return True
-    return any([v is WRITTEN for h in world.shadows.values() for v in h.located.values()])
 
 
 __all__ = ["cached"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import enum
 import functools
 import operator
 import types
@@ -422,6 +423,8 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
             lasting(args[0])
         if issubclass(owner, ModuleType):
             raise Break("PL0004", "a module is made", clean=True)
+        if args and isinstance(args[0], enum.EnumMeta):  # members are taken for what they are for ever, and their class keeps them
+            raise Break("PL0004", f"a member of {args[0].__qualname__} is made", clean=True)
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)
     if name == "__instancecheck__" and fn == type.__instancecheck__.__get__(owner) and len(args) == 1:  # `super()` of a metaclass's own

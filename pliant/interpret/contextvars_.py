@@ -10,6 +10,8 @@ from pliant.interpret.calls import METHOD_LOOKASIDES
 from pliant.interpret.capture import UNSET
 from pliant.interpret.state import Break, vm
 
+TOKENS = "tokens of context variables"
+"""In `vm.refused`: one of them has to be handed to code behind the graph."""
 SIMPLE = {type(None), bool, int, float, str, bytes}
 
 
@@ -32,11 +34,17 @@ class Holds:
 class Token:
     """What `ContextVar.set` returns inside a capture."""
 
-    __slots__ = ("old", "var")
+    __slots__ = ("old", "used", "var")
 
     def __init__(self, var: Any, old: Any) -> None:
         self.var = var
         self.old = old
+        self.used = False
+
+    @property
+    def old_value(self) -> Any:
+        """What the program reads."""
+        return contextvars.Token.MISSING if self.old is UNSET else self.old
 
 
 def current(var: contextvars.ContextVar) -> Any:
@@ -53,11 +61,14 @@ def current(var: contextvars.ContextVar) -> Any:
 
 def get(var: contextvars.ContextVar, args: tuple, kw: dict) -> Any:
     v = current(var)
-    if v is UNSET:
-        if args:
-            return args[0]
-        raise LookupError(var)
-    return v
+    if v is not UNSET:
+        return v
+    if args:
+        return args[0]
+    found = contextvars.Context().run(var.get)  # its default, if it has one, which is for ever; else this raises what the program would see
+    if type(found) not in SIMPLE:
+        raise Break("PL0007", f"the default of context variable {var.name!r}", clean=True)
+    return found
 
 
 def put(var: contextvars.ContextVar, value: Any) -> None:
@@ -66,15 +77,19 @@ def put(var: contextvars.ContextVar, value: Any) -> None:
 
 
 def set_(var: contextvars.ContextVar, args: tuple, kw: dict) -> Token:
+    if TOKENS in vm.refused:
+        raise Break("PL0025", f"set() of context variable {var.name!r}, whose token is kept", clean=True)
     t = Token(var, current(var))
     put(var, args[0])
     return t
 
 
 def reset(var: contextvars.ContextVar, args: tuple, kw: dict) -> None:
-    if type(args[0]) is not Token:
-        raise Break("PL0007", f"a token of context variable {var.name!r} that was made outside", clean=True)
-    put(var, args[0].old)
+    token = args[0]
+    if type(token) is not Token or token.var is not var or token.used:
+        raise Break("PL0007", f"a token of context variable {var.name!r} that was made outside, is another's, or was used", clean=True)
+    token.used = True
+    put(var, token.old)
 
 
 METHOD_LOOKASIDES[(contextvars.ContextVar, "get")] = get

@@ -55,6 +55,7 @@ from pliant.interpret import (  # noqa: F401  (they register themselves)
     imports,
     instances,
     jagged,
+    late_errors,
     library,
     lifetimes,
     lookasides,
@@ -197,6 +198,7 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
         check_derivatives(trace.ops[n:])
         if REBASED in vm.refused:
             tensor_inputs.check_rebased(trace, n)
+    late_errors.check(trace, n, vm.frame)
     if vm.world.data_views:
         datafield.follow(trace.ops[n:])
     return out
@@ -581,8 +583,13 @@ def note_slot(fn: Any, args: list) -> None:
         return
     guard_function(fn)
     first = positional(fn, args)
-    if first and fn.__name__.startswith("__"):
-        lookup(type(first[0]), fn.__name__)
+    for name in roles(fn, type(first[0])) if first else ():
+        lookup(type(first[0]), name)
+
+
+def roles(fn: Any, t: type) -> list[str]:
+    """The special methods that `fn` is of class `t`: `__hash__ = key` gives it one more than its own name says."""
+    return [name for c in t.__mro__ for name, v in c.__dict__.items() if v is fn and name.startswith("__")]
 
 
 def positional(fn: Any, args: list) -> list:
@@ -629,7 +636,7 @@ def captured_frame(fn: Any, args: list) -> Any:
         f = new_frame(fn, list(args))
         f.parent = vm.frame
         vm.depth += 1
-        asks = fn.__name__ in ASKED
+        asks = not ASKED.isdisjoint(roles(fn, type(args[0])) if args and not fn.__name__.startswith("__") else (fn.__name__,))
         vm.asking += asks
         try:
             with layout.program():
@@ -637,7 +644,9 @@ def captured_frame(fn: Any, args: list) -> Any:
             if given is not None:
                 return wrapper_of(r)
             # C code wants a real number of what it asks for one; from Python, a lookaside may ask and keep the symbol
-            return symnode.concrete(r) if fn.__name__ in NUMBERS_FOR_C else r
+            if type(r) in SYMS and args and not NUMBERS_FOR_C.isdisjoint((fn.__name__, *roles(fn, type(args[0])))):
+                return symnode.concrete(r)
+            return r
         finally:
             vm.depth -= 1
             vm.asking -= asks

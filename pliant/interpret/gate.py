@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -143,7 +144,9 @@ def index(v: Any) -> Any:
     if type(m) is FunctionType:
         not_yet()
         r = vm.interp(m, (v,), {})
-        return r if type(r) in (int, torch.SymInt) else captured(operator.index, v)  # CPython says what is wrong with others
+        if type(r) not in (int, torch.SymInt) and not isinstance(r, int):
+            raise TypeError(f"__index__ returned non-int (type {vm.type_of(r).__name__})")
+        return r if type(r) in (int, torch.SymInt) else captured(operator.index, v)  # CPython warns of subclasses
     if opaque(v):
         raise unreadable(operator.index, v)
     return captured(operator.index, v)
@@ -173,7 +176,12 @@ def position(k: Any) -> Any:
             return k
         step, start, stop = [concrete(index(b)) if has_index(b) else plain_bound(b) for b in (k.step, k.start, k.stop)]
         return slice(start, stop, step)
-    return concrete(index(k)) if has_index(k) else k  # what has no index is an error: CPython says so
+    if not has_index(k):
+        return k  # an error: CPython says so
+    i = concrete(index(k))
+    if not -sys.maxsize - 1 <= i <= sys.maxsize:
+        raise IndexError(f"cannot fit {vm.type_of(k).__name__!r} into an index-sized integer")
+    return i
 
 
 # -- torch functions ------------------------------------------------------------------------------------------------

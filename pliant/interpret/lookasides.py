@@ -190,10 +190,21 @@ def l_hash(args: tuple, kw: dict) -> int:
         vm.world.bound_here = "the hash() of an object"
     m = lookup(type(o), "__hash__")
     if type(m) is FunctionType:
-        return interp(m, (o,), {})
+        return as_hash(interp(m, (o,), {}))
     if m is object.__hash__ or type(o) in (tuple, frozenset):
         lasts(o)
     return native(hash, (o,), {})
+
+
+def as_hash(r: Any) -> Any:
+    """What `hash()` makes of the answer of a `__hash__` of the program's."""
+    if not isinstance(r, int) and type(r) is not torch.SymInt:
+        raise TypeError("__hash__ method should return an integer")
+    if not -(1 << 63) <= r < 1 << 63:
+        return native(hash, (concrete(r),), {})
+    if r == -1:
+        return -2
+    return int.__add__(r, 0) if isinstance(r, int) else r
 
 
 def lasts(o: Any) -> None:

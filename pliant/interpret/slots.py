@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
-from pliant.interpret.attributes import lookup
+from pliant.interpret.attributes import lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
@@ -141,8 +142,7 @@ def length(o: Any) -> Any:
         return row.length(o)
     m = lookup(t, "__len__")
     if type(m) is FunctionType:
-        n = interp(m, (o,), {})
-        return n if type(n) is torch.SymInt or type(n) is int and n >= 0 else captured(len, o)  # CPython says what is wrong with others
+        return as_length(interp(m, (o,), {}))
     world = vm.world
     h = world.by_copy.get(id(o))
     if h is not None:
@@ -156,6 +156,17 @@ def length(o: Any) -> Any:
     return len(o)
 
 
+def as_length(n: Any) -> Any:
+    """What `len()` makes of the answer of a `__len__` of the program's."""
+    if type(n) is not int and type(n) is not torch.SymInt:
+        n = captured(operator.index, n)
+    if n < 0:
+        raise ValueError("__len__() should return >= 0")
+    if n > sys.maxsize:
+        raise OverflowError("cannot fit 'int' into an index-sized integer")
+    return n
+
+
 def get_iter(o: Any) -> Any:
     """`iter(o)`."""
     t = type(o)
@@ -166,7 +177,10 @@ def get_iter(o: Any) -> Any:
         return row.iter(o)
     m = lookup(t, "__iter__")
     if type(m) is FunctionType:
-        return interp(m, (o,), {})
+        it = interp(m, (o,), {})
+        if type(it) is not Generator and lookup(vm.type_of(it), "__next__") is UNSET:
+            raise TypeError(f"iter() returned non-iterator of type {type_name(vm.type_of(it))!r}")
+        return it
     world = vm.world
     if t is set or t is frozenset:
         ordered(o)

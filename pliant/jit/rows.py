@@ -25,6 +25,7 @@ from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider,
 from pliant.interpret import jagged, runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
 from pliant.interpret.capture import NULL, UNSET
+from pliant.interpret.contextvars_ import TOKENS, Token
 from pliant.interpret.data_ranges import DataIterator, DataRange
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
@@ -146,6 +147,10 @@ def forbidden(b: Builder, value: Any) -> str:
     raise CannotReconstruct(f"{value!r} as a value")
 
 
+def token(b: Builder, value: Token) -> str:
+    raise Reconsider(value.var.name, "its token is needed behind the graph", TOKENS)
+
+
 def grown(b: Builder, v: Grown) -> str:
     if not v.more and not v.copied:
         return b.output(v.token)
@@ -166,6 +171,7 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     Opaque: lambda b, v: b.outside(v.source),
     Grown: grown,
     OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
+    Token: token,
     type(UNSET): forbidden,
     type(NULL): forbidden,
 }

@@ -8,13 +8,14 @@ import linecache
 import random
 import re
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tests.differential import prelude
+from tests.differential import grammar_python, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
@@ -86,8 +87,12 @@ class Writer:
             self.statements = self.statements + STATEMENTS["foreign"] * 2
         if theme == "exits":
             self.statements = self.statements + STATEMENTS["exits"] * 3
+        if theme == "python":
+            self.statements = self.statements + grammar_python.STATEMENTS * 3
         left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme != "exits")) if out}
         self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
+        if theme == "python":
+            self.expressions = {k: rows + grammar_python.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
         self.budget = size
         self.level = 0
         self.comprehensions = 0
@@ -172,10 +177,12 @@ class Writer:
             return self.block(indent, loop=body == "<loop>")
         if body == "<func>":
             return self.function(indent)
-        inside = body == "return <ret>" and declared and any(v.kind == "fn" for v in declared) and line != body
+        if body.startswith("case "):  # what another case has bound is not there
+            self.scopes[-1].clear()
+        inside = "<ret>" in body and any(v.kind == "fn" for v in declared) and line != body
         self.pending = []
         if inside:
-            text = f"return {self.inner_result}"
+            text = HOLE.sub(lambda m: f"({self.inner_result})" if m[2] == "ret" else self.hole(m, 2, declared), body)
         else:
             self.comprehensions += " for " in body
             text = HOLE.sub(lambda m: self.hole(m, 2, declared), body)
@@ -231,6 +238,7 @@ class Program:
     source: str
     sizes: list[Sizes]
     grad: bool = False
+    python: bool = False  # it needs the classes of `grammar_python`, too
 
     def __repr__(self) -> str:
         return "\n".join(["", *(f"# {s}" for s in self.sizes), *(["# differentiated"] if self.grad else []), self.source])
@@ -239,11 +247,13 @@ class Program:
         """A fresh namespace with the program in it, observed through what the program can write to."""
         space: dict[str, Any] = {"__name__": prelude.__name__}  # dataclasses want the module to exist
         exec(PRELUDE_CODE, space)
+        if self.python:
+            exec(PYTHON_CODE, space)
         exec(compiled_source(self.source), space)
         space["BOX"] = space["Child"](torch.zeros(1), 0)
 
         def seen() -> list:
-            return [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX", "UNIT")] + [space["Box"].made]
+            return [space[k] for k in ("SEEN", "TABLE", "COUNT", "BOX", "UNIT", "memo") if k in space] + [space["Box"].made]
 
         return space["fn"], Observed(seen, space)
 
@@ -260,8 +270,15 @@ class Program:
         world.space["BOX"].k = s.n
 
 
-PRELUDE_CODE = compile(prelude.PRELUDE, "<prelude>", "exec")
-linecache.cache["<prelude>"] = (len(prelude.PRELUDE), None, prelude.PRELUDE.splitlines(True), "<prelude>")
+
+
+def fixed(text: str, name: str) -> CodeType:
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    return compile(text, name, "exec")
+
+
+PRELUDE_CODE = fixed(prelude.PRELUDE, "<prelude>")
+PYTHON_CODE = fixed(grammar_python.PRELUDE, "<prelude of python>")
 
 
 def compiled_source(source: str) -> Any:
@@ -312,7 +329,7 @@ def programs(draw: Callable, theme: str = "mixed") -> Program:
     alias = st.integers(0, 2 if theme == "grad" else 3)
     rows, cols = map(st.sampled_from, SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
-    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), grad=theme == "grad")
+    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme == "grad", theme == "python")
 
 
 def seeded(theme: str, seed: int) -> Program:
@@ -326,4 +343,4 @@ def seeded(theme: str, seed: int) -> Program:
         rows, cols = map(pick.one, SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
-    return Program(source, [one() for _ in range(pick.number(3, 4))], grad=theme == "grad")
+    return Program(source, [one() for _ in range(pick.number(3, 4))], theme == "grad", theme == "python")

@@ -7,7 +7,7 @@ import traceback
 import pytest
 import torch
 
-from tests.helpers import LINES, compiled, own_backend, pliant
+from tests.helpers import LINES, check, compiled, own_backend, pliant
 from tests.programs.registry import t
 
 
@@ -210,3 +210,74 @@ def test_masks_whose_size_depends_on_data(backend):
                 out = str(e)
             said.append((given.tolist(), [v.tolist() for v in log], out if type(out) is str else out.tolist()))
         assert said[0] == said[1]
+
+
+def grown(x, i):
+    print("before")
+    try:
+        x[i] = 1
+    except IndexError:
+        print("handled")
+        return x.shape[0]
+    return x + 1
+
+
+def overlapped(x, i):
+    print("before")
+    try:
+        x += x.view(*x.shape[::-1]).t() if i.shape[0] > 2 else 1
+    except RuntimeError:
+        print("handled")
+    return i + 1
+
+
+def second_write(x, i):
+    try:
+        x.add_(1)
+        print("between")
+        x.index_fill_(0, i, 3.0)
+    except IndexError:
+        print("handled")
+    return i + 1
+
+
+def added(x, i):
+    try:
+        x.index_add_(0, i, torch.ones(i.shape[0], x.shape[1]))
+    except (IndexError, RuntimeError):
+        print("handled")
+    return i + 1
+
+
+def finally_behind_a_write(x, i):
+    x.mul_(2)
+    try:
+        with torch.no_grad():
+            y = x[i]
+    finally:
+        print("left")
+    return y
+
+
+def without_a_handler(x, i):
+    print("before")
+    x[i] = 1
+    return x.shape[0]
+
+
+@pytest.mark.parametrize("fn", [grown, overlapped, second_write, added, finally_behind_a_write, without_a_handler])
+def test_writes_that_fail(fn):
+    """An operation in place that raises when the graph runs: the handler sees it, and what was done before it is done once."""
+    sets = [(torch.ones(n, n + 1), torch.tensor([0, 1, 3, 2])[:k]) for n, k in ((5, 3), (3, 3), (6, 2), (2, 3), (4, 4), (3, 3))]
+    check(fn, *sets, must_compile=False, lines=False)
+
+
+def test_writes_under_a_setting_of_torch_stay_in_the_graph():
+    def fn(cache, i, x):
+        with torch.no_grad():
+            cache.index_copy_(0, i, x)
+            cache.mul_(2)
+            cache.index_copy_(0, i, x + 1)
+        return cache.sum()
+
+    check(fn, *[(torch.ones(n, 2), torch.tensor([0, 1]), torch.ones(2, 2)) for n in (3, 4, 5)], captures=1, breaks=0)

@@ -305,7 +305,8 @@ class Writer:
         if isinstance(value, logging.Logger):
             return ("logger", (value.name,)) if logger_of(value.name) is value else None
         if isinstance(value, enum.Enum):
-            return "attr", (("@", self.refer(t)), value._name_)
+            name = vars(value).get("_name_")  # members that were made by a call are no attributes
+            return ("attr", (("@", self.refer(t)), name)) if t._member_map_.get(name) is value else None
         if isinstance(value, OF_NUMPY) and not hasattr(value, "__name__"):
             return ("dtype", (value.str,)) if dtype_of(value.str) is value else None
         for single, module, name in SINGLES:

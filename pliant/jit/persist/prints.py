@@ -146,6 +146,8 @@ def print_of(value: Any) -> Any:
     if t is CodeType:
         return code_print(value)
     if isinstance(value, enum.Enum):
+        if t._member_map_.get(vars(value).get("_name_")) is not value:
+            raise NotPortable(f"a {t.__qualname__} that was made by a call")
         return (t.__module__, t.__qualname__, value._name_, repr(plain(value._value_)))
     if t is re.Pattern:
         return ("re", value.pattern, value.flags)

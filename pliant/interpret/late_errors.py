@@ -1,0 +1,58 @@
+"""Operations that may raise only when the graph runs, behind a write to memory of others: they end the graph where a handler waits.
+
+A graph that raises runs again in CPython if nothing had been written by then (`codegen/failures.py`): handlers, effects and words are
+eager's. Behind a write that cannot be done twice the exception would leave the frame, and the program's own handler would not see it.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+from pliant.bytecode import kinds as K
+from pliant.graph.handlers import has_written, is_written
+from pliant.graph.operators import overloads
+from pliant.graph.schema import ADDING, adds
+from pliant.interpret.state import Break
+
+RAISING = ADDING | frozenset(overloads((
+    "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "scatter_add", "scatter_reduce", "index_add",
+    "index_copy", "index_fill", "index_copy_", "index_fill_", "scatter_", "masked_scatter", "masked_scatter_", "put", "nll_loss_forward",
+    "nll_loss2d_forward", "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot",
+    "multinomial", "bernoulli", "bernoulli_", "floor_divide", "floor_divide_", "remainder", "remainder_", "fmod", "fmod_",
+)))  # fmt: skip
+"""What they are given may be wrong, and only the run can tell."""
+
+
+def check(trace: Any, n: int, f: Any) -> None:
+    """Raises Break if one of the operations from the `n`-th on may raise when it is too late, where the program of frame `f` would see."""
+    for i in range(n, len(trace.ops)):
+        op = trace.ops[i]
+        if op.target not in RAISING or not caught(f):
+            continue
+        if has_written(trace, i) or (adds(op) and is_written(trace, op)):
+            raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
+
+
+def caught(f: Any) -> bool:
+    """Whether an exception raised now meets an `except`, a `finally` or a context manager other than PyTorch's own."""
+    while f is not None:
+        i = f.pc - 1
+        d = f.decoded
+        for _ in range(len(d.table)):
+            entry = next(((target, depth) for start, stop, target, depth, _ in d.table if start <= i < stop), None)
+            if entry is None:
+                break
+            i, depth = entry
+            if d.kinds[i] is K.PUSH_EXC_INFO and not (d.kinds[i + 1] is K.EXIT and of_torch(f.stack[depth - 1])):
+                return True
+        f = f.parent
+    return False
+
+
+def of_torch(leave: Any) -> bool:
+    """Whether this `__exit__` only puts back a setting of PyTorch, as that of `torch.no_grad()` does."""
+    return type(leave) is MethodType and type(leave.__self__).__module__.partition(".")[0] == "torch"
+
+
+__all__ = ["check"]

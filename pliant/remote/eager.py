@@ -11,11 +11,11 @@ import torch
 
 from pliant.graph.dispatch import is_dense
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
-from pliant.remote.partition import VIEWS, Plan, Refused, partition
+from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
 from pliant.remote.placements import RemoteError
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
@@ -140,7 +140,10 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
             stands[id(t)] = make(trace, sizes, strides, slot.dtype, offset, None, slot.device, is_dense(sizes, strides))
     now = lambda v: stands[id(v)] if isinstance(v, torch.Tensor) else v
     with torch.no_grad(), trace.recording():
-        out = func(*mapped(args, now), **mapped(kwargs, now))
+        try:
+            out = func(*mapped(args, now), **mapped(kwargs, now))
+        except Untraceable as e:
+            raise Refused(f"{e}, on a mesh") from e
     inputs = list(stands.values())
     given = {t.vid: i for i, t in enumerate(inputs)}
     flat = liveness.leaves(out) if isinstance(out, (list, tuple)) else [out]
@@ -155,7 +158,7 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
         else:
             where.append(("plain", o))
     plan = partition(
-        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, "eager"
+        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, EAGER
     )
     tell(plan)
     makers = [(fixed(o.sizes), fixed(o.strides), fixed((o.offset,)), o.dtype) for o in outputs]

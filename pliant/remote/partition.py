@@ -51,6 +51,11 @@ from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
 TOKEN = "token"
+EAGER = "eager"
+"""Name of the plans of single operators, which are made for sizes and strides that are there."""
+PACKED, KEPT, COPIED = "packed", "kept", "copied"
+"""Inputs with gaps between their elements: the worker makes a copy without; they are read as they lie, which writes and views of them
+need; views of them are copies, because what a view comes to depends on strides that are not the same on all workers."""
 Number = Any
 """An int, or a symbolic one."""
 
@@ -154,7 +159,7 @@ class Partitioner(Rewriter):
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
         self.with_gaps: list[int] = []  # inputs that are not row-major
-        self.keeps_gaps = False  # these are read as they lie, which writes and views of them need
+        self.gaps = PACKED
         self.last_use: dict[int, int] = {}  # vid -> the last operation that reads it
         self.index = 0  # of the operation at hand
         self.wanted: set[int] = set()  # vids of what the graph gives
@@ -280,7 +285,7 @@ class Partitioner(Rewriter):
         if t.dense:
             return list(contiguous_strides(tuple(sizes)))
         self.with_gaps.append(len(self.inputs))
-        if not self.keeps_gaps:  # the worker makes a copy of what lies otherwise
+        if self.gaps != KEPT:  # the worker makes a copy of what lies otherwise
             order = order_of(real)
             return list(contiguous_strides(tuple(sizes))) if order is None else ordered_strides(sizes, order)
         out: list[Any] = []
@@ -469,6 +474,8 @@ class Partitioner(Rewriter):
                 outer = OuterShard(place.dim, factor)
         if any(x is i.value for i in self.inputs):
             return x, outer
+        if self.gaps == COPIED and x.storage_id in {self.inputs[i].value.storage_id for i in self.with_gaps}:
+            return self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), outer
         if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
             x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
         elif not t.dense:
@@ -566,6 +573,12 @@ def settled(p: Program) -> str:
         raise Refused(f"the program of a worker cannot be written down: {e}") from e
 
 
+def relies_on_strides(program: Program) -> bool:
+    """Whether it holds only for some strides of its inputs."""
+    names = {s.name for r in (*program.relations, *program.asserts) for s in r.expr.symbols()}
+    return any(n[0] == "t" and n[1:].isdigit() for n in names)
+
+
 def order_of(t: Any) -> tuple[int, ...] | None:
     """The dims from outer to inner of a tensor without gaps; None for one with gaps."""
     sizes, strides = tuple(t.shape), tuple(t.stride())
@@ -616,9 +629,9 @@ def partition(
         if any(isinstance(p, OuterShard) for p in placements):
             raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
         workers = 1
-    for keeps_gaps in (False, True):
+    for gaps in (PACKED, KEPT, COPIED):
         p = Partitioner(scope, workers, rules, default)
-        p.keeps_gaps = keeps_gaps
+        p.gaps = gaps
         with p.trace.paused():
             for t, placement, real in zip(inputs, placements, reals, strict=True):
                 p.input(t, placement, real)
@@ -628,8 +641,13 @@ def partition(
         p.wanted = {t.vid for t in liveness.tensors(outputs)}
         p.run(ops)
         program, places, answers = p.program(outputs, name, asserts or [])
-        if not any(i in p.written or i in p.shares for i in p.with_gaps):
+        if gaps == PACKED and not any(i in p.written or i in p.shares for i in p.with_gaps):
             break
+        as_here = name == EAGER and not any(isinstance(placements[i], OuterShard) for i in p.with_gaps)
+        if gaps == KEPT and (as_here or not relies_on_strides(program)):
+            break
+    if gaps == COPIED and any(i in p.written for i in p.with_gaps):
+        raise Refused("a tensor with gaps between its elements is written, and its pieces do not lie alike on all workers")
     text = settled(program)
     if rank is not None:
         places = [OnWorker(rank)] * len(places)

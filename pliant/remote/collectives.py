@@ -40,6 +40,9 @@ class Group(Protocol):
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all workers, which have the same sizes."""
 
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        """The sum, over the workers, of the pieces that are for this one."""
+
 
 class Current(threading.local):
     group: Group | None = None
@@ -109,9 +112,13 @@ def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, token: torch.T
 
 def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, token: torch.Tensor) -> torch.Tensor:
     group = here()
-    whole = group.all_reduce(x.contiguous(), "sum")
-    start, n = chunk(base, group.size, group.rank)
-    return whole.narrow(dim, start * factor, n * factor).contiguous()
+    return group.reduce_scatter(pieces_of(x, dim, base, factor, group.size))
+
+
+def pieces_of(x: torch.Tensor, dim: int, base: int, factor: int, size: int) -> list[torch.Tensor]:
+    """What each worker has of a whole tensor."""
+    cuts = [chunk(base, size, rank) for rank in range(size)]
+    return [x.narrow(dim, start * factor, n * factor).contiguous() for start, n in cuts]
 
 
 def part(x: torch.Tensor, dim: int, begin: int, length: int) -> torch.Tensor:
@@ -213,5 +220,7 @@ def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args
     if target is ALL_GATHER:
         dim, base, factor = args[:3]
         group.all_gather(padded(x, dim, chunk(base, group.size, 0)[1] * factor))
+    elif target is REDUCE_SCATTER:
+        group.reduce_scatter(pieces_of(x, args[0], args[1], args[2], group.size))
     else:
-        group.all_reduce(x, "sum" if target is REDUCE_SCATTER else args[0])
+        group.all_reduce(x, args[0])

@@ -55,8 +55,9 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         for t in flat:
             if type(t) is RemoteTensor and t.mesh is not mesh:
                 raise RemoteError("an operator reads tensors of two meshes")
-        written = {id(t) for t in written_of(func, args, kwargs)}
-        if any(type(t) is not RemoteTensor and id(t) in written for t in flat):
+        written = written_of(func, args, kwargs)
+        own = [t for t in written if type(t) is not RemoteTensor]  # tensors of this process
+        if own and len(own) == len(written):
             return here(func, args, kwargs)
         distinct: list[Any] = []
         for t in flat:
@@ -73,6 +74,8 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         if known.plan.writes and overlapping(known.plan, slots):
             raise Refused(f"{func} writes to memory of which it reads another tensor")
         outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
+        for t in own:  # they have travelled, and come back as they were written
+            t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)
 
 
@@ -87,7 +90,7 @@ def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
 
 
 def here(func: Any, args: tuple, kwargs: dict) -> Any:
-    """A tensor of this process is written: the operator runs here."""
+    """Only tensors of this process are written: the operator runs here."""
     fetch = lambda x: x.fetched(f"{func} into a tensor of this process") if type(x) is RemoteTensor else x
     return func(*mapped(args, fetch), **mapped(kwargs, fetch))
 

@@ -423,13 +423,13 @@ class Partitioner(Rewriter):
         `args`, `kwargs`, `target`: in place of its own.
         """
         targets: list[Any] = []
-        moved_view = False
+        moved: set[int] = set()  # memory of operands that are read from copies
 
         def now(x: Any) -> Any:
-            nonlocal moved_view
             if type(x) is TracedTensor:
                 w = want(x)
-                moved_view |= not self.same(self.place(x), w)
+                if not self.same(self.place(x), w):
+                    moved.add(x.storage_id)
                 return self.at(x, w)
             if type(x) is Sizes:
                 return list(x)
@@ -439,9 +439,7 @@ class Partitioner(Rewriter):
 
         own = tuple(now(a) for a in (op.args if args is None else args))
         named = {k: now(v) for k, v in (op.kwargs if kwargs is None else kwargs).items()}
-        given = {t.storage_id for t in liveness.op_inputs(op)}
-        if moved_view:
-            self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in given)
+        self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in moved)
         if op.target in c.COLLECTIVES:
             raise Refused("a collective in the program itself")
         n = len(self.ops)
@@ -644,10 +642,8 @@ def partition(
         if gaps == PACKED and not any(i in p.written or i in p.shares for i in p.with_gaps):
             break
         as_here = name == EAGER and not any(isinstance(placements[i], OuterShard) for i in p.with_gaps)
-        if gaps == KEPT and (as_here or not relies_on_strides(program)):
-            break
-    if gaps == COPIED and any(i in p.written for i in p.with_gaps):
-        raise Refused("a tensor with gaps between its elements is written, and its pieces do not lie alike on all workers")
+        if gaps == KEPT and (as_here or any(i in p.written for i in p.with_gaps) or not relies_on_strides(program)):
+            break  # a worker whose strides are others than a write needs says so
     text = settled(program)
     if rank is not None:
         places = [OnWorker(rank)] * len(places)

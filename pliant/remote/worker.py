@@ -369,7 +369,8 @@ class Worker:
         self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
-        answers.append({**self.counts, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
+        moved = self.group.moved if self.group is not None else 0
+        answers.append({**self.counts, "moved": moved, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
 
     def trace(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         """["trace", on]: begin or end to write down when commands ran; what was written so far."""
@@ -441,6 +442,9 @@ class Alone:
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         return [x]
+
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        return pieces[0]
 
 
 def arrived(data: torch.Tensor, sizes: list[int], dtype: torch.dtype) -> Any:

@@ -5,6 +5,7 @@
     --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
     --train KIND   a small GPT: data, tensor or pipeline, beside one process: losses, messages, bytes, captures
     --kill N       workers killed at random while it trains
+    --hang N, --partition   other faults (remote_faults.py)
     --ddp          the data-parallel step beside DistributedDataParallel with gloo
 """
 
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 
 import pliant
-from benchmarks import remote_fuzz
+from benchmarks import remote_faults, remote_fuzz
 from pliant import remote
 from pliant.export import run
 from pliant.lower import pipeline
@@ -194,6 +195,8 @@ def main() -> None:
     parser.add_argument("--scale", action="store_true")
     parser.add_argument("--train", choices=("data", "tensor", "pipeline"))
     parser.add_argument("--kill", type=int)
+    parser.add_argument("--hang", type=int)
+    parser.add_argument("--partition", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=100)
@@ -211,6 +214,10 @@ def main() -> None:
         train(o.train, o.workers, o.steps, o.transport)
     if o.kill:
         train("data", o.workers, o.steps, o.transport, o.kill)
+    if o.hang:
+        remote_faults.hang(example(), o.workers, o.hang, LOCAL)
+    if o.partition:
+        remote_faults.partition(example(), 40)
     if o.ddp:
         ddp(o.workers, o.steps)
 

@@ -35,7 +35,8 @@ class Group(Protocol):
     rank: int
     size: int
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor: ...
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
+        """`owned`: nobody needs `x` any more."""
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all workers, which have the same sizes."""
@@ -86,8 +87,8 @@ def all_reduce(x: torch.Tensor, op: str, token: torch.Tensor) -> torch.Tensor:
 
 def all_reduce_many(xs: list[torch.Tensor], op: str, token: torch.Tensor) -> list[torch.Tensor]:
     """Several tensors of one dtype in one go."""
-    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op)
-    return [part.reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
+    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op, True)
+    return [part.clone().reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
 
 
 def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:

@@ -94,12 +94,12 @@ class Gloo:
         self.pg: Any = gloo(store, rank, size, options)
 
     @unbroken
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         if not x.numel():
             return x.clone()
         if x.dtype is torch.bool:
             return self.all_reduce(x.to(torch.uint8), op).to(torch.bool)
-        y = x.clone()
+        y = x if owned else x.clone()
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCE[op]
         self.pg.allreduce([y], options).wait()
@@ -203,7 +203,7 @@ class Threads:
             raise GroupBroken("a worker did not come to a collective") from None
         return found
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         found = self.exchanged(x)
         if any(t.shape != x.shape or t.dtype is not x.dtype for t in found):
             raise RemoteError(f"an all-reduce of tensors of different sizes: {[tuple(t.shape) for t in found]}")

@@ -15,7 +15,7 @@ from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.remote import collectives as c
-from pliant.remote.partition import P, Partial, Partitioner, Place, R, Shard, argument
+from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard, argument
 from pliant.remote.sharding import bytes_of, is_one, rule, tensors
 
 aten = torch.ops.aten
@@ -58,19 +58,19 @@ class Indexed:
         best: tuple[int, Shard] | None = None
         for t in self.given:
             place = p.place(t)
-            if isinstance(place, Shard) and not is_one(t.sizes[place.dim]) and (best is None or bytes_of(t) > best[0]):
+            if isinstance(place, Shard) and not is_one(p, t.sizes[place.dim]) and (best is None or bytes_of(t) > best[0]):
                 best = bytes_of(t), cut_at(place, place.dim + self.rank - len(t.sizes))
         return best[1] if best is not None else None
 
-    def want(self, t: TracedTensor, cut: Shard) -> Place:
+    def want(self, p: Partitioner, t: TracedTensor, cut: Shard) -> Place:
         """The place of an index where all of them are cut so."""
         at = cut.dim - (self.rank - len(t.sizes))
-        return R if at < 0 or is_one(t.sizes[at]) else cut_at(cut, at)
+        return R if at < 0 or is_one(p, t.sizes[at]) else cut_at(cut, at)
 
-    def values(self, t: Any, dim: int, cut: Shard) -> Place:
+    def values(self, p: Partitioner, t: Any, dim: int, cut: Shard) -> Place:
         """The place of values for `x[indices]`, of which dim `dim` is cut so."""
         at = dim - (self.n - len(t.sizes))
-        return R if at < 0 or is_one(t.sizes[at]) else cut_at(cut, at)
+        return R if at < 0 or is_one(p, t.sizes[at]) else cut_at(cut, at)
 
 
 @rule("index _unsafe_index")
@@ -86,7 +86,7 @@ def index(p: Partitioner, op: Op) -> Any:
     cut = how.cut(p)
     if cut is None:
         return NotImplemented
-    p.apply(op, lambda t: R if t is x else how.want(t, cut), cut_at(cut, how.start + cut.dim))
+    p.apply(op, lambda t: R if t is x else how.want(p, t, cut), cut_at(cut, how.start + cut.dim))
     return None
 
 
@@ -99,7 +99,7 @@ def index_put(p: Partitioner, op: Op) -> Any:
     place = p.place(x)
     if isinstance(place, Shard) and place.dim not in how.dims:
         at = how.position(place.dim)
-        p.apply(op, lambda t: place if t is x else how.values(t, at, place) if t is values else R, place)
+        p.apply(op, lambda t: place if t is x else how.values(p, t, at, place) if t is values else R, place)
         return None
     if liveness.written(op) or not argument(op, "accumulate") or not x.dtype.is_floating_point or not isinstance(place, type(R)):
         return NotImplemented
@@ -107,13 +107,13 @@ def index_put(p: Partitioner, op: Op) -> Any:
     if cut is None:  # only the values are
         lies = p.place(values)
         at = lies.dim + how.n - len(values.sizes) if isinstance(lies, Shard) else -1
-        if not isinstance(lies, Shard) or not how.start <= at < how.start + how.rank or is_one(values.sizes[lies.dim]):
+        if not isinstance(lies, Shard) or not how.start <= at < how.start + how.rank or is_one(p, values.sizes[lies.dim]):
             return NotImplemented
         cut = cut_at(lies, at - how.start)
-    every = [how.want(t, cut) for t in how.given] + [how.values(values, how.start + cut.dim, cut)]
+    every = [how.want(p, t, cut) for t in how.given] + [how.values(p, values, how.start + cut.dim, cut)]
     if not any(isinstance(w, Shard) for w in every):
         return NotImplemented  # every worker would add all of it
-    added(p, op, x, lambda t: how.values(t, how.start + cut.dim, cut) if t is values else how.want(t, cut))
+    added(p, op, x, lambda t: how.values(p, t, how.start + cut.dim, cut) if t is values else how.want(p, t, cut))
     return None
 
 
@@ -201,6 +201,23 @@ def by_rows(p: Partitioner, op: Op) -> Any:
     pieces = cut
     added(p, op, x, lambda t: cut_at(pieces, 0) if t is at else pieces)
     return None
+
+
+@rule("as_strided")
+def as_strided(p: Partitioner, op: Op) -> Any:
+    """It counts from the beginning of the memory, which has to be here what it is in one process."""
+    x = op.args[0]
+    local = p.local.get(x.vid)
+    packed = x.dense and type(x.offset) is int and x.offset == 0
+    made = local is not None and isinstance(p.place(x), type(R)) and not any(local is i.value for i in p.inputs)
+    alike = made and lies_alike(p, x, local)
+    if x.storage_id in p.separated or not (packed or alike):
+        raise Refused(f"{p.where()}: as_strided of a tensor that may lie otherwise on the workers")
+    return NotImplemented
+
+
+def lies_alike(p: Partitioner, x: TracedTensor, local: Any) -> bool:
+    return all(p.equal(p.number(a), b) for a, b in zip((x.offset, *x.strides), (local.offset, *local.strides), strict=True))
 
 
 @rule("new_zeros new_ones new_full new_empty new_empty_strided")

@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 
+from pliant.graph.operators import overloads
 from pliant.graph.record import Op
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.remote import collectives as c
 from pliant.remote.partition import Partial, Partitioner, Place, R, Shard, argument
-from pliant.remote.sharding import bytes_of, rule, same_sizes, settle_or_refuse
+from pliant.remote.sharding import bytes_of, rule, same_sizes, settle, settle_or_refuse
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 POINTWISE = (
@@ -23,6 +26,7 @@ POINTWISE = (
 )
 NAMES = " ".join(f"_foreach_{name} _foreach_{name}_" for name in POINTWISE.split())
 STEPS = "_fused_sgd_ _fused_adagrad_ _fused_adam_ _fused_adamw_"
+FUSED = frozenset(overloads(tuple(STEPS.split())))
 
 
 @rule(f"{' '.join(n for n in NAMES.split() if hasattr(aten, n))} {STEPS}")
@@ -32,6 +36,8 @@ def by_position(p: Partitioner, op: Op) -> Any:
     if not lists or any(len(a) != len(lists[0]) for a in lists):
         return NotImplemented
     written = {t.vid for t in liveness.written(op)}
+    if op.target in FUSED and argument(op, "grad_scale") is None:
+        written -= {t.vid for t in op.args[1]}  # gradients are written only where they are scaled
     want: dict[int, Place] = {}
     places: list[Place] = []
     for group in zip(*lists, strict=True):
@@ -42,6 +48,8 @@ def by_position(p: Partitioner, op: Op) -> Any:
         leader = own[0] if own else max(group, key=lambda t: (isinstance(p.place(t), Shard), bytes_of(t)))
         place = p.place(leader) if isinstance(p.place(leader), Shard) else R
         places.append(place)
+        if op.target in FUSED:
+            assume_alike(p, leader, group)
         for t in group:
             if same_sizes(p, t, leader):
                 found = place
@@ -49,10 +57,24 @@ def by_position(p: Partitioner, op: Op) -> Any:
                 found = R
             else:
                 return NotImplemented
-            if want.setdefault(t.vid, found) != found or (t.vid in written and not p.same(p.place(t), found)):
+            if t.vid in written and not p.same(p.place(t), found):
+                if t.storage_id in p.outside or t.vid in want or not isinstance(p.place(t), type(R)):
+                    return NotImplemented
+                settle(p, t, found)
+            if want.setdefault(t.vid, found) != found:
                 return NotImplemented
     p.apply(op, lambda t: want.get(t.vid, R), R if written else places)
     return None
+
+
+def assume_alike(p: Partitioner, leader: TracedTensor, group: tuple[TracedTensor, ...]) -> None:
+    """What a fused step takes at one position has the same sizes, which nothing in the graph says: workers check it."""
+    for t in group:
+        if t.sizes and len(t.sizes) == len(leader.sizes):
+            for a, b in zip(t.sizes, leader.sizes, strict=True):
+                x, y = p.number(a), p.number(b)
+                if not p.equal(x, y):
+                    p.scope.assume(ops.eq(expr_of(x, p.scope), expr_of(y, p.scope)), p.site)
 
 
 @rule("_foreach_norm")

@@ -268,7 +268,7 @@ def attention(p: Partitioner, op: Op) -> Any:
             return place
         if t is mask:
             at = d - (4 - len(t.sizes))
-            return R if at < 0 or is_one(t.sizes[at]) else Shard(at, place.base, place.factor)
+            return R if at < 0 or is_one(p, t.sizes[at]) else Shard(at, place.base, place.factor)
         return lse(t)
 
     def lse(t: TracedTensor) -> Place:

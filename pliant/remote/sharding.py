@@ -51,8 +51,8 @@ def bytes_of(t: TracedTensor) -> int:
     return n
 
 
-def is_one(size: Any) -> bool:
-    return type(size) is int and size == 1
+def is_one(p: Partitioner, size: Any) -> bool:
+    return bool(p.plain(p.number(size)) == 1)
 
 
 # -- what has no rule ---------------------------------------------------------------------------------------------------------
@@ -89,12 +89,12 @@ def taken_back(p: Partitioner, op: Op, cut: list[TracedTensor]) -> None:
         p.local[vid], p.places[vid] = x, place
 
 
-def settle(p: Partitioner, t: TracedTensor) -> None:
-    """Partial sums that are about to be written to become a whole tensor, which takes their place."""
+def settle(p: Partitioner, t: TracedTensor, want: Place = R) -> None:
+    """What the graph has made, and is about to write to, is placed otherwise: partial sums become a whole tensor, a whole one is cut."""
     others = [vid for vid, sid in p.storages.items() if sid == t.storage_id and vid != t.vid and vid in p.local]
     if any(p.last_use.get(vid, -1) >= p.index for vid in others):
-        raise Refused(f"{p.where()} writes to partial sums of which there are views")
-    p.local[t.vid], p.places[t.vid] = p.at(t, R), R
+        raise Refused(f"{p.where()} writes to memory of which there are views that would have to move with it")
+    p.local[t.vid], p.places[t.vid] = p.at(t, want), want
 
 
 def drawn(p: Partitioner, op: Op, t: TracedTensor) -> None:
@@ -147,7 +147,7 @@ def same_sizes(p: Partitioner, a: TracedTensor, b: TracedTensor) -> bool:
 def dim_in(p: Partitioner, t: TracedTensor, out: TracedTensor, d: int) -> int | None:
     """The dim of an operand that becomes dim `d` of the result when it is broadcast; None if it has none, or one of size 1."""
     at = d - (len(out.sizes) - len(t.sizes))
-    if at < 0 or (is_one(t.sizes[at]) and not is_one(out.sizes[d])):
+    if at < 0 or (is_one(p, t.sizes[at]) and not is_one(p, out.sizes[d])):
         return None
     return at
 

@@ -21,7 +21,7 @@ import torch
 from pliant import turns
 from pliant.codegen import failures
 from pliant.export.program import Program
-from pliant.export.run import Runner
+from pliant.export.run import Runner, strides_of
 from pliant.export.text import SPACES, Reader
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
@@ -77,6 +77,8 @@ class Exact(Runner):
     views: frozenset[str] = frozenset()
 
     def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
+        if v.stride() == strides_of(i.value, env) and not v.is_conj() and not v.is_neg():
+            return v  # it may begin elsewhere in its memory, which no program counts on (`indexing_rules.as_strided`)
         found = super().laid_out(i, v, env, back)
         if found is not v and same_elements(found, v):  # strides of dims of size 1 say nothing
             back[:] = [pair for pair in back if pair[1] is not found]
@@ -437,7 +439,7 @@ class Alone:
 
     rank, size = 0, 1
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         return x
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:

@@ -213,7 +213,12 @@ class Recipe:
 
 
 TWICE = "this compiled region can be differentiated once, not twice (create_graph=True): {}. Decorate the function with pliant.disable"
-FREED = "Trying to backward through the graph a second time: its saved tensors have been freed. Specify retain_graph=True the first time"
+FREED = (  # PyTorch's words
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True "
+    "if you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+)
 
 
 @dataclass(slots=True)

@@ -92,7 +92,7 @@ def write_weights(z: zipfile.ZipFile, state: dict[str, torch.Tensor]) -> None:
         done = 0
         for place, t in tensors:
             f.write(bytes(place - done))
-            data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            data = t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
             for i in range(0, data.numel(), 1 << 26):
                 f.write(data[i : i + (1 << 26)].numpy().data)
             done = place + data.numel()

@@ -262,3 +262,8 @@ def make(
     x.constant = None
     x.meta = None
     return x
+
+
+def is_lazy(t: torch.Tensor) -> bool:
+    """Whether a conjugate or negative bit says that the elements are not what memory holds."""
+    return t.is_neg() or t.is_conj()

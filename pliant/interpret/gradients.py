@@ -11,6 +11,7 @@ in place of keeping them (`lower/autograd.py`).
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -27,10 +28,11 @@ from pliant.graph.traced import LEAF, TracedTensor
 from pliant.interpret.attributes import getattr_, lookup, setattr_
 from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
-from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
 from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.subprograms import Open, Unchanged, rehearsed
+from pliant.interpret.tensor_inputs import is_leaf
 from pliant.interpret.transformed_functions import applied
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand
@@ -94,17 +96,15 @@ def as_function(cls: type) -> Callable[..., Any]:
 
 def rehearse(cls: type, ctx: Any, results: tuple) -> None:
     """Interpret `cls.backward(ctx, …)` for the sake of its guards."""
-    trace, world = vm.trace, vm.world
-    n, n_torch, before = len(trace.ops), len(trace.torch_ops), len(effects_of(world))
     backward = getattr_(cls, "backward")
     if backward in INHERITED:
         backward = getattr_(cls, "vjp")
-    with gradients(False):
-        tangents = [trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
-        call(backward, (ctx, *tangents), {})
-    del trace.ops[n:], trace.torch_ops[n_torch:]
-    if len(effects_of(world)) != before:
-        raise Break("PL0020", f"the backward of {cls.__qualname__} changes what is outside of it")
+
+    def run() -> Any:
+        tangents = [vm.trace.tangent(t) if type(t) is TracedTensor and t.is_floating_point() else None for t in results]
+        return call(backward, (ctx, *tangents), {})
+
+    rehearsed("PL0020", f"the backward of {cls.__qualname__}", run)
 
 
 INHERITED = (ITS_OWN.backward, torch.autograd.Function.backward)
@@ -165,13 +165,17 @@ def selective(context_fn: Any) -> Callable[[Any], bool]:
         kept = set(unpack(chosen))
         return lambda op: op.target in kept
     context = checkpoints.SelectiveCheckpointContext(is_recompute=False)
-    before = len(effects_of(vm.world))
+    unchanged = Unchanged()
 
     def keeps(op: Any) -> bool:
         n = len(vm.trace.ops)
         said = call(chosen, (context, op.target, *op.args), dict(op.kwargs))
-        if len(effects_of(vm.world)) != before or len(vm.trace.ops) != n:
-            raise Break("PL0020", "a policy of a checkpoint that does more than to answer")
+        try:
+            unchanged.check()
+        except Open as e:
+            raise Break("PL0020", f"a policy of a checkpoint that does more than to answer: {e}") from None
+        if len(vm.trace.ops) != n:
+            raise Break("PL0020", "a policy of a checkpoint that records operations")
         return said in KEPT if type(said) is checkpoints.CheckpointPolicy else bool(said)
 
     return keeps
@@ -350,22 +354,21 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
         if not wanted or not all([any(x is leaf for leaf in leaves) for x in wanted]):
             raise Break("PL0020", "backward(inputs=…) of others than leaves", clean=True)
         leaves = wanted
-        nodes = leading_to(nodes, leaves)
+        nodes = leading_to(nodes, [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is x for x in leaves])])
     for leaf in leaves:
         real = vm.world.real.get(id(leaf))
         if real is None and id(leaf) not in vm.world.tensors and leaf.source is None and leaf.is_leaf:
             continue  # made here
-        if real is None or not real.is_leaf:
+        if real is None or not is_leaf(leaf):
             raise Break("PL0020", "backward() into the history of an input", clean=True)
-        for name in HOOKS:
-            if vm.world.locate(getattr(real, name), leaf.source.attr(name)) is not None:
-                raise Break("PL0027", "backward() of a tensor with hooks", clean=True)
+        without_hooks(leaf, "backward()")
+    refuse_freed(nodes)
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)
     grads = graph_call(torch.autograd.grad, (heads, leaves), {**given, "retain_graph": True})
     made = {o.storage_id for op in vm.trace.ops[before:] for o in op.outs if type(o) is TracedTensor}
     if keep is not True:
-        vm.trace.freed |= nodes
+        free(nodes)
     taken: set[int] = set()
     for leaf, g in zip(leaves, grads, strict=True):
         accumulate(leaf, g, g.storage_id in made and g.storage_id not in taken)
@@ -391,15 +394,86 @@ def reach(node: Any) -> tuple[set[Any], list[Any]]:
     return seen - ends.keys(), list({id(x): x for x in ends.values()}.values())
 
 
-def leading_to(nodes: set[Any], leaves: list[Any]) -> set[Any]:
-    """Those of the nodes that gradients of these leaves come through."""
-    ends = {node for n in nodes for node, _ in n.next_functions if node is not None and hasattr(node, "variable")}
-    found = {node for node in ends if any(node.variable is leaf for leaf in leaves)}
-    while True:
-        more = {n for n in nodes - found if any([below in found for below, _ in n.next_functions])}
-        if not more:
-            return found - ends
-        found |= more
+def leaf_of(node: Any) -> Any:
+    """The leaf that a node of the autograd graph adds gradients to; None for other nodes."""
+    return node.variable if node is not None and node.name() == "torch::autograd::AccumulateGrad" else None
+
+
+def leading_to(nodes: set[Any], ends: list[Any]) -> set[Any]:
+    """Those of the nodes that gradients come through on their way to one of `ends`."""
+    above: dict[Any, list[Any]] = {}
+    for n in nodes:
+        for below, _ in n.next_functions:
+            above.setdefault(below, []).append(n)
+    found: set[Any] = set()
+    todo = list(ends)
+    while todo:
+        more = [n for n in above.get(todo.pop(), ()) if n not in found]
+        found.update(more)
+        todo += more
+    return found
+
+
+def free(nodes: set[Any]) -> None:
+    """The engine has gone through these nodes for the last time: what they saved is gone. Those that save nothing may be used again."""
+    vm.trace.freed |= {n for n in nodes if any([name.startswith("_raw_saved_") for name in dir(n)])}
+
+
+def refuse_freed(nodes: set[Any]) -> None:
+    if not vm.trace.freed.isdisjoint(nodes):
+        raise Break("PL0020", "gradients of what was freed, which raises", clean=True)
+
+
+def without_hooks(t: Any, what: str) -> None:
+    """Guard that a tensor from outside has no hooks."""
+    for name in HOOKS:
+        if vm.world.locate(getattr(vm.world.real[id(t)], name), t.source.attr(name)) is not None:
+            raise Break("PL0027", f"{what} of a tensor with hooks", clean=True)
+
+
+OF_GRAD = tuple(inspect.signature(torch.autograd.grad).parameters)
+
+
+@lookaside(torch.autograd.grad)
+def l_grad(args: tuple, kw: dict) -> Any:
+    """`torch.autograd.grad(outputs, inputs, …)`: the engine's, on the tape of the capture.
+
+    What the engine would do beyond the region breaks the graph: go on into the history of an input, on the way to another; call hooks
+    that were set before; refuse what was freed. The tape is kept, since the region may be differentiated too.
+    """
+    values = dict(zip(OF_GRAD, args, strict=False)) | kw
+    if vm.world.levels.entered or "outputs" not in values or "inputs" not in values or not set(values) <= set(OF_GRAD):
+        return graph_call(torch.autograd.grad, args, kw)
+    heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
+    if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
+        raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
+    if "backward" in vm.refused:
+        raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
+    leaves, carried = vm.trace.leaves, {id(leaf): vid for vid, leaf in vm.trace.leaves.items()}
+    outside = {t.vid: t for t in inputs if id(t) in vm.world.real}
+    nodes: set[Any] = set()
+    for h in heads:
+        if h.grad_fn is None:
+            continue  # a leaf, or PyTorch refuses it
+        below, ends = reach(h.grad_fn)
+        nodes |= below
+        for end in ends:
+            if id(end) in vm.world.real:
+                is_leaf(end)  # it had no history
+            elif id(end) in carried and outside.keys() - {carried[id(end)]}:
+                raise Break("PL0020", "autograd.grad() into the history of an input", clean=True)
+    for t in outside.values():
+        without_hooks(t, "autograd.grad()")
+    targets = [t.grad_fn for t in inputs if t.grad_fn is not None]
+    targets += [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is leaves.get(t.vid, t) for t in inputs])]
+    through = leading_to(nodes, targets)
+    refuse_freed(through)
+    given = {k: v for k, v in values.items() if k not in OF_GRAD[: min(len(args), 3)]}
+    out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
+    keep = values.get("retain_graph")
+    if not (values.get("create_graph") if keep is None else keep):
+        free(through)
+    return out
 
 
 def has_no_gaps(t: torch.Tensor) -> bool:

@@ -7,34 +7,21 @@ operations. That is after the capture: so each is interpreted once where it is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from pliant.graph.dispatch import tensors_in
-from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.originals import ORIGINAL
 from pliant.graph.traced import HOOKS, TracedTensor
 from pliant.interpret.calls import call
-from pliant.interpret.effects import effects_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.subprograms import rehearsed
 from pliant.interpret.wrappers import is_stand
 
 PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
-
-
-def rehearsed(what: str, run: Callable[[], Any]) -> Any:
-    """Interpret a hook for the sake of its guards; what it recorded is forgotten."""
-    trace, world = vm.trace, vm.world
-    n, n_torch, before = len(trace.ops), len(trace.torch_ops), len(effects_of(world))
-    with gradients(False):
-        out = run()
-    del trace.ops[n:], trace.torch_ops[n_torch:]
-    if len(effects_of(world)) != before:
-        raise Break("PL0027", f"{what} changes what is outside of it")
-    return out
 
 
 def allowed(what: str) -> None:
@@ -56,7 +43,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
     hook = rest[0]
     if t.requires_grad:
-        rehearsed("a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
+        rehearsed("PL0027", "a hook on a tensor", lambda: call(hook, (vm.trace.tangent(t),), {}))
     with torch._C._DisableTorchDispatch():
         handle = ORIGINAL.register_hook(t, hook)  # it refuses tensors without gradients
     vm.world.handles[id(handle)] = handle
@@ -90,7 +77,7 @@ def l_push(args: tuple, kw: dict) -> None:
     inputs = [t for t in vm.trace.inputs if t.is_floating_point()]
     like = inputs[0] if inputs else None
     if like is not None:
-        rehearsed("a hook on saved tensors", lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {}))
+        rehearsed("PL0027", "a hook on saved tensors", lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {}))
     vm.world.hooks_set += 1
     PUSH(pack, unpack)
 

@@ -19,6 +19,7 @@ import torch
 from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, tensors_of
 from pliant.graph.dispatch import apply_metadata
 from pliant.graph.growing import READERS
+from pliant.graph.originals import gradients
 from pliant.graph.record import atoms
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
@@ -288,6 +289,23 @@ class Unchanged:
         raise refusal
 
 
+def rehearsed(code: str, what: str, run: Callable[[], Any]) -> Any:
+    """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
+
+    Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
+    """
+    trace = vm.trace
+    n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
+    with gradients(False):
+        out = run()
+    del trace.ops[n:], trace.torch_ops[n_torch:]
+    try:
+        unchanged.check()
+    except Open as e:
+        raise Break(code, f"{what} changes what is outside of it: {e}") from None
+    return out
+
+
 def roots() -> list[Any]:
     """What the program has at hand."""
     return [v for f in frames() for v in (*f.fast, *f.stack)] + [h.copy for h in vm.world.shadows.values()]
@@ -397,4 +415,4 @@ def state_of(value: Any) -> list:
     return [value]
 
 
-__all__ = ["Open", "TooMany", "Unchanged", "Way", "explore", "settled", "tree"]
+__all__ = ["Open", "TooMany", "Unchanged", "Way", "explore", "rehearsed", "settled", "tree"]

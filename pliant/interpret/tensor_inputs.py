@@ -13,6 +13,7 @@ from pliant.guards.guard import TensorSpec
 from pliant.guards.source import Source
 from pliant.interpret import declared
 from pliant.interpret.declared import SPECIALIZED_INTS
+from pliant.interpret.state import vm
 from pliant.symbolic import ops
 from pliant.symbolic.dims import OPEN
 
@@ -60,6 +61,14 @@ def static_dims(world: World, v: Any, source: Source) -> tuple[bool, ...]:
             return (True,) * v.dim()
     opens = h is not None and not h.keeps_ones
     return tuple([n in SPECIALIZED_INTS and not (opens and h.is_dynamic(source.size(i))) for i, n in enumerate(v.shape)])
+
+
+def is_leaf(t: Any) -> bool:
+    """Whether a tensor has no history; guarded, where it is from outside."""
+    real = vm.world.real.get(id(t))
+    if not t.requires_grad or real is None:
+        return t.is_leaf
+    return vm.world.locate(real.is_leaf, t.source.attr("is_leaf"))
 
 
 def is_module_state(source: Source) -> bool:

@@ -36,7 +36,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
 from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
-from pliant.interpret.tensor_inputs import StrideIs
+from pliant.interpret.tensor_inputs import StrideIs, is_leaf
 from pliant.interpret.types.row import row
 from pliant.interpret.wrappers import Made, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
 
@@ -312,8 +312,7 @@ def attribute(t: Any, name: str, raw: Any) -> Any:
     if name == "requires_grad":
         return t.requires_grad
     if name == "is_leaf":
-        real = vm.world.real.get(id(t))
-        return wrapper_of(t).is_leaf if real is None else real.is_leaf
+        return wrapper_of(t).is_leaf if vm.world.real.get(id(t)) is None else is_leaf(t)
     if name in HISTORY and (name != "grad" or vm.world.real.get(id(t)) is None):
         raise Break("PL0012", f"tensor attribute {name!r} of a wrapper", clean=True)
     return graph_call(getattr, (t, name), {}) if computed and name != "grad" else UNSET

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operators import Column
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower.loop_nest import Facts, Size
 from pliant.native import PRODUCT_FLAGS
 
@@ -85,7 +85,7 @@ class Products:
     def known(self, t: TracedTensor) -> bool:
         """The same of all dtypes that there are products for."""
         r = self.root(t)
-        dense = t.layout is torch.strided and r.layout is torch.strided
+        dense = t.layout is torch.strided and r.layout is torch.strided and not is_lazy(t)
         return dense and t.dtype is r.dtype and t.dtype in self.dtypes and self.target.supports(t.device) and self.target.supports(r.device)
 
     def linear(self, out: TracedTensor, x: TracedTensor, w: TracedTensor, bias: TracedTensor | None = None) -> list[Gemm] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower.gemm import LIBRARY, Products, reduced_precision_is_off
 from pliant.lower.liveness import DATA_CHECKED
 from pliant.lower.loop_nest import Size
@@ -60,7 +60,7 @@ class DynamicLinear:
 
 def readable(p: Products, t: TracedTensor, dtype: torch.dtype) -> bool:
     r = p.root(t)
-    dense = t.layout is torch.strided and r.layout is torch.strided
+    dense = t.layout is torch.strided and r.layout is torch.strided and not is_lazy(t)
     return dense and t.dtype is dtype and r.dtype is dtype and p.target.supports(t.device) and p.target.supports(r.device)
 
 

@@ -86,7 +86,7 @@ FUNCTIONS: list[Row] = [
 
 METADATA_METHODS = (
     "size dim stride numel nelement ndimension is_contiguous is_floating_point is_complex is_signed element_size storage_offset get_device"
-    " is_conj is_neg is_inference is_same_size is_pinned is_coalesced is_distributed is_set_to _is_view _is_zerotensor dense_dim sparse_dim"
+    " is_conj is_neg is_inference is_same_size is_pinned is_coalesced is_distributed is_set_to _is_zerotensor dense_dim sparse_dim"
     " qscheme has_names sym_size sym_stride sym_numel sym_storage_offset dim_order __len__ __hash__ is_shared"
 )
 MEMORY_METHODS = (
@@ -103,7 +103,7 @@ NESTED_METHODS = "_nested_tensor_size _nested_tensor_storage_offsets _nested_ten
 QUANTIZED_METHODS = "dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point"
 AUTOGRAD_METHODS = (
     "_view_func _view_func_unsafe _rev_view_func_unsafe _fix_weakref _use_count _make_subclass _make_wrapper_subclass"
-    " _dtensor__new__ as_subclass"
+    " _dtensor__new__ as_subclass _is_view"
 )
 
 TENSOR_C: list[Row] = [

@@ -273,14 +273,14 @@ def getattr_(t: Any, name: str) -> Any:
         raise Break("PL0007", "the __dict__ of a tensor")
     if name in ("numpy", "tolist") and (torch.Tensor, name) in METHOD_LOOKASIDES:
         return getattr(ORIGINAL, name).__get__(t)  # the stand-in has its own
-    if name == "grad_fn" and (not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)):
+    if name == "grad_fn" and tensor_inputs.is_leaf(t):
         return None
     if name in TENSOR_BREAKS:
         raise Break("PL0012", f"tensor attribute {name!r}", clean=True)
     if name == "nbytes":
         return math.prod(t.sizes) * t.itemsize
     if name == "is_leaf":
-        return not t.requires_grad or (t.is_leaf if real is None else real.is_leaf)
+        return tensor_inputs.is_leaf(t)
     if name == "data" or name == "grad":
         world.unusual()
     if name == "data":
@@ -288,7 +288,7 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "grad":
         if real is None:
             return world.own_gradients.get(id(t), (t, None))[1]
-        if not real.is_leaf and real.requires_grad:
+        if not tensor_inputs.is_leaf(t):
             raise Break("PL0012", "the .grad of a tensor that is not a leaf", clean=True)
         return world.locate(real.grad, t.source.attr("grad"))
     if name == "trace":  # a method of tensors, and a property of the stand-in
@@ -309,9 +309,16 @@ def getattr_(t: Any, name: str) -> Any:
         raise AttributeError(f"{t.pytype.__name__!r} object has no attribute {name!r}")
     if type(raw) is FunctionType:
         return MethodType(raw, t)
+    if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
+        return world.locate(getattr(real, name), t.source.attr(name))
     return getattr(t, name)
 
 
+TOLD = frozenset(
+    "T H mT mH shape dtype layout device ndim nbytes itemsize real imag names name requires_grad is_cuda is_mtia is_cpu is_xla "
+    "is_xpu is_ipu is_sparse is_sparse_csr is_mkldnn is_mps is_maia is_vulkan is_quantized is_meta is_nested".split()
+)
+"""Attributes of tensors worked out in C that the guard of an input tells, or an operator of the graph."""
 COMPUTED = (types.GetSetDescriptorType, property)
 HISTORY = frozenset(("register_hook", "grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
 
@@ -353,7 +360,7 @@ def replaced(t: Any, name: str) -> Any:
 def takes_grad(t: Any, value: Any) -> bool:
     """Whether `t.grad = value` is an ordinary write: to a leaf of the outside, of nothing or of a gradient like the tensor."""
     real = vm.world.real.get(id(t))
-    if real is None or not (real.is_leaf and real.requires_grad):
+    if real is None or not (real.requires_grad and tensor_inputs.is_leaf(t)):
         return False
     if value is None:
         return True

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operators import Column
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower import liveness
 from pliant.lower.loop_nest import Facts, LoopNest, Size, TensorStore
 from pliant.lower.loops import SCALARS, Node, operands_first
@@ -270,7 +270,7 @@ class Builder:
         return s
 
     def root(self, t: TracedTensor) -> int:
-        if t.vid in self.reinterpreted:
+        if t.vid in self.reinterpreted or is_lazy(t):
             raise Refuse
         return self.roots.get(t.vid, t.vid)
 

@@ -1,0 +1,363 @@
+"""What a tensor's history is: leaves and tensors with a past, views, hooks, gradients inside the program, and the lazy bits of its memory.
+
+PYTEST_DONT_REWRITE: the programs keep their own asserts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+
+grad = torch.autograd.grad
+
+
+# -- kinds of tensors, one after the other through one compiled function ----------------------------------------------------
+def of_inference() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(4)
+
+
+def retained() -> torch.Tensor:
+    x = torch.ones(4, requires_grad=True) * 2
+    x.retain_grad()
+    return x
+
+
+def with_grad() -> torch.Tensor:
+    x = torch.ones(4, requires_grad=True)
+    x.grad = torch.ones(4) * 3
+    return x
+
+
+def hooked() -> torch.Tensor:
+    x = torch.ones(4, requires_grad=True)
+    x.register_hook(lambda g: g * 10)
+    return x
+
+
+def negated() -> torch.Tensor:
+    return torch.complex(torch.ones(4), torch.arange(4.0)).conj().imag
+
+
+KINDS: list[Callable[[], torch.Tensor]] = [
+    lambda: torch.ones(4),
+    lambda: torch.ones(4, requires_grad=True),
+    lambda: torch.ones(4, requires_grad=True) * 2,
+    lambda: torch.ones(2, 4)[0],
+    lambda: torch.ones(2, 4, requires_grad=True)[0],
+    of_inference,
+    retained,
+    lambda: torch.ones(4).add_(1),
+    lambda: torch.ones(4).share_memory_(),
+    lambda: torch.ones(2, 4, requires_grad=True).unbind(0)[1],
+    with_grad,
+    hooked,
+    lambda: torch.nn.Parameter(torch.ones(4)),
+    lambda: torch.nn.Buffer(torch.ones(4)),
+    lambda: torch.ones(10)[3:7],
+    negated,
+]
+ATTRIBUTES = """
+    is_leaf requires_grad retains_grad output_nr _version name names is_sparse is_quantized is_nested layout is_cpu is_meta itemsize nbytes
+    shape dtype __class__ storage_offset is_inference is_pinned is_shared _is_view is_conj is_neg is_contiguous element_size numel
+""".split()
+
+
+def outcome(f: Callable, args: tuple) -> Any:
+    try:
+        r = f(*args)
+    except Exception as e:
+        return type(e), str(e)
+    if isinstance(r, torch.Tensor):
+        r = (r,)
+    shown = [t.detach().tolist() if isinstance(t, torch.Tensor) else t for t in r] if isinstance(r, tuple) else (type(r), r)
+    return shown, [(a.detach().tolist(), a.grad.tolist() if a.is_leaf and a.grad is not None else None) for a in args]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, floats within rounding."""
+    if type(a) is float and type(b) is float:
+        return math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6)
+    if type(a) in (list, tuple) and type(a) is type(b):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def agree(f: Callable, makers: list[Callable[[], tuple]]) -> None:
+    compiled = pliant.compile(f, background=False)
+    for make in makers * 2:
+        got, want = outcome(compiled, make()), outcome(f, make())
+        assert same(got, want), (got, want)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attribute(name: str) -> None:
+    def f(x: torch.Tensor) -> Any:
+        v = getattr(x, name)
+        return v() if callable(v) and name != "__class__" else v
+
+    agree(f, [lambda k=k: (k(),) for k in KINDS])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.grad_fn is None,
+        lambda x: x._base is None,
+        lambda x: x + 1 if x.is_leaf else x - 1,
+        lambda x: x.add_(1) * 2,
+        lambda x: x.requires_grad_().sum(),
+        lambda x: x.data.add_(1).sum(),
+        lambda x: isinstance(x, torch.nn.Parameter),
+        lambda x: (x.detach() * 3, x.sum(0).detach(), x.detach().exp()),
+    ],
+)
+def test_kinds(f: Callable) -> None:
+    agree(f, [lambda k=k: (k(),) for k in KINDS])
+
+
+# -- memory that says the opposite of the elements -----------------------------------------------------------------------------
+NEGATED = {
+    "mul": lambda x: x * 3,
+    "matmul": lambda x: x @ x,
+    "sum": lambda x: x.sum(1),
+    "softmax": lambda x: x.softmax(-1),
+    "write": lambda x: x.add_(1),
+    "gather": lambda x: x.gather(1, torch.zeros(4, 1).long()),
+    "cumsum": lambda x: x.cumsum(0),
+    "copy": lambda x: torch.zeros(4, 4).copy_(x),
+    "embedding": lambda x: torch.nn.functional.embedding(torch.tensor([1]), x),
+    "view": lambda x: x.view(2, 8) * 2,
+    "tail": lambda x: x.reshape(16)[3:].exp(),
+    "unbind": lambda x: x.unbind()[0] * 2,
+    "cat": lambda x: torch.cat([x, x + 1]),
+    "norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
+    "conv": lambda x: torch.nn.functional.conv1d(x[None], x[None]),
+}
+
+
+@pytest.mark.parametrize("name", NEGATED)
+def test_negated_input(name: str) -> None:
+    compiled = pliant.compile(NEGATED[name], background=False)
+    for seed in range(2):
+        a, b = (torch.complex(torch.ones(4, 4), torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))).conj().imag for _ in "ab")
+        assert a.is_neg()
+        torch.testing.assert_close(compiled(a), NEGATED[name](b))
+        torch.testing.assert_close(a, b)
+
+
+# -- torch.autograd.grad ---------------------------------------------------------------------------------------------------
+class Triple(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return g * x * 3
+
+
+def leaf(i: int) -> torch.Tensor:
+    return torch.rand(2 + i, generator=torch.Generator().manual_seed(i)).requires_grad_()
+
+
+def one(i: int) -> tuple:
+    return (leaf(i),)
+
+
+def two(i: int) -> tuple:
+    return leaf(i), leaf(i)
+
+
+def with_past(i: int) -> tuple:
+    x = leaf(i)
+    return x * 2, x
+
+
+def past_or_leaf(i: int) -> tuple:
+    x = leaf(i)
+    return leaf(i) if i % 2 == 0 else x * 2, x
+
+
+def with_hook(i: int) -> tuple:
+    x = leaf(i)
+    if i != 1:
+        x.register_hook(lambda g: g * 10)
+    return (x,)
+
+
+def past_with_hook(i: int) -> tuple:
+    y = leaf(i) * 2
+    y.register_hook(lambda g: g * 10)
+    return (y,)
+
+
+def twice_differentiated(x: torch.Tensor) -> tuple:
+    (g,) = grad((x**3).sum(), x, create_graph=True)
+    (h,) = grad(g.sum(), x)
+    return g, h
+
+
+def freed(x: torch.Tensor) -> tuple:
+    y = (x**3).sum()
+    return *grad(y, x), *grad(y, x)
+
+
+def kept(x: torch.Tensor) -> tuple:
+    y = (x**3).sum()
+    return *grad(y, x, retain_graph=True), *grad(y, x)
+
+
+def nothing_saved(x: torch.Tensor) -> tuple:
+    y = (x + x).sum()
+    return *grad(y, x), *grad(y, x)
+
+
+def freed_by_backward(x: torch.Tensor) -> torch.Tensor:
+    y = x * x
+    y.sum().backward()
+    y.sum().backward()
+    return y.detach()
+
+
+def behind_a_break(x: torch.Tensor) -> tuple:
+    y = x * 3
+    pliant.graph_break()
+    return grad((y * y).sum(), [y, x])
+
+
+def of_a_function(x: torch.Tensor) -> torch.Tensor:
+    y = Triple.apply(x)
+    return grad(y.sum(), x, retain_graph=True)[0] + grad(y.sum(), x)[0]
+
+
+GRADS: list[tuple[Callable, Callable[[int], tuple]]] = [
+    (lambda y, x: grad((y * x).sum(), x), with_past),
+    (lambda y, x: grad(y.sum(), x), with_past),
+    (lambda y, x: grad((y * x).sum(), y), with_past),
+    (lambda y, x: grad(y.sin().sum(), y), with_past),
+    (lambda y, x: grad((y * x).sum(), x), past_or_leaf),
+    (lambda x: grad((x * x).sum(), x), with_hook),
+    (lambda x: grad((x * x).sum(), x), past_with_hook),
+    (twice_differentiated, one),
+    (freed, one),
+    (kept, one),
+    (nothing_saved, one),
+    (freed_by_backward, one),
+    (behind_a_break, one),
+    (of_a_function, one),
+    (lambda x, w: grad((x * 2).sum(), [x, w], allow_unused=True), two),
+    (lambda x, w: grad((x * 2).sum(), [x, w]), two),
+    (lambda x, w: grad((x * 2).sum(), [x, w], materialize_grads=True), two),
+    (lambda x: grad(x * x, x, torch.eye(x.shape[0]), is_grads_batched=True), one),
+    (lambda x: grad([x * x, x.sum()], [x], [torch.ones_like(x), None]), one),
+    (lambda x: grad((x.detach() * 2).sum(), x), one),
+    (lambda x: grad(x, x, torch.ones_like(x)), one),
+    (lambda a, b: grad((a * b).sum(), [a, b], None, True, True, True, True), two),
+    (lambda a, b: tuple(grad((a * b).sum(), {"a": a, "b": b}).values()), two),
+    (lambda a, b: grad((a * b).sum()), two),
+    (lambda a, b: grad((a * b).sum(), [a, b], foo=1), two),
+]
+
+
+@pytest.mark.parametrize(("f", "make"), GRADS)
+def test_grad(f: Callable, make: Callable[[int], tuple]) -> None:
+    agree(f, [lambda i=i: make(i) for i in range(4)])
+
+
+def after_grad(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    (g,) = grad(y.sum(), x)
+    return y * 2 + g
+
+
+def of_the_middle(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    (g,) = grad(y.sum(), y)
+    return y * 2 + g
+
+
+def penalty(x: torch.Tensor) -> torch.Tensor:
+    y = (x**2).sum()
+    (g,) = grad(y, x, create_graph=True)
+    return (g * g).sum() + y
+
+
+def after_backward(x: torch.Tensor) -> torch.Tensor:
+    y = x * x
+    y.sum().backward()
+    return y * 2
+
+
+def after_plain_backward(x: torch.Tensor) -> torch.Tensor:
+    y = x + x
+    y.sum().backward()
+    return y * 2
+
+
+@pytest.mark.parametrize("f", [after_grad, of_the_middle, penalty, after_backward, after_plain_backward])
+def test_backward_behind(f: Callable) -> None:
+    def step(run: Callable) -> Callable:
+        def go(x: torch.Tensor) -> torch.Tensor:
+            y = run(x)
+            y.sum().backward()
+            return y
+
+        return go
+
+    compiled = pliant.compile(f, background=False)
+    for i in range(3):
+        got, want = outcome(step(compiled), one(i)), outcome(step(f), one(i))
+        assert same(got, want), (got, want)
+
+
+# -- hooks that do more than to compute --------------------------------------------------------------------------------------
+def appends(x: torch.Tensor) -> tuple:
+    seen: list[int] = []
+    y = x * 2
+    y.register_hook(lambda g: (seen.append(g.shape[0]), g * 3)[1])
+    (g,) = grad(y.sum(), x)
+    return g, tuple(seen)
+
+
+def counts(x: torch.Tensor) -> tuple:
+    seen = {"n": 0}
+
+    def hook(g: torch.Tensor) -> None:
+        seen["n"] += 1
+
+    y = x * 2
+    y.register_hook(hook)
+    y.sum().backward()
+    return x.grad.clone(), tuple(seen.values())
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seen: list) -> torch.Tensor:
+        ctx.seen = seen
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> tuple:
+        ctx.seen.append(1)
+        return g * 2, None
+
+
+def of_function(x: torch.Tensor) -> tuple:
+    seen: list[int] = []
+    (g,) = grad(Counting.apply(x, seen).sum(), x)
+    return g, tuple(seen)
+
+
+@pytest.mark.parametrize("f", [appends, counts, of_function])
+def test_effects_of_hooks(f: Callable) -> None:
+    agree(f, [lambda i=i: one(i) for i in range(3)])

@@ -9,7 +9,9 @@ Losses are compared with those of one process.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
 import json
 import os
 import random
@@ -27,7 +29,7 @@ from typing import Any
 import torch
 
 import pliant
-from pliant import remote
+from pliant import events, remote
 
 NET = "10.99.7"
 BRIDGE = "pliantbr"
@@ -44,6 +46,7 @@ def compared(g: Any, mesh: remote.Mesh, steps: int, before: Callable[[int], Any]
     mesh.replicate(b)
     step = pliant.compile(g.trainer(b, torch.optim.AdamW(b.parameters(), lr=1e-3)), on=mesh)
     worst, slowest = 0.0, 0.0
+    stop = events.subscribe(lambda e: print(f"  {e.fields['what']} {e.fields['text'][:100]}", flush=True), ("remote",))
     for i, ids in enumerate(g.batches(steps, 8, 64, 256)):
         want = ref(ids).item()
         before(i)
@@ -53,6 +56,7 @@ def compared(g: Any, mesh: remote.Mesh, steps: int, before: Callable[[int], Any]
         worst, slowest = max(worst, abs(want - got) / abs(want)), max(slowest, took)
         if took > 3 and i > 2:
             print(f"step {i}: {want:.6f} {got:.6f}, {took:.1f} s", flush=True)
+    stop()
     print(f"{steps} steps: largest relative difference {worst:.2e}, longest step {slowest:.1f} s; {mesh.counts['recoveries']} recoveries,"
           f" {mesh.counts['lost_workers']} workers lost; leaked {mesh.stats()['leaked']}", flush=True)  # fmt: skip
 
@@ -114,15 +118,22 @@ def undone(n: int) -> None:
     ip("link", "del", BRIDGE, check=False)
 
 
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.2)
+
+
 def listening(host: str, port: int) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
+    def answers() -> bool:
+        with contextlib.suppress(OSError):
             socket.create_connection((host, port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    raise TimeoutError(f"{host}:{port}")
+            return True
+        return False
+
+    until(answers)
 
 
 def address_of(pid: int) -> int:
@@ -146,9 +157,12 @@ def partition(g: Any, steps: int) -> None:
         running.append(ray("--head", f"--node-ip-address={NET}.1", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false",
             "--temp-dir=/tmp/r3", f"--system-config={json.dumps(HEALTH)}", *small))  # fmt: skip
         listening(f"{NET}.1", PORT)
+        library = importlib.import_module("ray")
+        library.init(address=f"{NET}.1:{PORT}", _node_ip_address=f"{NET}.1", logging_level="ERROR", log_to_driver=False)
         for i in range(nodes):
             where = (f"--address={NET}.1:{PORT}", f"--node-ip-address={NET}.{i + 2}", "--num-cpus=1")
             running.append(ray(*where, *small, inside=f"pliant{i}"))
+            until(lambda: sum(n["Alive"] for n in library.nodes()) == i + 2)  # noqa: B023
         healing: list[threading.Timer] = []
 
         def cut(node: int, seconds: float) -> None:
@@ -163,9 +177,10 @@ def partition(g: Any, steps: int) -> None:
                 print(f"node of worker 1 is cut off: {address_of(mesh.pids[1])}", flush=True)
                 cut(address_of(mesh.pids[1]), 60)
 
-        with remote.mesh(2, address=f"{NET}.1:{PORT}", timeout=20, lineage=16, init={"_node_ip_address": f"{NET}.1"}) as mesh:
+        with remote.mesh(2, timeout=20, lineage=16) as mesh:
             compared(g, mesh, steps, harm)
             print("the workers are on the nodes", [address_of(p) for p in mesh.pids])
+        library.shutdown()
         for t in healing:
             t.join()
     finally:

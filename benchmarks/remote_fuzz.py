@@ -57,8 +57,8 @@ INDEXED = [f"{{x}}[{AT}]", f"{{x}}[:, {IDS} % {{x}}.shape[1]]", f"{{x}}[{AT}, {I
            "torch.take_along_dim({x}, {x}.argsort({d}), {d})",
            f"{{x}}[:, None][{AT}]", f"{{x}}.gather({{d}}, ({IDS}.reshape({{y}}.shape) % {{x}}.shape[{{d}}]))",
            "torch.zeros_like({x}).index_add({d}, torch.arange({y}.shape[{d}]) % {x}.shape[{d}], {y})"]  # fmt: skip
-OTHERS = ["torch.nn.functional.batch_norm({x}, None, None, training=True)",
-          "torch.nn.functional.batch_norm({x}, 0.1 * torch.ones({x}.shape[1]).to({x}), torch.ones({x}.shape[1]).to({x}))",
+OTHERS = ["torch.nn.functional.batch_norm({x}.reshape({x}.shape[0], -1), None, None, training=True)",
+          "torch.nn.functional.batch_norm({x}[:, :], 0.1 * torch.ones({x}.shape[1]).to({x}), torch.ones({x}.shape[1]).to({x}))",
           "torch.nn.functional.group_norm({x}, 1)", "torch._foreach_add([{x}, {y}], [{y}, {x}])[0]",
            "torch._foreach_mul([{x}, {y}], 2.0)[1]",
           "torch._foreach_norm([{x}, {y}])[0]", "{x}.norm()", "torch._foreach_addcmul([{x}], [{y}], [{y}])[0]",

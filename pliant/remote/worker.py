@@ -177,9 +177,9 @@ class Worker:
         given: list[torch.Tensor] = []
         with c.using(self.group), torch.no_grad():
             for i, command in enumerate(commands):
-                began = time.time()
-                name = command[0]
+                began, name = time.time(), ""
                 try:
+                    name = command[0]
                     COMMANDS[name](self, command, tensors, parts, answers, given, seq + i, errors)
                 except RemoteError as e:
                     errors.append([seq + i, type(e).__name__, str(e), ""])

@@ -34,6 +34,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import is_dense
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.leaving import LEAVE
+from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import Trace
@@ -93,6 +94,12 @@ class Partial:
 
 MOST_REDUCED = 512
 """Tensors that one all-reduce takes together."""
+
+
+OF_FLOATS = frozenset(overloads(("gelu", "gelu_", "silu", "silu_", "softplus", "mish", "mish_", "hardswish", "hardswish_", "hardsigmoid",
+                                 "hardsigmoid_", "celu", "elu", "log_sigmoid_forward", "hardshrink", "_softmax", "_log_softmax", "lerp",
+                                 "lerp_")))  # fmt: skip
+"""Operators whose kernels refuse whole numbers, which PyTorch's shape functions do not: a worker would compute something."""
 
 
 class Sizes(list):
@@ -385,6 +392,8 @@ class Partitioner(Rewriter):
             if op.target._schema.name in liveness.METADATA_WRITERS:
                 raise Refused(f"{op.target} on a mesh: it changes the sizes of a tensor object")
             self.site = op.site
+            if op.target in OF_FLOATS and any(not t.dtype.is_floating_point and not t.dtype.is_complex for t in liveness.op_outputs(op)):
+                raise NotImplementedError(f'"{op.target}" not implemented for whole numbers, at {self.where()}')
             if op.target in SETTLED:
                 op = Op(SETTLED[op.target], op.args, op.kwargs, op.outs, op.out_spec, op.site, op.torch_index)
             written = liveness.written(op)

@@ -173,3 +173,10 @@ def test_a_dim_that_is_not_there(mesh, fn):
         fn(mesh.shard(A))
     with pytest.raises(IndexError, match="out of range"):
         pliant.compile(fn, on=mesh)(mesh.shard(A))
+
+
+@pytest.mark.parametrize("fn", [lambda i: torch.lerp(i, i, 0.3) * 2, lambda i: F.gelu(i) * 2, lambda i: F.silu(i) + 1])
+def test_whole_numbers_where_there_is_no_kernel_for_them(mesh, fn):
+    for f in (fn, pliant.compile(fn, on=mesh)):
+        with pytest.raises(NotImplementedError, match="not implemented"):
+            f(mesh.shard(IDS))

@@ -2,9 +2,11 @@
 
     --fuzz N       random programs over random placements against one process, on workers in threads
     --control      what the controller's part of a step costs, on workers that do nothing, beside Ray's own call
+    --operators    a training step as one message, beside the same step operator by operator
     --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
     --train KIND   a small GPT: data, tensor or pipeline, beside one process: losses, messages, bytes, captures
     --kill N       workers killed at random while it trains
+    --hang N, --partition   other faults (remote_faults.py)
     --ddp          the data-parallel step beside DistributedDataParallel with gloo
 """
 
@@ -27,7 +29,7 @@ from typing import Any
 import torch
 
 import pliant
-from benchmarks import remote_fuzz
+from benchmarks import remote_faults, remote_fuzz
 from pliant import remote
 from pliant.export import run
 from pliant.lower import pipeline
@@ -134,6 +136,31 @@ def control(workers: int, steps: int) -> None:
     mesh.close()
 
 
+def operators(workers: int, steps: int, transport: str) -> None:
+    """A training step as one message, and the same step driven operator by operator."""
+    g = example()
+    mesh = remote.mesh(workers, transport=transport, init=LOCAL)
+    for name in ("one message", "operator by operator"):
+        torch.manual_seed(0)
+        model = g.gpt()
+        mesh.replicate(model)
+        step = g.trainer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+        if name == "one message":
+            step = pliant.compile(step, on=mesh)
+        ids = mesh.shard(next(g.batches(1, 8, 64, 256)))
+        for _ in range(3):
+            loss = step(ids).item()
+        calls, sent, data = mesh.counts["calls"], mesh.counts["messages"], mesh.counts["bytes"]
+        began, user = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            loss = step(ids).item()
+        took, user = (time.perf_counter() - began) / steps, (time.process_time() - user) / steps
+        n, messages, size = ((mesh.counts[k] - v) / steps for k, v in (("calls", calls), ("messages", sent), ("bytes", data)))
+        print(f"{name}: {took * 1e3:.1f} ms a step, controller's CPU {user * 1e3:.1f} ms, {n:g} programs,"
+              f" {messages / workers:g} messages and {size / workers:.0f} bytes a worker; loss {loss:.6f}", flush=True)  # fmt: skip
+    mesh.close()
+
+
 def scale(counts: list[int], steps: int) -> None:
     """The controller's own cost where nobody answers: encoding once, handing the message to each worker's queue."""
     g = example()
@@ -191,9 +218,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--control", action="store_true")
+    parser.add_argument("--operators", action="store_true")
     parser.add_argument("--scale", action="store_true")
     parser.add_argument("--train", choices=("data", "tensor", "pipeline"))
     parser.add_argument("--kill", type=int)
+    parser.add_argument("--hang", type=int)
+    parser.add_argument("--partition", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=100)
@@ -205,12 +235,18 @@ def main() -> None:
         print(remote_fuzz.fuzz(o.fuzz, o.seed, o.workers, o.seconds))
     if o.control:
         control(o.workers, o.steps)
+    if o.operators:
+        operators(o.workers, o.steps, o.transport)
     if o.scale:
         scale([256, 1024, 4096, 10_000], 10)
     if o.train:
         train(o.train, o.workers, o.steps, o.transport)
     if o.kill:
         train("data", o.workers, o.steps, o.transport, o.kill)
+    if o.hang:
+        remote_faults.hang(example(), o.workers, o.hang, LOCAL)
+    if o.partition:
+        remote_faults.partition(example(), 40)
     if o.ddp:
         ddp(o.workers, o.steps)
 

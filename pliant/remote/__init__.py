@@ -50,6 +50,8 @@ def mesh(
         raise ValueError(f"workers= is a number from 1 up, not {workers!r}")
     if transport not in TRANSPORTS:
         raise ValueError(f"transport= is one of {', '.join(TRANSPORTS)}, not {transport!r}")
+    if (options or {}).get("num_gpus"):
+        raise RemoteError("workers compute on processors: GPUs, and NCCL between them, are not wired up")
     made: Any
     if transport == "ray":
         made = RayTransport(workers, address, dict(options or {}), dict(init or {}), timeout)

@@ -20,7 +20,7 @@ from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
-from pliant.remote import product_rules, sharding, view_rules
+from pliant.remote import indexing_rules, list_rules, norm_rules, product_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
 from pliant.remote.placements import RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
@@ -182,12 +182,14 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
         plan.held = [mesh.put(t, Replicate()) for t in plan.constants]
     reads = [t.handle.id for t in slots] + [t.handle.id for t in plan.held]
     memory = [t.handle.memory for t in slots] + [t.handle.memory for t in plan.held]
+    are_copies = [t.handle.copy for t in slots] + [False] * len(plan.held)
     if plan.writes and any(mesh.copied[memory[i]] > 0 for i in plan.writes):
         raise Refused("a tensor is written of which there is a view on other workers, as a copy that would not see it: .clone() the view")
     handles = []
     for place, own, copy in zip(plan.outputs, plan.shares, plan.copies, strict=True):
         of = own if own is not None else copy
-        handles.append(mesh.handle(place, None if of is None else memory[of], copy is not None))
+        is_copy = copy is not None or (own is not None and are_copies[own])  # also a view of such a copy
+        handles.append(mesh.handle(place, None if of is None else memory[of], is_copy))
     makes = [h.id for h in handles]
     numbers = [env[e.name] for e in plan.numbers]
     cuts = [e if type(e) is int else e.evaluate(env) for e in plan.cuts]
@@ -218,4 +220,4 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     return (*outs, *answers)
 
 
-__all__ = ["compile_remote", "lower", "product_rules", "view_rules"]
+__all__ = ["compile_remote", "indexing_rules", "list_rules", "lower", "norm_rules", "product_rules", "view_rules"]

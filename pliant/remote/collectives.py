@@ -35,10 +35,14 @@ class Group(Protocol):
     rank: int
     size: int
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor: ...
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
+        """`owned`: nobody needs `x` any more."""
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all workers, which have the same sizes."""
+
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        """The sum, over the workers, of the pieces that are for this one."""
 
 
 class Current(threading.local):
@@ -83,8 +87,8 @@ def all_reduce(x: torch.Tensor, op: str, token: torch.Tensor) -> torch.Tensor:
 
 def all_reduce_many(xs: list[torch.Tensor], op: str, token: torch.Tensor) -> list[torch.Tensor]:
     """Several tensors of one dtype in one go."""
-    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op)
-    return [part.reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
+    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op, True)
+    return [part.clone().reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
 
 
 def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
@@ -109,9 +113,13 @@ def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, token: torch.T
 
 def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, token: torch.Tensor) -> torch.Tensor:
     group = here()
-    whole = group.all_reduce(x.contiguous(), "sum")
-    start, n = chunk(base, group.size, group.rank)
-    return whole.narrow(dim, start * factor, n * factor).contiguous()
+    return group.reduce_scatter(pieces_of(x, dim, base, factor, group.size))
+
+
+def pieces_of(x: torch.Tensor, dim: int, base: int, factor: int, size: int) -> list[torch.Tensor]:
+    """What each worker has of a whole tensor."""
+    cuts = [chunk(base, size, rank) for rank in range(size)]
+    return [x.narrow(dim, start * factor, n * factor).contiguous() for start, n in cuts]
 
 
 def part(x: torch.Tensor, dim: int, begin: int, length: int) -> torch.Tensor:
@@ -213,5 +221,7 @@ def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args
     if target is ALL_GATHER:
         dim, base, factor = args[:3]
         group.all_gather(padded(x, dim, chunk(base, group.size, 0)[1] * factor))
+    elif target is REDUCE_SCATTER:
+        group.reduce_scatter(pieces_of(x, args[0], args[1], args[2], group.size))
     else:
-        group.all_reduce(x, "sum" if target is REDUCE_SCATTER else args[0])
+        group.all_reduce(x, args[0])

@@ -11,11 +11,11 @@ import torch
 
 from pliant.graph.dispatch import is_dense
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.lower import liveness
 from pliant.remote import sharding
 from pliant.remote.backend import mesh_of, overlapping, start, tell, travelling
-from pliant.remote.partition import VIEWS, Plan, Refused, partition
+from pliant.remote.partition import EAGER, VIEWS, Plan, Refused, partition
 from pliant.remote.placements import RemoteError
 from pliant.remote.tensor import RemoteTensor
 from pliant.symbolic.scope import Scope
@@ -55,8 +55,9 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         for t in flat:
             if type(t) is RemoteTensor and t.mesh is not mesh:
                 raise RemoteError("an operator reads tensors of two meshes")
-        written = {id(t) for t in written_of(func, args, kwargs)}
-        if any(type(t) is not RemoteTensor and id(t) in written for t in flat):
+        written = written_of(func, args, kwargs)
+        own = [t for t in written if type(t) is not RemoteTensor]  # tensors of this process
+        if own and len(own) == len(written):
             return here(func, args, kwargs)
         distinct: list[Any] = []
         for t in flat:
@@ -73,6 +74,8 @@ def operator(func: Any, args: tuple, kwargs: dict) -> Any:
         if known.plan.writes and overlapping(known.plan, slots):
             raise Refused(f"{func} writes to memory of which it reads another tensor")
         outs = start(mesh, known.plan, slots, {}, known.makers, bool(known.plan.answers))
+        for t in own:  # they have travelled, and come back as they were written
+            t.copy_(next(s for d, s in zip(distinct, slots, strict=True) if d is t).fetched(f"{func} into a tensor of this process"))
     return put_together(known.spec, known.where, outs, distinct)
 
 
@@ -87,7 +90,7 @@ def restride(func: Any, view: Any, args: tuple) -> RemoteTensor:
 
 
 def here(func: Any, args: tuple, kwargs: dict) -> Any:
-    """A tensor of this process is written: the operator runs here."""
+    """Only tensors of this process are written: the operator runs here."""
     fetch = lambda x: x.fetched(f"{func} into a tensor of this process") if type(x) is RemoteTensor else x
     return func(*mapped(args, fetch), **mapped(kwargs, fetch))
 
@@ -140,7 +143,10 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
             stands[id(t)] = make(trace, sizes, strides, slot.dtype, offset, None, slot.device, is_dense(sizes, strides))
     now = lambda v: stands[id(v)] if isinstance(v, torch.Tensor) else v
     with torch.no_grad(), trace.recording():
-        out = func(*mapped(args, now), **mapped(kwargs, now))
+        try:
+            out = func(*mapped(args, now), **mapped(kwargs, now))
+        except Untraceable as e:
+            raise Refused(f"{e}, on a mesh") from e
     inputs = list(stands.values())
     given = {t.vid: i for i, t in enumerate(inputs)}
     flat = liveness.leaves(out) if isinstance(out, (list, tuple)) else [out]
@@ -155,7 +161,7 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
         else:
             where.append(("plain", o))
     plan = partition(
-        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, "eager"
+        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, EAGER
     )
     tell(plan)
     makers = [(fixed(o.sizes), fixed(o.strides), fixed((o.offset,)), o.dtype) for o in outputs]

@@ -6,6 +6,7 @@ import datetime
 import functools
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,10 @@ from pliant.remote.placements import RemoteError
 AS_BYTES = (torch.bool,)
 REDUCE: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 MOST_SENDS = 64
+OFF = "off"
+LOOK = 0.2
+"""Seconds between two looks at `OFF`."""
+LOOPBACK = "127.0.0.1"
 
 
 class GroupBroken(RemoteError):
@@ -40,7 +45,10 @@ def unbroken(fn: Callable) -> Callable:
 
 
 class Board(dist.Store):
-    """Where the processes of a group find each other: a table that `put` writes and `read` reads, of the cluster's own."""
+    """Where the processes of a group find each other: a table that `put` writes and `read` reads, of the cluster's own.
+
+    Whoever writes `OFF` there tells those who wait that one of them will not come.
+    """
 
     def __init__(self, put: Callable[[str, bytes], None], read: Callable[[str], bytes | None], timeout: float) -> None:
         super().__init__()
@@ -59,31 +67,39 @@ class Board(dist.Store):
         seconds = self.seconds if timeout is None else timeout.total_seconds()
         pause = threading.Event()
         for key in keys:
-            waited = 0.0
+            began = looked = time.monotonic()
             while self.read(key) is None:
-                if waited > seconds:
+                now = time.monotonic()
+                if now - began > seconds:
                     raise RemoteError(f"a worker did not come ({key} after {seconds:.0f} s)")
+                if now - looked > LOOK:
+                    looked = now
+                    if self.read(OFF) is not None:
+                        raise RemoteError("a worker is lost while the group is made")
                 pause.wait(0.005)
-                waited += 0.005
 
 
 class Gloo:
-    """Collectives of `size` processes."""
+    """Collectives of `size` processes. `address`: of the interface on which it listens for the others, and no other."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, address: str = LOOPBACK) -> None:
         self.rank, self.size = rank, size
         self.moved = 0
         self.broken = ""  # why, if it is
         self.sends: list[Any] = []
-        self.pg: Any = dist.ProcessGroupGloo(store, rank, size, datetime.timedelta(seconds=timeout))
+        gloo: Any = dist.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=address)]
+        options._timeout = datetime.timedelta(seconds=timeout)
+        self.pg: Any = gloo(store, rank, size, options)
 
     @unbroken
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         if not x.numel():
             return x.clone()
         if x.dtype is torch.bool:
             return self.all_reduce(x.to(torch.uint8), op).to(torch.bool)
-        y = x.clone()
+        y = x if owned else x.clone()
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCE[op]
         self.pg.allreduce([y], options).wait()
@@ -99,6 +115,17 @@ class Gloo:
             self.pg.allgather([out], [x]).wait()
         self.moved += x.numel() * x.element_size()
         return out
+
+    @unbroken
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        own, sizes = pieces[self.rank], [p.numel() for p in pieces]
+        if not any(sizes):
+            return own.clone()
+        parts = own.new_empty(self.size, own.numel())
+        flat = torch.cat([p.reshape(-1) for p in pieces])
+        self.pg.alltoall_base(parts.view(-1), flat, [own.numel()] * self.size, sizes, dist.AllToAllOptions()).wait()
+        self.moved += (flat.numel() - own.numel()) * flat.element_size()
+        return added(list(parts)).reshape(own.shape)
 
     @unbroken
     def post(self, data: torch.Tensor, to: int) -> None:
@@ -140,6 +167,14 @@ class Gloo:
         return t.numpy().tobytes()
 
 
+def added(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Their sum, in the order of the ranks, in memory of its own."""
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
 class Shared:
     """What the threads of a group have in common."""
 
@@ -168,7 +203,7 @@ class Threads:
             raise GroupBroken("a worker did not come to a collective") from None
         return found
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         found = self.exchanged(x)
         if any(t.shape != x.shape or t.dtype is not x.dtype for t in found):
             raise RemoteError(f"an all-reduce of tensors of different sizes: {[tuple(t.shape) for t in found]}")
@@ -182,6 +217,19 @@ class Threads:
         if any(t.shape != x.shape for t in found):
             raise RemoteError(f"an all-gather of tensors of different sizes: {[tuple(t.shape) for t in found]}")
         return found
+
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        s = self.shared
+        try:
+            s.slots[self.rank] = pieces
+            s.barrier.wait(s.timeout)
+            mine = [given[self.rank].clone() for given in s.slots]
+            s.barrier.wait(s.timeout)
+        except threading.BrokenBarrierError:
+            raise GroupBroken("a worker did not come to a collective") from None
+        if any(t.shape != pieces[self.rank].shape for t in mine):
+            raise RemoteError(f"a reduce-scatter of tensors of different sizes: {[tuple(t.shape) for t in mine]}")
+        return added(mine)
 
     def send(self, data: bytes, to: int) -> None:
         self.shared.boxes[self.rank, to].put(data)

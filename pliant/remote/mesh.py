@@ -155,6 +155,8 @@ class Mesh:
             raise TypeError(f"a tensor or a module can be put on a mesh, not a {type(value).__name__}")
         if value.layout is not torch.strided or value.is_quantized or value.dtype not in wire.NAMES:
             raise RemoteError(f"a {value.layout} tensor of {value.dtype} cannot be put on a mesh")
+        if value.device.type != "cpu":
+            raise RemoteError(f"a tensor on {value.device} cannot be put on a mesh, whose workers compute on processors")
         x = self.put(value.detach(), placement)
         if isinstance(value, torch.nn.Parameter):
             return torch.nn.Parameter(x, value.requires_grad)

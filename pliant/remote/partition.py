@@ -34,6 +34,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.dispatch import is_dense
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.leaving import LEAVE
+from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import Trace
@@ -51,6 +52,11 @@ from pliant.symbolic.scope import Scope
 
 aten = torch.ops.aten
 TOKEN = "token"
+EAGER = "eager"
+"""Name of the plans of single operators, which are made for sizes and strides that are there."""
+PACKED, KEPT, COPIED = "packed", "kept", "copied"
+"""Inputs with gaps between their elements: the worker makes a copy without; they are read as they lie, which writes and views of them
+need; views of them are copies, because what a view comes to depends on strides that are not the same on all workers."""
 Number = Any
 """An int, or a symbolic one."""
 
@@ -88,6 +94,12 @@ class Partial:
 
 MOST_REDUCED = 512
 """Tensors that one all-reduce takes together."""
+
+
+OF_FLOATS = frozenset(overloads(("gelu", "gelu_", "silu", "silu_", "softplus", "mish", "mish_", "hardswish", "hardswish_", "hardsigmoid",
+                                 "hardsigmoid_", "celu", "elu", "log_sigmoid_forward", "hardshrink", "_softmax", "_log_softmax", "lerp",
+                                 "lerp_")))  # fmt: skip
+"""Operators whose kernels refuse whole numbers, which PyTorch's shape functions do not: a worker would compute something."""
 
 
 class Sizes(list):
@@ -154,7 +166,7 @@ class Partitioner(Rewriter):
         self.token: TracedTensor | None = None
         self.before_write: int | None = None  # how many operations there were before the first write to memory from before
         self.with_gaps: list[int] = []  # inputs that are not row-major
-        self.keeps_gaps = False  # these are read as they lie, which writes and views of them need
+        self.gaps = PACKED
         self.last_use: dict[int, int] = {}  # vid -> the last operation that reads it
         self.index = 0  # of the operation at hand
         self.wanted: set[int] = set()  # vids of what the graph gives
@@ -251,7 +263,15 @@ class Partitioner(Rewriter):
     def same(self, a: Place, b: Place) -> bool:
         if type(a) is not Shard or type(b) is not Shard:
             return type(a) is type(b)
-        return a.dim == b.dim and self.equal(a.base, b.base) and self.equal(a.factor, b.factor)
+        if a.dim != b.dim:
+            return False
+        if self.equal(a.base, b.base) and self.equal(a.factor, b.factor):
+            return True
+        return self.even(a) and self.even(b) and a.base * a.factor == b.base * b.factor
+
+    def even(self, s: Shard) -> bool:
+        """Whether all pieces have the same length, which is known: heads of 16 are then cut where their elements are."""
+        return type(s.base) is int and type(s.factor) is int and s.base % self.workers == 0
 
     # -- inputs -----------------------------------------------------------------------------------------------------------------
     def input(self, t: TracedTensor, placement: Placement, real: Any) -> None:
@@ -280,7 +300,7 @@ class Partitioner(Rewriter):
         if t.dense:
             return list(contiguous_strides(tuple(sizes)))
         self.with_gaps.append(len(self.inputs))
-        if not self.keeps_gaps:  # the worker makes a copy of what lies otherwise
+        if self.gaps != KEPT:  # the worker makes a copy of what lies otherwise
             order = order_of(real)
             return list(contiguous_strides(tuple(sizes))) if order is None else ordered_strides(sizes, order)
         out: list[Any] = []
@@ -372,6 +392,8 @@ class Partitioner(Rewriter):
             if op.target._schema.name in liveness.METADATA_WRITERS:
                 raise Refused(f"{op.target} on a mesh: it changes the sizes of a tensor object")
             self.site = op.site
+            if op.target in OF_FLOATS and any(not t.dtype.is_floating_point and not t.dtype.is_complex for t in liveness.op_outputs(op)):
+                raise NotImplementedError(f'"{op.target}" not implemented for whole numbers, at {self.where()}')
             if op.target in SETTLED:
                 op = Op(SETTLED[op.target], op.args, op.kwargs, op.outs, op.out_spec, op.site, op.torch_index)
             written = liveness.written(op)
@@ -418,13 +440,13 @@ class Partitioner(Rewriter):
         `args`, `kwargs`, `target`: in place of its own.
         """
         targets: list[Any] = []
-        moved_view = False
+        moved: set[int] = set()  # memory of operands that are read from copies
 
         def now(x: Any) -> Any:
-            nonlocal moved_view
             if type(x) is TracedTensor:
                 w = want(x)
-                moved_view |= not self.same(self.place(x), w)
+                if not self.same(self.place(x), w):
+                    moved.add(x.storage_id)
                 return self.at(x, w)
             if type(x) is Sizes:
                 return list(x)
@@ -434,9 +456,7 @@ class Partitioner(Rewriter):
 
         own = tuple(now(a) for a in (op.args if args is None else args))
         named = {k: now(v) for k, v in (op.kwargs if kwargs is None else kwargs).items()}
-        given = {t.storage_id for t in liveness.op_inputs(op)}
-        if moved_view:
-            self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in given)
+        self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in moved)
         if op.target in c.COLLECTIVES:
             raise Refused("a collective in the program itself")
         n = len(self.ops)
@@ -469,6 +489,8 @@ class Partitioner(Rewriter):
                 outer = OuterShard(place.dim, factor)
         if any(x is i.value for i in self.inputs):
             return x, outer
+        if self.gaps == COPIED and x.storage_id in {self.inputs[i].value.storage_id for i in self.with_gaps}:
+            return self.emit(aten.clone.default, x, memory_format=torch.contiguous_format), outer
         if t.dense and not x.dense and x.storage_id not in {i.value.storage_id for i in self.inputs}:
             x = self.emit(aten.clone.default, x, memory_format=torch.contiguous_format)
         elif not t.dense:
@@ -566,6 +588,12 @@ def settled(p: Program) -> str:
         raise Refused(f"the program of a worker cannot be written down: {e}") from e
 
 
+def relies_on_strides(program: Program) -> bool:
+    """Whether it holds only for some strides of its inputs."""
+    names = {s.name for r in (*program.relations, *program.asserts) for s in r.expr.symbols()}
+    return any(n[0] == "t" and n[1:].isdigit() for n in names)
+
+
 def order_of(t: Any) -> tuple[int, ...] | None:
     """The dims from outer to inner of a tensor without gaps; None for one with gaps."""
     sizes, strides = tuple(t.shape), tuple(t.stride())
@@ -616,9 +644,9 @@ def partition(
         if any(isinstance(p, OuterShard) for p in placements):
             raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
         workers = 1
-    for keeps_gaps in (False, True):
+    for gaps in (PACKED, KEPT, COPIED):
         p = Partitioner(scope, workers, rules, default)
-        p.keeps_gaps = keeps_gaps
+        p.gaps = gaps
         with p.trace.paused():
             for t, placement, real in zip(inputs, placements, reals, strict=True):
                 p.input(t, placement, real)
@@ -628,8 +656,11 @@ def partition(
         p.wanted = {t.vid for t in liveness.tensors(outputs)}
         p.run(ops)
         program, places, answers = p.program(outputs, name, asserts or [])
-        if not any(i in p.written or i in p.shares for i in p.with_gaps):
+        if gaps == PACKED and not any(i in p.written or i in p.shares for i in p.with_gaps):
             break
+        as_here = name == EAGER and not any(isinstance(placements[i], OuterShard) for i in p.with_gaps)
+        if gaps == KEPT and (as_here or any(i in p.written for i in p.with_gaps) or not relies_on_strides(program)):
+            break  # a worker whose strides are others than a write needs says so
     text = settled(program)
     if rank is not None:
         places = [OnWorker(rank)] * len(places)

@@ -134,21 +134,26 @@ def embedding_backward(p: Partitioner, op: Op) -> Any:
 @rule("index_select gather")
 def picked(p: Partitioner, op: Op) -> Any:
     x, dim, index = op.args[:3]
-    place = p.place(x)
-    if not isinstance(place, Shard) or place.dim == dim % max(len(x.sizes), 1):
-        if op.target._schema.name == "aten::gather" and isinstance(cut := p.place(index), Shard):
-            d = cut.dim
-            if d != dim % len(x.sizes) and p.equal(p.number(x.sizes[d]), p.number(index.sizes[d])):
-                p.apply(op, lambda t: cut, cut)
-                return None
+    place, cut = p.place(x), p.place(index)
+    n = len(x.sizes)
+    if not n or not index.sizes or x is index:
         return NotImplemented
+    dim %= n
     if op.target._schema.name == "aten::index_select":
-        p.apply(op, lambda t: place if t is x else R, place)
+        if isinstance(place, Shard) and place.dim != dim:
+            p.apply(op, lambda t: place if t is x else R, place)
+        elif isinstance(cut, Shard):
+            p.apply(op, lambda t: R if t is x else cut, Shard(dim, cut.base, cut.factor))
+        else:
+            return NotImplemented
         return None
-    d = place.dim
-    if not p.equal(p.number(x.sizes[d]), p.number(index.sizes[d])):
+    if isinstance(cut, Shard) and cut.dim == dim and not (isinstance(place, Shard) and place.dim != dim):
+        p.apply(op, lambda t: R if t is x else cut, cut)  # each looks up its own in the whole tensor
+        return None
+    at = place if isinstance(place, Shard) and place.dim != dim else cut
+    if not isinstance(at, Shard) or at.dim == dim or not p.equal(p.number(x.sizes[at.dim]), p.number(index.sizes[at.dim])):
         return NotImplemented
-    p.apply(op, lambda t: place, place)
+    p.apply(op, lambda t: at, at)
     return None
 
 
@@ -263,7 +268,7 @@ def attention(p: Partitioner, op: Op) -> Any:
             return place
         if t is mask:
             at = d - (4 - len(t.sizes))
-            return R if at < 0 or is_one(t.sizes[at]) else Shard(at, place.base, place.factor)
+            return R if at < 0 or is_one(p, t.sizes[at]) else Shard(at, place.base, place.factor)
         return lse(t)
 
     def lse(t: TracedTensor) -> Place:

@@ -15,6 +15,7 @@ from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
+from pliant.remote import collectives as c
 from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard, argument
 
 aten = torch.ops.aten
@@ -50,36 +51,50 @@ def bytes_of(t: TracedTensor) -> int:
     return n
 
 
-def is_one(size: Any) -> bool:
-    return type(size) is int and size == 1
+def is_one(p: Partitioner, size: Any) -> bool:
+    return bool(p.plain(p.number(size)) == 1)
 
 
 # -- what has no rule ---------------------------------------------------------------------------------------------------------
 def whole(p: Partitioner, op: Op) -> None:
     """On whole tensors, on every worker: right for every operator that computes its results from its operands."""
-    written = {t.vid for t in liveness.written(op)}
+    written = liveness.written(op)
+    for t in written:
+        if isinstance(p.place(t), Partial):
+            settle_or_refuse(p, t)
+    cut = [t for t in written if isinstance(p.place(t), Shard)]
+    if len(cut) == len(written) == len(op.outs) == 1 and liveness.draws(op.target):
+        drawn(p, op, cut[0])
+        return
     for t in tensors(op):
-        place = p.place(t)
-        if t.vid in written and not isinstance(place, type(R)):
-            if isinstance(place, Partial) and t.storage_id not in p.outside:
-                settle(p, t)
-                continue
-            if liveness.draws(op.target) and len(op.outs) == 1:
-                drawn(p, op, t)
-                return
-            raise Refused(f"{p.where()}: {op.target} writes to a sharded tensor, and has no rule for that")
-        if isinstance(place, Shard) and t.vid not in written:
+        if isinstance(p.place(t), Shard):
             p.gathered.append(f"{op.target} at {p.where()}")
+    if cut:
+        taken_back(p, op, cut)
+    else:
+        p.apply(op, lambda t: R, R)
+
+
+def taken_back(p: Partitioner, op: Op, cut: list[TracedTensor]) -> None:
+    """The operation writes to whole copies of what is cut; of these, each worker takes its piece."""
+    own = {t.vid: (p.local[t.vid], p.place(t)) for t in cut}
+    memory = {t.storage_id for t in cut}
+    if len(memory) != len(cut) or any(t.storage_id in memory and t.vid not in own for t in (*tensors(op), *liveness.op_outputs(op))):
+        raise Refused(f"{p.where()}: {op.target} writes to a sharded tensor of which it reads or gives a view, and has no rule for that")
+    full, before = {t.vid: p.at(t, R) for t in cut}, set(p.separated)
     p.apply(op, lambda t: R, R)
+    p.separated = before
+    for vid, (x, place) in own.items():
+        p.emit(aten.copy_.default, x, p.redistribute(full[vid], R, place))
+        p.local[vid], p.places[vid] = x, place
 
 
-def settle(p: Partitioner, t: TracedTensor) -> None:
-    """Partial sums that are about to be written to become a whole tensor, which takes their place."""
-    aliases = [vid for vid, sid in p.storages.items() if sid == t.storage_id and vid != t.vid and vid in p.local]
-    if aliases:
-        raise Refused(f"{p.where()} writes to partial sums of which there are views")
-    x = p.redistribute(p.local[t.vid], P, R)
-    p.local[t.vid], p.places[t.vid] = x, R
+def settle(p: Partitioner, t: TracedTensor, want: Place = R) -> None:
+    """What the graph has made, and is about to write to, is placed otherwise: partial sums become a whole tensor, a whole one is cut."""
+    others = [vid for vid, sid in p.storages.items() if sid == t.storage_id and vid != t.vid and vid in p.local]
+    if any(p.last_use.get(vid, -1) >= p.index for vid in others):
+        raise Refused(f"{p.where()} writes to memory of which there are views that would have to move with it")
+    p.local[t.vid], p.places[t.vid] = p.at(t, want), want
 
 
 def drawn(p: Partitioner, op: Op, t: TracedTensor) -> None:
@@ -132,7 +147,7 @@ def same_sizes(p: Partitioner, a: TracedTensor, b: TracedTensor) -> bool:
 def dim_in(p: Partitioner, t: TracedTensor, out: TracedTensor, d: int) -> int | None:
     """The dim of an operand that becomes dim `d` of the result when it is broadcast; None if it has none, or one of size 1."""
     at = d - (len(out.sizes) - len(t.sizes))
-    if at < 0 or (is_one(t.sizes[at]) and not is_one(out.sizes[d])):
+    if at < 0 or (is_one(p, t.sizes[at]) and not is_one(p, out.sizes[d])):
         return None
     return at
 
@@ -262,13 +277,23 @@ def along(p: Partitioner, op: Op) -> Any:
     else:
         return NotImplemented
     if place.dim in dims:
-        return NotImplemented
+        return roots(p, op, place) if name == "aten::linalg_vector_norm" else NotImplemented
     outs: list[Place] = []
     for o in op.outs:
         if type(o) is not TracedTensor or len(o.sizes) not in (len(x.sizes), len(x.sizes) - len(dims)):
             return NotImplemented
         outs.append(Shard(behind(place.dim, dims, len(o.sizes) == len(x.sizes)), place.base, place.factor))
     p.apply(op, lambda t: place if t is x or (len(t.sizes) == len(x.sizes) and same_sizes(p, t, x)) else R, outs)
+    return None
+
+
+def roots(p: Partitioner, op: Op, place: Shard) -> Any:
+    """A norm over a dim that is cut: the root of the sum of the squares of those of the pieces."""
+    if argument(op, "ord") != 2 or op.outs[0].dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    p.apply(op, lambda t: place, R)
+    x = p.local[op.outs[0].vid]
+    p.give(op.outs[0], p.emit(aten.sqrt.default, p.emit(c.ALL_REDUCE, p.emit(aten.mul.Tensor, x, x), "sum")), R)
     return None
 
 

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from pliant.remote import wire
-from pliant.remote.groups import Board, Gloo, Shared, Threads
+from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads
 from pliant.remote.placements import RemoteError
 from pliant.remote.worker import Worker
 
@@ -46,15 +46,20 @@ class GlooMaker:
     def __init__(self, mesh: str, timeout: float) -> None:
         self.mesh, self.timeout = mesh, timeout
 
-    def __call__(self, rank: int, size: int, epoch: int) -> Any:
+    def board(self, epoch: int) -> Board:
         kv = importlib.import_module("ray.experimental.internal_kv")
         space = f"{self.mesh}-{epoch}-"
-        board = Board(
+        return Board(
             lambda key, value: kv._internal_kv_put(space + key, value, namespace="pliant"),
             lambda key: kv._internal_kv_get(space + key, namespace="pliant"),
             self.timeout,
         )
-        return Gloo(board, rank, size, self.timeout)
+
+    def __call__(self, rank: int, size: int, epoch: int) -> Any:
+        library, board = ray(), self.board(epoch)
+        board.set(f"node-{rank}", library.get_runtime_context().get_node_id())
+        nodes = {board.get(f"node-{r}") for r in range(size)}
+        return Gloo(board, rank, size, self.timeout, LOOPBACK if len(nodes) == 1 else library.util.get_node_ip_address())
 
 
 class RayTransport:
@@ -98,14 +103,20 @@ class RayTransport:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
         self.await_start(max(START, timeout))
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
-        end, pids, dead = time.monotonic() + self.timeout + 10, [], None
-        for rank, r in enumerate(found):
-            try:
-                pids.append(self.get(rank, r, max(1.0, end - time.monotonic())))
-            except Dead as e:
-                dead = e
-            except Exception as e:  # the others waited for one that is gone
-                dead = dead or Dead(rank, f"the group was not made: {e}")
+        end, pids, dead = time.monotonic() + self.timeout + 10, [0] * self.workers, None
+        waiting = {ref: rank for rank, ref in enumerate(found)}
+        while waiting:
+            ready, _ = self.ray.wait(list(waiting), timeout=max(1.0, end - time.monotonic()))
+            for ref in ready or list(waiting):
+                rank = waiting.pop(ref)
+                try:
+                    pids[rank] = self.get(rank, ref, 1.0)
+                except Dead as e:
+                    dead = e
+                except Exception as e:  # the others waited for one that is gone
+                    dead = dead or Dead(rank, f"the group was not made: {e}")
+            if dead is not None:
+                self.maker.board(epoch).set(OFF, b"")  # nobody waits any longer
         if dead is not None:
             raise dead
         return pids

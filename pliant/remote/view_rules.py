@@ -161,7 +161,7 @@ def squeeze(p: Partitioner, op: Op) -> Any:
     asked = argument(op, "dim")
     n = len(x.sizes)
     dims = range(n) if asked is None else [d % n for d in (asked if isinstance(asked, (list, tuple)) else [asked])]
-    gone = [d for d in dims if is_one(x.sizes[d])]
+    gone = [d for d in dims if is_one(p, x.sizes[d])]
     if place.dim in gone or len(gone) != n - len(out.sizes):
         return NotImplemented
     local = p.emit(aten.squeeze.dims, p.local[x.vid], gone) if gone else p.emit(aten.alias.default, p.local[x.vid])
@@ -175,7 +175,7 @@ def expand(p: Partitioner, op: Op) -> Any:
     place = p.place(x)
     if isinstance(place, Shard):
         d = place.dim + len(out.sizes) - len(x.sizes)
-        if is_one(x.sizes[place.dim]):
+        if is_one(p, x.sizes[place.dim]):
             return NotImplemented
         place_out: Place = Shard(d, place.base, place.factor)
     else:

@@ -21,7 +21,7 @@ import torch
 from pliant import turns
 from pliant.codegen import failures
 from pliant.export.program import Program
-from pliant.export.run import Runner
+from pliant.export.run import Runner, strides_of
 from pliant.export.text import SPACES, Reader
 from pliant.graph.traced import TracedTensor
 from pliant.guards.guard import Site
@@ -77,6 +77,8 @@ class Exact(Runner):
     views: frozenset[str] = frozenset()
 
     def laid_out(self, i: Any, v: torch.Tensor, env: dict[str, Any], back: list) -> torch.Tensor:
+        if v.stride() == strides_of(i.value, env) and not v.is_conj() and not v.is_neg():
+            return v  # it may begin elsewhere in its memory, which no program counts on (`indexing_rules.as_strided`)
         found = super().laid_out(i, v, env, back)
         if found is not v and same_elements(found, v):  # strides of dims of size 1 say nothing
             back[:] = [pair for pair in back if pair[1] is not found]
@@ -175,9 +177,9 @@ class Worker:
         given: list[torch.Tensor] = []
         with c.using(self.group), torch.no_grad():
             for i, command in enumerate(commands):
-                began = time.time()
-                name = command[0]
+                began, name = time.time(), ""
                 try:
+                    name = command[0]
                     COMMANDS[name](self, command, tensors, parts, answers, given, seq + i, errors)
                 except RemoteError as e:
                     errors.append([seq + i, type(e).__name__, str(e), ""])
@@ -369,7 +371,8 @@ class Worker:
         self.tensors = copied(self.saved[command[1]]) if command[1] else {}
 
     def count(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
-        answers.append({**self.counts, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
+        moved = self.group.moved if self.group is not None else 0
+        answers.append({**self.counts, "moved": moved, "tensors": len(self.tensors), "programs": len(self.programs), "pid": os.getpid()})
 
     def trace(self, command: list, tensors: list, parts: Any, answers: list, *_: Any) -> None:
         """["trace", on]: begin or end to write down when commands ran; what was written so far."""
@@ -436,11 +439,14 @@ class Alone:
 
     rank, size = 0, 1
 
-    def all_reduce(self, x: torch.Tensor, op: str) -> torch.Tensor:
+    def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         return x
 
     def all_gather(self, x: torch.Tensor) -> list[torch.Tensor]:
         return [x]
+
+    def reduce_scatter(self, pieces: list[torch.Tensor]) -> torch.Tensor:
+        return pieces[0]
 
 
 def arrived(data: torch.Tensor, sizes: list[int], dtype: torch.dtype) -> Any:

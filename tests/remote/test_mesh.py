@@ -235,6 +235,27 @@ def test_a_worker_takes_no_program_that_reaches_outside():
     assert "FormatError" in json.dumps(reply[1])
 
 
+@pytest.mark.parametrize("command", [
+    ["eval", "1"], ["__init__", 0, 1], ["step", ""], ["join", 0], ["load", "y", "import os"], ["load", "y", "\x80\x04cos\nsystem\n"],
+    ["call", "no such program", [], [1], [], [], None, None, False], ["get", {}, None], [], 7, ["put", 1, 3, None, None],
+])  # fmt: skip
+def test_a_worker_takes_programs_and_tensors_alone(command):
+    """Whatever else it is sent is an error of that command: it goes on."""
+    worker = Worker(0, 1)
+    run = [["call", "y", [], [1], [], [], None, None, False]] if isinstance(command, list) and command[:1] == ["load"] else []
+    _, (answers, errors), _ = wire.decode(worker.step(wire.encode(0, [command, *run])))
+    assert len(errors) == 1 and not answers and not worker.programs
+    assert not [t for t in worker.tensors.values() if isinstance(t, torch.Tensor)]
+    assert not wire.decode(worker.step(wire.encode(1, [["put", 5, 0, None, None]], [torch.ones(2)])))[1][1]
+
+
+def test_gpus_are_refused(mesh):
+    with pytest.raises(remote.RemoteError, match="GPUs"):
+        remote.mesh(1, options={"num_gpus": 1})
+    with pytest.raises(remote.RemoteError, match="meta"):
+        mesh.replicate(torch.ones(2, device="meta"))
+
+
 # -- checkpoints, timeline, recovery -----------------------------------------------------------------------------------------
 def test_checkpoints_on_another_number_of_workers(mesh, tmp_path):
     m = mesh.place(torch.nn.Linear(5, 4), {"weight": remote.Shard(0)})
@@ -259,8 +280,23 @@ def test_the_timeline_has_everybody(mesh, tmp_path):
         (mesh.shard(torch.ones(4)) + 1).cpu()
     found = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert {e["args"]["name"] for e in found if e["ph"] == "M"} == {"controller", "worker 0", "worker 1", "worker 2"}
-    assert {e["pid"] for e in found if e["name"].startswith("call")} == {1, 2, 3} and any(e["name"] == "wait" for e in found)
+    spans = [e for e in found if e["ph"] == "X"]
+    assert {e["pid"] for e in spans if e["name"].startswith("call")} == {1, 2, 3} and any(e["name"] == "wait" for e in spans)
+    assert all(e["dur"] >= 0 and e["ts"] > 0 and {"tid", "name"} <= e.keys() for e in spans)
+    sent = min(e["ts"] for e in spans if e["name"] == "send")
+    assert all(e["ts"] + e["dur"] >= sent for e in spans if e["name"].startswith("call")), "no worker runs what was not sent yet"
 
+
+def test_counts_of_the_mesh(mesh):
+    x = mesh.shard(torch.ones(4, 2))
+    f = pliant.compile(lambda t: (t * 2).sum(), on=mesh)
+    assert f(x).item() == 16 and f(x).item() == 16
+    found = mesh.stats()
+    assert found["calls"] == 2 and found["programs"] == 1 and found["fetched_bytes"] == 8 and found["handles"] == 1
+    assert found["messages"] == 3 * sum(1 for _ in mesh.log) and found["collectives"] == 2
+    for worker in found["workers"]:
+        assert worker["calls"] == 2 and worker["programs"] == 1 and worker["tensors"] == 1
+        assert worker["bytes"] * 3 == found["bytes"] and worker["messages"] * 3 == found["messages"]
 
 @pytest.mark.parametrize("lineage", [512, 3])
 def test_what_a_lost_worker_had_is_made_again(lineage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -31,8 +32,21 @@ CASES = {
     "convolution": (lambda x, k: (F.conv2d(x, k), F.max_pool2d(x, 2), F.avg_pool2d(x, 2)), (IMAGES, KERNEL)),
     "attention": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (Q,)),
     "writes": (lambda a, b: (a.clone().add_(b).mul_(2), torch.zeros_like(a).copy_(b)), (A, B)),
+    "tensors as indices": (lambda a, i: (a[i], a[:, i], a[i, i], a.index_select(0, i), a.gather(1, i[:, None]), a[:, None][i]), (A, IDS)),
+    "what indices write": (lambda a, i: (a.index_add(0, i, a), a.index_put((i,), a, accumulate=True), a.scatter_add(1, a.argsort(1), a),
+                                         a.scatter(0, a.argsort(0), 0.5), a.index_fill(1, i, 2.0), index_writes(a.clone(), i)), (A, IDS)),
+    "batch norm": (lambda a, x: (F.batch_norm(a, None, None, training=True), F.batch_norm(x, KERNEL[0, :, 0, 0], KERNEL[0, :, 0, 1] + 2)),
+                   (A, IMAGES)),
+    "group norm": (lambda x: F.group_norm(x, 3, x[0, :, 0, 0], x[0, :, 1, 1]), (IMAGES,)),
+    "lists": (lambda a, b: (*torch._foreach_add([a, b], [b, a]), *torch._foreach_norm([a, b]), a.norm()), (A, B)),
     "sorting": (lambda a: (a.sort(1).values, a.topk(2, 0).values, a.cumsum(1), a.flip(0)), (A,)),
 }
+
+
+def index_writes(x, i):
+    x[i] = 0.5
+    x[:, i[:2]] *= 2
+    return x.cumsum_(0)
 
 
 def flat(x):
@@ -84,5 +98,85 @@ def test_what_has_no_rule_is_gathered_and_says_so(mesh):
 def test_random_programs(seed):
     with remote.mesh(3, transport="threads", timeout=60, recover=False) as mesh:
         for i in range(seed, seed + 6):
-            what, told = remote_fuzz.one(mesh, i)
+            what, told = (remote_fuzz.training if i % 6 == 5 else remote_fuzz.one)(mesh, i)
             assert what != "wrong", told
+
+
+NORMED = [torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Tanh(), torch.nn.Linear(6, 3)]
+
+
+@pytest.mark.parametrize("how", [{"foreach": True}, {"fused": True}, {}])
+def test_optimizers_on_lists(mesh, how):
+    """One graph, nothing gathered; statistics of a batch norm are those of all rows, wherever they are."""
+    a = torch.nn.Sequential(*[copy.deepcopy(m) for m in NORMED]).double()
+    b = copy.deepcopy(a)
+    mesh.place(b, {"3.weight": remote.Shard(0), "3.bias": remote.Shard(0)})
+
+    def trainer(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, **how)
+
+        def step(x, y):
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    here, there = trainer(a), pliant.compile(trainer(b), on=mesh)
+    for n in (5, 7, 4):
+        x, y = torch.randn(n, 4).double(), torch.randn(n, 3).double()
+        torch.testing.assert_close(there(mesh.shard(x), mesh.shard(y)).cpu(), here(x, y))
+    for name, t in a.state_dict().items():
+        torch.testing.assert_close(b.state_dict()[name].cpu(), t, msg=name)
+    assert not pliant.events.events("gathered") and not pliant.events.events("remote")
+
+
+def test_a_graph_that_runs_operator_by_operator_keeps_its_writes(mesh):
+    """Tensors of this process among those that one operator writes: they travel, and come back."""
+    x, own = mesh.replicate(torch.ones(3)), torch.full((3,), 2.0)
+    torch._foreach_mul_([x, own], 3.0)
+    assert torch.equal(x.cpu(), torch.full((3,), 3.0)) and torch.equal(own, torch.full((3,), 6.0))
+
+
+def test_a_view_of_a_copy_is_never_written(mesh):
+    """The copy is gone, a view of it is not."""
+    x = mesh.shard(torch.arange(32.0).reshape(4, 8))
+    row = x.t()[:, 1:][0]
+    with pytest.raises(remote.Refused, match="copy"):
+        row.fill_(0.5)
+
+
+def test_as_strided_counts_from_where_memory_begins(mesh):
+    x = torch.arange(12.0).reshape(4, 3)
+    f = pliant.compile(lambda t: t.as_strided((4,), (3,), 1), on=mesh)
+    assert torch.equal(f(mesh.replicate(x)).cpu(), x[:, 1])
+    with pytest.raises(remote.Refused, match="as_strided"):
+        mesh.shard(x)[1:].as_strided((2,), (1,), 0)
+
+
+def test_pieces_of_sums_travel_once(mesh):
+    """Partial sums that are wanted in pieces are a reduce-scatter."""
+    x, y, w = torch.randn(6, 5), torch.randn(6, 4), torch.randn(5, 4)
+    f = pliant.compile(lambda a, b, c: a.t() @ b + c, on=mesh)
+    out = f(mesh.shard(x), mesh.shard(y), mesh.shard(w))
+    torch.testing.assert_close(out.cpu(), x.t() @ y + w)
+    text = "".join(mesh.sent.values())
+    assert "reduce_scatter" in text and "all_reduce" not in text and str(out.placement) == "Shard(0)"
+
+
+@pytest.mark.parametrize("fn", [lambda a: a.roll(1, 2), lambda a: a.flip(2), lambda a: a.softmax(3), lambda a: a.sort(2).values])
+def test_a_dim_that_is_not_there(mesh, fn):
+    with pytest.raises(IndexError, match="out of range"):
+        fn(mesh.shard(A))
+    with pytest.raises(IndexError, match="out of range"):
+        pliant.compile(fn, on=mesh)(mesh.shard(A))
+
+
+@pytest.mark.parametrize("fn", [lambda i: torch.lerp(i, i, 0.3) * 2, lambda i: F.gelu(i) * 2, lambda i: F.silu(i) + 1])
+def test_whole_numbers_where_there_is_no_kernel_for_them(mesh, fn):
+    for f in (fn, pliant.compile(fn, on=mesh)):
+        with pytest.raises(NotImplementedError, match="not implemented"):
+            f(mesh.shard(IDS))

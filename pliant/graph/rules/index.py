@@ -12,6 +12,7 @@ from pliant.graph.rules.shape import (
     equal,
     expandable,
     holds,
+    in_range,
     key,
     new,
     permuted_strides,
@@ -205,7 +206,7 @@ add(
 add(scatter_, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
 add(rows_, "index_add_", "index_copy_")
 add(put_, "index_put_", "_index_put_impl_")
-add(as_first, "flip", "index_fill.int_Scalar", "select_scatter", "slice_scatter")
+add(as_first, "index_fill.int_Scalar", "select_scatter", "slice_scatter")
 
 
 @rule("slice_backward", "select_backward", "diagonal_backward")
@@ -285,8 +286,14 @@ def repeat(trace: Any, x: TracedTensor, repeats: list) -> Any:
     return new(trace, sizes, x.dtype, x.device)
 
 
+@rule("flip")
+def flip(trace: Any, x: TracedTensor, dims: Any) -> Any:
+    return as_first(trace, x) if in_range(len(x.sizes), dims) else NotImplemented
+
+
 @rule("roll")
 def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
+    in_range(len(x.sizes), dims)
     return new(trace, x.sizes, x.dtype, x.device) if x.dense and dims else NotImplemented
 
 

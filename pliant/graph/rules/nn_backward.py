@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.rules.nn import WHOLE_FLOATS, plain_floats, suggests_channels_last
-from pliant.graph.rules.shape import channels_last_strides, new, strided
+from pliant.graph.rules.shape import channels_last_strides, new, same, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 
@@ -64,6 +64,13 @@ def convolution_backward(
 @rule("max_pool2d_with_indices_backward", "avg_pool2d_backward", "_adaptive_avg_pool2d_backward")
 def pool_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
     return new(trace, x.sizes, x.dtype, x.device) if plain(grad, x) else NotImplemented
+
+
+@rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward")
+def loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, target: TracedTensor, *args: Any) -> Any:
+    """PyTorch's own, written with operators, divides by the number of elements, which may be none."""
+    alike = len(x.sizes) == len(target.sizes) and all(map(same, x.sizes, target.sizes))
+    return new(trace, x.sizes, x.dtype, x.device) if plain(grad, x, target) and alike and x.dense and target.dense else NotImplemented
 
 
 @rule("fractional_max_pool3d_backward", "multilabel_margin_loss_backward", "multi_margin_loss_backward", "_ctc_loss_backward")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.rules.shape import category, new, preserved_strides, same, strided, wrap
+from pliant.graph.rules.shape import category, in_range, new, preserved_strides, same, strided, wrap
 from pliant.graph.rules.table import add, rule
 from pliant.graph.traced import TracedTensor
 
@@ -136,13 +136,13 @@ def scan(trace: Any, x: TracedTensor, dim: int, *, dtype: Any = None) -> Any:
 
 @rule("_softmax", "_log_softmax")
 def softmax(trace: Any, x: TracedTensor, dim: int, half_to_float: bool) -> Any:
-    ok = wrap(dim, len(x.sizes)) is not None and category(x.dtype) == 2 and not half_to_float
+    ok = in_range(len(x.sizes), dim) and category(x.dtype) == 2 and not half_to_float
     return new(trace, x.sizes, x.dtype, x.device) if ok else NotImplemented
 
 
 @rule("_safe_softmax")
 def safe_softmax(trace: Any, x: TracedTensor, dim: int, dtype: Any = None) -> Any:
-    ok = dtype in (None, x.dtype) and wrap(dim, len(x.sizes)) is not None and category(x.dtype) == 2
+    ok = in_range(len(x.sizes), dim) and dtype in (None, x.dtype) and category(x.dtype) == 2
     return new(trace, x.sizes, x.dtype, x.device) if ok else NotImplemented
 
 
@@ -153,6 +153,7 @@ def softmax_backward(trace: Any, grad: TracedTensor, out: TracedTensor, dim: int
 
 @rule("sort", "sort.stable")
 def sort(trace: Any, x: TracedTensor, *args: Any, **kwargs: Any) -> Any:
+    in_range(len(x.sizes), kwargs.get("dim", args[0] if args else -1))
     strides = preserved_strides(trace, x)
     return strided(trace, x.sizes, strides, x.dtype, x.device), strided(trace, x.sizes, strides, torch.int64, x.device)
 

@@ -128,6 +128,15 @@ def wrap(dim: int, ndim: int) -> int | None:
     return 0 if ndim == 0 and dim in (-1, 0) else None
 
 
+def in_range(ndim: int, dims: Any) -> bool:
+    """True; IndexError, as the kernels raise it, for a dim out of range. For operators whose shape functions in PyTorch do not look."""
+    for d in [dims] if isinstance(dims, int) else dims:
+        if wrap(d, ndim) is None:
+            n = max(ndim, 1)
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {d})")
+    return True
+
+
 def sym(trace: Any, expr: Any) -> Any:
     return expr if isinstance(expr, int) else to_sym(trace.scope, expr)
 

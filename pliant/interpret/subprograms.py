@@ -292,16 +292,17 @@ class Unchanged:
         raise refusal
 
 
-def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any]) -> Any:
+def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | None = None) -> Any:
     """Interpret what autograd will call, on made-up tensors, for the sake of its guards; what it recorded is forgotten.
 
     CPython runs it when the gradients are worked out. Stand-ins that it holds (`held`: the function, its context, what it is about) mean
-    the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused.
+    the same then; what else it reads outside is what it really is. So such a number is pinned, and such a tensor is refused. (Without
+    `held` the caller sees to that.)
     Raises Break with this code if it changes anything: it would have happened now, and not when the gradients are worked out.
     """
     trace = vm.trace
     n, n_torch, unchanged = len(trace.ops), len(trace.torch_ops), Unchanged()
-    names, vids = stand_ins(held)
+    names, vids = stand_ins(held or [])
     vm.rehearsing += 1
     try:
         with gradients(False):
@@ -314,6 +315,8 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any]) -> 
         unchanged.check()
     except Open as e:
         raise Break(code, f"{what} changes what is outside of it: {e}") from None
+    if held is None:
+        return out
     bound = {b.symbol.name for op in ops for b in op.binds}
     for v in atoms([[op.args, op.kwargs] for op in ops]):
         if type(v) is TracedTensor and id(v) in vm.world.real and v.vid not in vids:

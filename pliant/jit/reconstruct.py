@@ -336,3 +336,9 @@ class Builder:
 def identifier(name: str) -> bool:
     """May `name` be written as a variable or keyword argument?"""
     return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def class_of(b: Builder, v: Any) -> str:
+    """The class of a value: a constant, unless the program made it."""
+    t = type(v)
+    return b.ref(t) if id(t) in b.world.own_functions else b.constant(t)

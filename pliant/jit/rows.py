@@ -41,14 +41,14 @@ from pliant.interpret.types.subclasses import made_by_c
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_wrapped
 from pliant.jit import support
-from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row
+from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
+from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row, class_of
 
 try:
     from pliant.jit import array_rows
 except ImportError:  # without NumPy
     array_rows = None  # type: ignore[assignment]
 
-HEAPTYPE = 1 << 9
 
 SIMPLE = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)}
 
@@ -704,12 +704,6 @@ OWN_MEMBER = Row(lambda b, v: f"{class_of(b, v)}({b.ref(v._value_)})")
 OWN_CLASS = Row(None, class_shell, class_fill)
 
 
-def class_of(b: Builder, v: Any) -> str:
-    """The class of a value: a constant, unless the program made it."""
-    t = type(v)
-    return b.ref(t) if id(t) in b.world.own_functions else b.constant(t)
-
-
 def instance_empty(b: Builder, v: Any) -> str:
     return f"{b.constant(object.__new__, 'new')}({class_of(b, v)})"
 
@@ -772,34 +766,6 @@ SUBCLASSES: dict[type, Row] = {
     **{base: Row(value_literal(base), after=Builder.attributes) for base in (int, float, complex, str, bytes, frozenset)},
 }
 
-
-def exception_empty(b: Builder, e: BaseException) -> str:
-    base = next(c for c in type(e).__mro__ if not c.__flags__ & HEAPTYPE)
-    if issubclass(base, BaseExceptionGroup):  # a class of Python's may take, and keep as `args`, more than it hands on
-        given: tuple = (e.message, list(e.exceptions))  # type: ignore[attr-defined]
-    else:
-        given = base.__reduce__(e)[1]  # what OSError hides from `args`
-    return f"{b.constant(support.new_exception)}({class_of(b, e)}, {b.constant(base)}, {b.tuple(given)}, {b.tuple(e.args)})"
-
-
-def exception_fill(b: Builder, e: BaseException, name: str) -> None:
-    if isinstance(e, ImportError):
-        b.emit(f"{name}.name, {name}.path = {b.tuple((e.name, e.path))}")
-    if isinstance(e, (NameError, AttributeError)):
-        b.emit(f"{name}.name = {b.ref(e.name)}")
-    if isinstance(e, AttributeError) and e.obj is not None:
-        b.emit(f"{name}.obj = {b.ref(e.obj)}")
-    if e.__traceback__ is not None:
-        b.emit(f"{name}.__traceback__ = {b.ref(e.__traceback__)}")
-    if e.__cause__ is not None:
-        b.emit(f"{name}.__cause__ = {b.ref(e.__cause__)}")
-    if e.__context__ is not None:
-        b.emit(f"{name}.__context__ = {b.ref(e.__context__)}")
-    b.emit(f"{name}.__suppress_context__ = {e.__suppress_context__}")
-    b.attributes(e, name)
-
-
-EXCEPTION = Row(None, exception_empty, exception_fill)
 
 if array_rows is not None:
     special.update(array_rows.SPECIAL)

@@ -117,7 +117,7 @@ def made_by_function(t: TracedTensor) -> bool:
     """Whether its history is a node of the program's own, of `torch.autograd.Function`."""
     try:
         return isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction)
-    except Untraceable:
+    except (Untraceable, RuntimeError):  # a view that was written another way since: autograd makes its node anew, or refuses it
         return False
 
 

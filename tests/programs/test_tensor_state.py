@@ -934,7 +934,6 @@ listed(__name__, {
     "module_made": "a module is made, whose parameters are shared with its dicts",
     "tensor_of_sizes": "a tensor is made by its class of a size",
     "tensor_of_tensor": "a tensor is made by its class of a tensor",
-    "float_tensor": "tensors are made by old classes",
     "weak_reference": "the garbage collector decides",
     "weak_reference_to_input": "the garbage collector decides",
     "weak_reference_dead": "the garbage collector decides",

@@ -35,7 +35,7 @@ import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import DRAWN, NEVER, STATE, Place, Places, both_states, place_of, remember
+from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states_of
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
@@ -43,7 +43,6 @@ from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
-from pliant.graph.python_random import draws_from_python
 from pliant.graph.schema import KNOWN, adds, op_info
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -329,7 +328,8 @@ class Writer:
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER and cannot_repeat(op, memory):
-                effects_from = start if is_kernel(op.target) or adds(op) else stop  # ATen refuses before it writes
+                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not adds(op)  # as ATen does
+                effects_from = stop if refuses_first else start
         for i, line in enumerate(text, 1):
             place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:
@@ -542,7 +542,7 @@ class Writer:
         """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""
         for op, step in zip(self.ops, steps[1:], strict=True):
             if not is_kernel(op.target) and liveness.draws(op.target):
-                self.globals["_state"] = both_states if any(map(draws_from_python, self.ops)) else STATE
+                self.globals["_state"] = states_of(self.ops)
                 step.lines.insert(0, f"{DRAWN} = _state()")
                 return
 

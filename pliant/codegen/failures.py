@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from pliant.bytecode.assemble import is_covered
+from pliant.graph.python_random import NUMPYS, draws_from_numpy, draws_from_python
 
 NEVER = 1 << 30
 DRAWN = "_drawn"
@@ -30,6 +31,18 @@ PYTHONS_STATE, PUT_PYTHONS_STATE = random.getstate, random.setstate
 def both_states() -> tuple:
     """Of PyTorch's generator and of Python's."""
     return STATE(), PYTHONS_STATE()
+
+
+def all_states() -> tuple:
+    """And of NumPy's."""
+    return STATE(), PYTHONS_STATE(), NUMPYS.get_state()
+
+
+def states_of(ops: list[Any]) -> Callable[[], Any]:
+    """What gives the state of the generators that these operations draw from."""
+    if any(map(draws_from_numpy, ops)):
+        return all_states
+    return both_states if any(map(draws_from_python, ops)) else STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +118,10 @@ def draw_anew(tb: TracebackType | None) -> None:
         state = tb.tb_frame.f_locals.get(DRAWN) if tb.tb_frame.f_code.co_filename in PLACES else None
         if state is not None:
             if type(state) is tuple:
-                state, pythons = state
+                state, pythons, *numpys = state
                 PUT_PYTHONS_STATE(pythons)
+                for s in numpys:
+                    NUMPYS.set_state(s)
             PUT_STATE(state)
             return
         tb = tb.tb_next

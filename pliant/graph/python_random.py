@@ -1,4 +1,5 @@
-"""Python's module `random` as operators: seeding and drawing from the generator that its functions share. They stay in order."""
+"""Random numbers of Python and of NumPy as operators: seeding Python's `random`, drawing from the generator that its functions share, and
+from the one that the functions of `numpy.random` share. They stay in order."""
 
 from __future__ import annotations
 
@@ -19,6 +20,14 @@ DRAWS: dict[str, Callable[[], float]] = {
     "python_gauss": lambda: GENERATOR.gauss(0.0, 1.0),
     "python_normalvariate": lambda: GENERATOR.normalvariate(0.0, 1.0),
 }
+
+
+try:
+    from numpy.random.mtrand import _rand as NUMPYS
+except ImportError:
+    NUMPYS = None  # type: ignore[assignment]
+if NUMPYS is not None:
+    DRAWS |= {"numpy_random": NUMPYS.random_sample, "numpy_gauss": NUMPYS.standard_normal}
 
 
 def drawn(draw: Callable[[], float]) -> Callable[[], torch.Tensor]:
@@ -56,9 +65,15 @@ def draws_from_python(op: Any) -> bool:
     return op.target is BELOW or op.target in NUMBERS.values() or any([draws_from_python(o) for o in flow_of(op)])
 
 
+def draws_from_numpy(op: Any) -> bool:
+    """The same for NumPy's."""
+    own = [NUMBERS[name] for name in NUMBERS if name.startswith("numpy_")]
+    return op.target in own or any([draws_from_numpy(o) for o in flow_of(op)])
+
+
 def flow_of(op: Any) -> list:
     flow = getattr(op, "flow", None)
     return list(flow.ops()) if flow is not None else []
 
 
-__all__ = ["BELOW", "GENERATOR", "NUMBERS", "SEED", "draws_from_python"]
+__all__ = ["BELOW", "GENERATOR", "NUMBERS", "NUMPYS", "SEED", "draws_from_numpy", "draws_from_python"]

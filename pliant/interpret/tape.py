@@ -42,8 +42,21 @@ def version(t: Any) -> Any:
     real = world.real.get(id(inputs[0]))
     if len(inputs) > 1 or real is None:
         raise Break("PL0012", "the version of a tensor that shares memory with two inputs", clean=True)
+    others = {i.storage_id for i in trace.inputs} - {t.storage_id}
+    if not others.isdisjoint(written_by(trace.ops)):
+        raise Break("PL0012", "the version of an input behind a write to another, which may share its memory", clean=True)
     before = world.locate(real._version, inputs[0].source.attr("_version"))
     return before + now
+
+
+def written_by(ops: list[Any]) -> set[int]:
+    """The storages that operations write to."""
+    found: set[int] = set()
+    for op in ops:
+        info = op_info(op.target)
+        for name in info.writes:
+            found.update([t.storage_id for t in tensors_in([argument(info, op.args, op.kwargs, name)])])
+    return found
 
 
 def written_in_lists(t: Any) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from pliant.codegen import versions
 from pliant.graph import layout, wrapped
 from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import jagged, runtime, tape, tracebacks
@@ -76,8 +77,14 @@ def traced(b: Builder, t: Any) -> str:
     return b.output(t)
 
 
-DATA = Row(lambda b, t: f"{b.ref(b.world.data_of[id(t)][1])}.data")
-"""`x.data`: read off the real tensor, for its version counter."""
+def data(b: Builder, t: Any) -> str:
+    """`x.data`, read off the real tensor: it counts its own versions."""
+    read = f"{b.ref(b.world.data_of[id(t)][1])}.data"
+    n = versions.times_written(t)
+    return f"{b.constant(support.with_version, 'with_version')}({read}, {n})" if n else read
+
+
+DATA = Row(data)
 
 
 def of_inference(b: Builder, t: Any) -> str:

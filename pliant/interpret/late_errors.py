@@ -6,6 +6,9 @@ eager's. Behind a write that cannot be done twice the exception would leave the 
 
 from __future__ import annotations
 
+import builtins
+import os
+import sysconfig
 from types import MethodType
 from typing import Any
 
@@ -24,6 +27,9 @@ RAISING = ADDING | frozenset(overloads((
 """What they are given may be wrong, and only the run can tell."""
 
 
+LIBRARIES = tuple({sysconfig.get_paths()[p] + os.sep for p in ("stdlib", "purelib", "platlib")})
+
+
 def check(trace: Any, n: int, f: Any) -> None:
     """Raises Break if one of the operations from the `n`-th on may raise when it is too late, where the program of frame `f` would see."""
     for i in range(n, len(trace.ops)):
@@ -35,11 +41,9 @@ def check(trace: Any, n: int, f: Any) -> None:
 
 
 def caught(f: Any) -> bool:
-    """Whether an exception raised now meets an `except`, a `finally` or a context manager other than PyTorch's own."""
+    """Whether an exception raised now meets an `except` that takes it; in the program's own code also a `finally`, or a context manager
+    other than PyTorch's. (Those of libraries put back settings, as a rule, and each operation below them would end a graph.)"""
     while f is not None:
-        if f.globals.get("__name__", "").partition(".")[0] == "torch":  # it puts back settings
-            f = f.parent
-            continue
         i = f.pc - 1
         d = f.decoded
         for _ in range(len(d.table)):
@@ -47,9 +51,34 @@ def caught(f: Any) -> bool:
             if entry is None:
                 break
             i, depth = entry
-            if d.kinds[i] is K.PUSH_EXC_INFO and not (d.kinds[i + 1] is K.EXIT and of_torch(f.stack[depth - 1])):
+            if d.kinds[i] is not K.PUSH_EXC_INFO or d.kinds[i + 1] is K.EXIT and of_torch(f.stack[depth - 1]):
+                continue
+            taken = takes(f, i + 1)
+            if taken or taken is None and not f.code.co_filename.startswith(LIBRARIES):
                 return True
         f = f.parent
+    return False
+
+
+def takes(f: Any, i: int) -> bool | None:
+    """Whether the clauses of the handler whose first instruction is `i` take what an operator raises; None for what has no clauses."""
+    d = f.decoded
+    if d.kinds[i] is K.POP:  # `except:`
+        return True
+    while d.kinds[i] is not K.RERAISE:
+        names = []
+        while d.kinds[i] is K.LOAD_GLOBAL:
+            names.append(d.ins[i][1][0])
+            i += 1
+        if d.kinds[i] is K.BUILD_TUPLE and d.ins[i][1] == len(names):
+            i += 1
+        if not names or d.kinds[i] is not K.CHECK_EXC_MATCH or d.kinds[i + 1] is not K.JUMP_IF_FALSE:
+            return None
+        for name in names:
+            cls = f.globals.get(name, vars(builtins).get(name))
+            if not isinstance(cls, type) or issubclass(IndexError, cls) or issubclass(RuntimeError, cls):
+                return True
+        i = d.ins[i + 1][1]
     return False
 
 

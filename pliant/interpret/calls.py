@@ -423,7 +423,8 @@ def call_class_builtin(owner: type, name: str, fn: Any, args: tuple, kwargs: dic
             lasting(args[0])
         if issubclass(owner, ModuleType):
             raise Break("PL0004", "a module is made", clean=True)
-        if args and isinstance(args[0], enum.EnumMeta):  # members are taken for what they are for ever, and their class keeps them
+        if args and isinstance(args[0], enum.EnumMeta) and id(args[0]) not in vm.world.own_functions:
+            # members are taken for what they are for ever, and their class keeps them
             raise Break("PL0004", f"a member of {args[0].__qualname__} is made", clean=True)
         if fn in IDENTITY_NEW or owner.__module__ in ("builtins", "collections"):
             return native(fn, args, kwargs)

@@ -466,7 +466,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     heads, inputs = (several(values[n].values() if type(values[n]) is dict else values[n]) for n in ("outputs", "inputs"))
     if not all([type(t) is TracedTensor and not is_stand(t) for t in (*heads, *inputs)]):
         raise Break("PL0020", "autograd.grad() of others than tensors", clean=True)
-    if "backward" in vm.refused:
+    if "backward" in vm.refused and whole_loops():
         raise Break("PL0020", "autograd.grad() through a part of what is differentiated later", clean=True)
     leaves, carried = vm.trace.leaves, {id(leaf): vid for vid, leaf in vm.trace.leaves.items()}
     outside = {t.vid: t for t in inputs if id(t) in vm.world.real}
@@ -491,7 +491,7 @@ def l_grad(args: tuple, kw: dict) -> Any:
     out = graph_call(torch.autograd.grad, args[:3], given | {"retain_graph": True})
     tape.keep_retained()
     keep = values.get("retain_graph")
-    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing:
+    if not (values.get("create_graph") if keep is None else keep) and not vm.rehearsing and whole_loops():
         free(through)
     return out
 

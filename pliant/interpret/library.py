@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import enum
 import functools
 import inspect
 import logging
@@ -146,8 +147,21 @@ for _text in (dataclasses._recursive_repr(lambda self: ""), reprlib.recursive_re
 
 
 # -- an order from a comparison ----------------------------------------------------------------------------------
+MISSING = enum.Flag.__dict__["_missing_"].__func__
+
+
+@lookaside(MISSING)
+def l_missing(args: tuple, kw: dict) -> Any:
+    """The member of flags for a number that no member has yet."""
+    if not args or id(args[0]) not in vm.world.own_functions:
+        raise Break("PL0004", "a member of an enumeration is made, which its class keeps", clean=True)
+    return inline(MISSING, args, kw)
+
+
 @lookaside(functools.cmp_to_key)
 def l_cmp_to_key(args: tuple, kw: dict) -> Any:
+    if len(args) != 1 or kw or type(args[0]) not in (types.FunctionType, types.MethodType):
+        return native(functools.cmp_to_key, args, kw)  # it raises, or gives what no sort will use
     return inline(in_python.cmp_to_key, args, kw)
 
 

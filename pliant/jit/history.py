@@ -185,12 +185,12 @@ class History:
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
-            self.tolerate(source, TOLERANCE.get(type(value), OTHERS))
+            self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
 
-    def tolerate(self, source: Source, times: int) -> None:
-        """Count a failure; beyond `times` the value is kept out of the graph."""
+    def tolerate(self, source: Source, times: int, few: bool = False) -> None:
+        """Count a failure; beyond `times` the value is kept out of the graph. `few`: it has two values at most."""
         self.failures[source] += 1
-        if carried(source) and times != TOLERANCE[bool]:  # that has two values
+        if carried(source) and not few:
             times = BACKOFF  # what a graph break or a loop carries along changes as a rule
         if self.failures[source] >= times and source not in self.opaque:
             self.note(self.opaque, source, "opaque")

@@ -33,6 +33,7 @@ def shares() -> list[Any]:
         pytest.param(case, backend, id=f"{case.fn.__module__.rpartition('.')[2]}-{case.name}-{name}")
         for name, (backend, every) in EVERY.items()
         for case in programs[every // 2 :: every]
+        if name != "aot_eager" or "BatchNorm" not in case.name  # it writes running statistics back with a copy, which versions tell
     ]
 
 

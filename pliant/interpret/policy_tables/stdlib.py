@@ -45,7 +45,6 @@ CONTAINERS: list[Row] = [
     Row("_functools", "symint", "reduce cmp_to_key partial", reads="arguments"),
     *skips("PL0003", "a cache made by hand", {"_functools": "_lru_cache_wrapper"}),
     Row("_functools.partial", "symint", "*", reads="arguments"),
-    *skips("PL0004", "it makes a member, which its class keeps", {"enum.Flag": "_missing_"}),
     *skips("PL0003", "the cache of an lru_cache is state", {"_functools._lru_cache_wrapper": "cache_info cache_clear"}),
     Row("_functools._lru_cache_wrapper", "inline", "*"),
     Row(

@@ -15,11 +15,15 @@ from pliant.export.flows import live_flow
 from pliant.export.functionalize import Functionalizer
 from pliant.export.program import GRADIENT, MUTATION, USER, Output, Program
 from pliant.export.rewrite import SETTLED
+from pliant.graph.python_random import BELOW, NUMBERS
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 
 ATEN = torch.ops.aten
+
+DRAWS = frozenset((BELOW, *NUMBERS.values()))
+ITEM = torch.ops.aten._local_scalar_dense.default
 
 
 def aten(p: Program, writer: Any) -> Program:
@@ -58,9 +62,29 @@ def core(p: Program, writer: Any) -> Program:
         o.value = d.now(value)
     p.outputs += [Output(f"{i.name}.out", MUTATION, d.now(v), of=i.name, path=i.path if i.kind == USER else ()) for i, v in mutations]
     wanted = [o.value for o in p.outputs] + [a.expr for a in writer.asserts()]
-    p.ops = [live_flow(op, p.scope) for op in liveness.live_ops(d.ops, wanted, tensors)]
+    p.ops = [live_flow(op, p.scope) for op in without_draws(p, liveness.live_ops(d.ops, wanted, tensors), wanted)]
     p.form = "core"
     return dropped(p)
+
+
+def without_draws(p: Program, ops: list[Any], wanted: list[Any]) -> list[Any]:
+    """Without numbers that are drawn from generators of Python and of NumPy, and that nobody reads: a note, as these are no part of a
+    program (`if training and np.random.uniform() < p`)."""
+    drawn = {t.vid for op in ops if op.target in DRAWS for t in liveness.op_outputs(op)}
+    if not drawn:
+        return ops
+    numbers = {id(op): op for op in ops if op.target is ITEM and op.args[0].vid in drawn}
+    rest = [op for op in ops if id(op) not in numbers]
+    shapes = [(t.sizes, t.strides, t.offset) for op in rest for t in liveness.op_outputs(op)]
+    named = [liveness.number(v) for v in liveness.leaves([[(op.args, op.kwargs) for op in rest], shapes, wanted])]
+    known = {s.name for e in named if e is not None for s in e.symbols()}
+    unread = {n for n, op in numbers.items() if not any(liveness.number(b.symbol).name in known for b in op.binds)}
+    ops = [op for op in ops if id(op) not in unread]
+    read = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
+    gone = {id(op) for op in ops if op.target in DRAWS and not any(t.vid in read for t in liveness.op_outputs(op))}
+    if gone:
+        p.notes.append(f"it draws {len(gone)} numbers from generators of Python or NumPy, which nobody reads")
+    return [op for op in ops if id(op) not in gone]
 
 
 def dropped(p: Program) -> Program:

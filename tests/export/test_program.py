@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import copy
+import random
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -512,3 +514,21 @@ def test_a_file_names_no_other_exceptions():
     for other in ("SystemExit", "KeyboardInterrupt", "print", "os.PathLike", "UnicodeDecodeError"):
         with pytest.raises(FormatError):
             Reader.whole(words.replace("raises ValueError", f"raises {other}"))
+
+
+class LayerDrop(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(2):
+            p, q = np.random.uniform(0, 1), random.random()
+            if self.training and p + q < 0.5:
+                continue
+            x = x * 2
+        return x
+
+
+def test_draws_that_nobody_reads_are_notes(tmp_path):
+    program = pliant.export(LayerDrop().eval(), (torch.ones(3),))
+    assert "draws 4 numbers" in program.notes[0]
+    program.save(tmp_path / "m.pliant")
+    for p in (program, pliant.load(tmp_path / "m.pliant")):
+        torch.testing.assert_close(p(torch.ones(5)), torch.full((5,), 4.0))

@@ -16,6 +16,7 @@ import reprlib
 import statistics
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -66,6 +67,47 @@ def random_and_an_error_of_the_run(x):
 def random_of_its_own(x):
     own = random.Random(3)
     return own.random() * x, random.choice([1, 2, 3]), random.sample(range(4), 2), random.getrandbits(4), random.random()
+
+
+@program(*ROWS, **WHOLE)
+def random_of_numpy(x):
+    drawn = (
+        np.random.uniform(2, 5),
+        np.random.rand(),
+        np.random.random(),
+        np.random.normal(1, 3),
+        np.random.randn(),
+        np.random.uniform(high=4.0),
+    )
+    return x * drawn[0] + drawn[1], drawn, [type(v) for v in drawn]
+
+
+@program(*ROWS, **WHOLE)
+def random_layers(x):
+    for _ in range(3):
+        if np.random.uniform(0, 1) < 0.5:
+            x = x + 1
+    return x
+
+
+@program(*ROWS)
+def random_arrays_of_numpy(x):
+    own = np.random.RandomState(3)
+    return (
+        x * np.random.uniform(0, x.shape[0]),
+        own.uniform(0, 1),
+        np.random.rand(2),
+        np.random.uniform(0, 1, 3),
+        np.random.randint(5),
+        np.random.rand(),
+    )
+
+
+@program(*ROWS)
+def random_of_numpy_and_an_error_of_the_run(x):
+    a = np.random.rand()
+    y = x[torch.tensor([99])] if x.shape[0] == 5 else x
+    return y * a, np.random.rand()
 
 
 # -- texts, orders, loggers, exceptions ------------------------------------------------------------------------------

@@ -307,6 +307,12 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     try:
         with gradients(False):
             out = run()
+    except (Break, Restart, LoopBackSignal):
+        raise
+    except Exception as e:
+        if vm.internal_error(e):
+            raise
+        raise Break(code, f"{what} raises {type(e).__name__}") from None  # or would, if it came to gradients
     finally:
         vm.rehearsing -= 1
     ops = trace.ops[n:]

@@ -44,18 +44,18 @@ class Again:
         self.refusal = self.why_not()
 
     def why_not(self) -> str:
-        memory = {t.storage_id for t in self.plan.slots}
-        read = {t.storage_id for op in self.ops for t in liveness.op_inputs(op)} & memory
+        read = {t.storage_id for op in self.ops for t in liveness.op_inputs(op)} & {t.storage_id for t in self.plan.slots}
         if self.plan.trace.hooked:
             return "a hook has its say in its gradients"
         known = {t.vid for t in self.plan.slots} | self.saved
         if self.plan.rebased:
             return "it writes to an input that has gradients"
+        for op in self.plan.program:  # what is needed, and what comes behind it: the slots are as they are in the end
+            name = op.target._schema.name
+            if not (name in OWN_STATISTICS and trains(op)) and any(t.storage_id in read for t in liveness.written(op)):
+                return f"it writes to an input ({name})"
         for op in self.ops:
             name = op.target._schema.name
-            writes = [t for t in liveness.written(op) if t.storage_id in memory]
-            if writes and not (name in OWN_STATISTICS and trains(op)):
-                return f"it writes to an input ({name})"
             if liveness.RANDOM in op.target.tags:
                 return f"it draws random numbers ({name})"
             if not name.startswith("aten::"):
@@ -65,9 +65,6 @@ class Again:
             if any(t.vid not in known and t.constant is None for t in liveness.op_inputs(op)):
                 return "it reads a tensor that is not among its inputs"
             known.update(t.vid for t in liveness.op_outputs(op))
-        for op in self.plan.program:
-            if not (op.target._schema.name in OWN_STATISTICS and trains(op)) and any(t.storage_id in read for t in liveness.written(op)):
-                return f"it writes to an input ({op.target._schema.name})"
         return ""
 
     @functools.cached_property

@@ -182,6 +182,12 @@ def tensors_in(value: Any) -> list[TracedTensor]:
     return [v for v in atoms(value) if type(v) is TracedTensor]
 
 
+def writes(op: Any) -> list[TracedTensor]:
+    """The tensors whose memory an operation writes."""
+    info = op_info(op.target)
+    return tensors_in([argument(info, op.args, op.kwargs, name) for name in info.writes])
+
+
 def spread(x: TracedTensor) -> bool:
     """Whether elements of `x` share memory, as those of an expanded tensor do; guarded where that depends on a stride."""
     if x.dense:

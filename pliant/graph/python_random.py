@@ -56,6 +56,7 @@ LIBRARY.impl("python_seed", seed, "CompositeExplicitAutograd")
 torch.library.register_fake("pliant::python_seed", lambda number: None, lib=LIBRARY)
 
 NUMBERS: dict[str, Any] = {name: getattr(torch.ops.pliant, name).default for name in DRAWS}
+OF_NUMPY = frozenset(op for name, op in NUMBERS.items() if name.startswith("numpy_"))
 BELOW: Any = torch.ops.pliant.python_randbelow.default
 SEED: Any = torch.ops.pliant.python_seed.default
 
@@ -67,8 +68,7 @@ def draws_from_python(op: Any) -> bool:
 
 def draws_from_numpy(op: Any) -> bool:
     """The same for NumPy's."""
-    own = [NUMBERS[name] for name in NUMBERS if name.startswith("numpy_")]
-    return op.target in own or any([draws_from_numpy(o) for o in flow_of(op)])
+    return op.target in OF_NUMPY or any([draws_from_numpy(o) for o in flow_of(op)])
 
 
 def flow_of(op: Any) -> list:

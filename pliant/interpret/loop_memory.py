@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from pliant.graph.control_flow import tensors_of
-from pliant.graph.dispatch import dispatch
+from pliant.graph.dispatch import dispatch, writes
 from pliant.graph.record import Op
-from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import TracedTensor, make
 from pliant.interpret.state import counts_rounds, vm
 from pliant.interpret.subprograms import Open, Way
@@ -162,10 +161,6 @@ class Memory:
                 vm.trace.moving.discard(c.tensor.storage_id)
             dispatch(vm.trace, aten.copy_.default, (c.tensor, r), {})
 
-
-def writes(op: Any) -> list[TracedTensor]:
-    info = op_info(op.target)
-    return tensors_of([argument(info, op.args, op.kwargs, name) for name in info.writes])
 
 
 def numbered(t: TracedTensor, vid: int) -> TracedTensor:

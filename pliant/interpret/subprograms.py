@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, number_of, tensors_of
-from pliant.graph.dispatch import apply_metadata
+from pliant.graph.dispatch import apply_metadata, writes
 from pliant.graph.growing import READERS
 from pliant.graph.originals import gradients
 from pliant.graph.record import atoms
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import op_info
 from pliant.graph.symnode import SYMS
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
@@ -184,7 +184,7 @@ def check_memory(way: Way, first: int, gradients: bool, carried: Container[int])
         if i in begins:
             made = set()
         info = op_info(op.target)
-        for t in tensors_of([argument(info, op.args, op.kwargs, written) for written in info.writes]):
+        for t in writes(op):
             if t.storage_id not in made and t.storage_id not in vm.written and t.storage_id not in carried:
                 refusal = Open(f"{op.target} writes to memory from before")
                 refusal.written, refusal.known_as = t.storage_id, name_before(way, t.storage_id, first)

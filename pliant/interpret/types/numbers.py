@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.graph.dispatch import tensors_in
+from pliant.graph.dispatch import writes
 from pliant.graph.numbers import COUNTED
-from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import Reconsider
 from pliant.guards import views
@@ -156,11 +155,8 @@ def keep_counts_apart(world: World) -> None:
     """Guard that nothing which the program writes lies over a count that the guards read. Raises Reconsider if something does."""
     if not world.counts:
         return
-    trace, real, written = world.trace, world.real, set()
-    for op in trace.ops:
-        info = op_info(op.target)
-        for name in info.writes:
-            written.update([t.storage_id for t in tensors_in([argument(info, op.args, op.kwargs, name)])])
+    trace, real = world.trace, world.real
+    written = {t.storage_id for op in trace.ops for t in writes(op)}
     near = [t for t in trace.inputs if t.storage_id in written and not (all(map(fixed, t.sizes)) and math.prod(t.sizes) > BYTES)]
     found = list({id(t): t for t in (*world.counts, *near)}.values())
     if any([id(t) not in real for t in found]) or any(

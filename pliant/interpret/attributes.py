@@ -25,6 +25,7 @@ from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
+from pliant.interpret.types.holders import known
 from pliant.interpret.types.row import ROWS
 from pliant.native import generic_attributes, made_in_python
 
@@ -99,7 +100,7 @@ def descriptor(raw: Any, cls: type, name: str) -> Any:
 def under(raw: Any, part: str, cls: type, name: str) -> Any:
     """What a property, static or class method holds: mostly a function, else what may change and is read as any other value is."""
     held = getattr(raw, part)
-    return held if type(held) is FunctionType else getattr_(descriptor(raw, cls, name), part)
+    return held if known(held) else getattr_(descriptor(raw, cls, name), part)
 
 
 class Empty:

@@ -30,7 +30,7 @@ from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume, side_exits, stance, tracers
+from pliant.jit import dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -112,12 +112,18 @@ class Region:
         leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
         self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
+        self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
-        if self.verifier is None:
+        if self.verifier is not None:
+            return self.verifier.entry_point(fn)
+        if not trials.wanted(self.config):
             return native.EntryPoint(fn, self.miss)
-        return self.verifier.entry_point(fn)
+        trial = trials.Trial(self)
+        point = native.EntryPoint(fn, self.miss, None, trial)
+        self.tried[point] = trial
+        return point
 
     def record(self, code: CodeType) -> Record:
         found = self.records.get(code)
@@ -145,6 +151,9 @@ class Region:
             self.context.branches = self.sites.branches
         self.records.clear()
         self.codes.clear()
+        for point, trial in list(self.tried.items()):
+            trial.begin()
+            point._untried()
 
     # -- a miss -------------------------------------------------------------------------------------------------------------
     @not_for_others
@@ -310,6 +319,8 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        if self.tried:
+            trials.hurry(list(self.tried), trials.captures(self))
         self.sites.plain.note(code, bool(found.trace.ops), exit_name(found.exit))
         for way in emitted.exits:
             events.count("exit_points")

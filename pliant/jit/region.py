@@ -195,8 +195,9 @@ class Region:
             record.refused.add(e.what)
             return RETRY
         except UserError as e:
-            if vm.trace.exits:
-                vm.trace.exits[-1].way.branch.refuse("the side behind which the graph went on raises")
+            behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
+            if behind:
+                behind[0].refuse("the side behind which the graph went on raises")
                 return RETRY
             return "eager", self.judge(code, record, e.error, e.of_torch)
         except NoBackward as e:
@@ -322,9 +323,9 @@ class Region:
         if self.tried:
             trials.hurry(list(self.tried), trials.captures(self))
         self.sites.plain.note(code, bool(found.trace.ops), exit_name(found.exit))
-        for way in emitted.exits:
+        for branch in [*[way.branch for way in emitted.exits], *found.trace.assumed]:
             events.count("exit_points")
-            events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
+            events.emit("exit_point", frame_id=frame_id, where=branch.where, side=branch.hot, takes=branch.taken)
         report(found, fn, emitted, began, name)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
@@ -461,7 +462,7 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float, nam
 
 def without_exits(record: Record) -> bool:
     """Whether what failed was a capture with side exits: the next one has none."""
-    if vm.trace is None or not vm.trace.exits or SIDE_EXITS in record.refused:
+    if vm.trace is None or not (vm.trace.exits or vm.trace.assumed) or SIDE_EXITS in record.refused:
         return False
     record.refused.add(SIDE_EXITS)
     return True

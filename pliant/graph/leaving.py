@@ -29,6 +29,11 @@ class Left(BaseException):
     """What a graph raises at a side exit: its number, and the tensors and numbers that `Exit.after` takes."""
 
 
+class Elsewhere(Exception):
+    """What a graph raises where a run takes another side of a branch than it assumes, before it has done anything: its place in
+    `Trace.assumed`. CPython runs the frame."""
+
+
 @dataclass(slots=True, eq=False)
 class Exit:
     """One way out of a trace. `values` are what the other side needs of the graph: traced tensors and symbolic numbers.

@@ -103,6 +103,7 @@ class Trace:
         self.inputs: list[TracedTensor] = []
         self.constants: list[TracedTensor] = []
         self.exits: list[Any] = []  # ways out on the way (`leaving.Exit`), by number
+        self.assumed: list[Any] = []  # branches that it assumes to go one way (`leaving.Elsewhere`): jit's, by number
         self.leaves: dict[int, TracedTensor] = {}  # vid of an input with history -> the leaf under it
         self.known: dict[int, Any] = {}  # storage id -> real tensor: constants that nothing has written to
         self.masks: dict[int, dict[int, TracedTensor]] = {}  # storage id -> vid of a mask that was indexed with -> where it is set

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.bytecode import kinds as K
-from pliant.graph.leaving import leave
+from pliant.graph.leaving import Elsewhere, leave
 from pliant.graph.symnode import SYMS, truth
 from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action
@@ -36,7 +36,8 @@ class NotNow(Break):
 
 
 class Way:
-    """A branch behind which the graph goes on: the side, and what jit made of the other one."""
+    """A branch behind which the graph goes on: the side, and what jit made of the other one. None: a run that takes that one is run by
+    CPython from the begin of the frame, where gradients are recorded: what the other side needs would be torn from its history."""
 
     __slots__ = ("made", "side")
 
@@ -57,7 +58,7 @@ def way_on(v: Any) -> Way | None:
     try:
         return Way(side, prepared(f, side))
     except NotNow:
-        return None
+        return Way(side, None) if may_run_anew() else None
     except Break as b:
         vm.history.refuse_exit(site, b.reason)
         if vm.history.joins and vm.joins.get((id(f.code), f.pc - 1)) is not LEAVE:  # perhaps one operation, then
@@ -66,9 +67,14 @@ def way_on(v: Any) -> Way | None:
         return None
 
 
+def may_run_anew() -> bool:
+    """Whether runs that take the other side may begin again (jit refuses a graph that has done anything by then)."""
+    return not (globalstate.user_modes() or vm.pending is not None or vm.world.in_transform)
+
+
 def prepared(f: Frame, side: bool) -> Any:
     """What jit makes of the other side. Raises Break where it cannot."""
-    if len(vm.trace.exits) >= MOST:
+    if len(vm.trace.exits) + len(vm.trace.assumed) >= MOST:
         raise refusal(f"more than {MOST} side exits in one graph")
     if of_while(f.decoded, f.pc - 1):
         raise refusal("the test of a `while` loop, or inside of one")
@@ -116,6 +122,10 @@ def suspended(f: Frame, side: bool) -> list[FrameState]:
 
 def taken(way: Way, c: Expr, site: Any) -> bool:
     """The graph is left where `c` is not the hot side; the side."""
+    if way.made is None:
+        vm.scope.stake(c, way.side, site, f"{len(vm.trace.assumed)}", Elsewhere)
+        vm.trace.assumed.append(vm.history.branch_at(site))
+        return way.side
     leave(vm.trace, c if way.side else ops.not_(c), way.made.values, way.made, site)
     vm.scope.take(c, way.side)
     return way.side

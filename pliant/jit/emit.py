@@ -30,10 +30,11 @@ import torch
 
 from pliant import native
 from pliant.bytecode.assemble import line_at
+from pliant.codegen.aten import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.leaving import LEAVE, Left
+from pliant.graph.leaving import GRADIENTS, LEAVE, Elsewhere, Left
 from pliant.graph.record import atoms
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
 from pliant.interpret import runtime
@@ -101,11 +102,12 @@ def emit(capture: Capture, fn: Any, context: Context, *, start: Start | None = N
 class Failing:
     """What is told that the graph of `code` raised. It keeps nobody alive: entries live in code objects."""
 
-    __slots__ = ("code", "method")
+    __slots__ = ("code", "lenient", "method")
 
-    def __init__(self, code: CodeType, again: Callable[[BaseException, bool, CodeType | None], None]) -> None:
+    def __init__(self, code: CodeType, again: Callable[[BaseException, bool, CodeType | None], None], lenient: bool = False) -> None:
         self.code = weakref.ref(code)
         self.method = weakref.WeakMethod(again)
+        self.lenient = lenient  # CPython need not raise, too: the graph may have gone along the wrong side of a branch
 
     def __call__(self, e: BaseException) -> None:
         failed(e, self.again)
@@ -113,7 +115,7 @@ class Failing:
     def again(self, e: BaseException, handled: bool) -> None:
         leave = self.method()
         if leave is not None:
-            leave(e, handled, self.code())
+            leave(e, handled or self.lenient, self.code())
 
 
 class Emitter:
@@ -194,8 +196,12 @@ class Emitter:
         call = f"{b.constant(run, 'graph')}({', '.join(texts)})"
         names = [name for _, name in b.outputs.values()]
         line = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}" if names else call
-        failing = b.constant(Failing(self.code, self.context.again), "failed")
-        handler = [f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
+        if trace.assumed:
+            memory = {t.storage_id for t in trace.inputs}
+            if any([cannot_repeat(op, memory) for op in trace.ops]):
+                raise Reconsider(self.name, "the graph assumes the side of a branch, and writes to memory of others", GRADIENTS)
+        failing = b.constant(Failing(self.code, self.context.again, bool(trace.assumed)), "failed")
+        handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
         return [*self.apart, "try:", PAD + line, *self.ways_out(given), *handler], executable
 
     def left_at(self) -> list[int]:
@@ -222,6 +228,14 @@ class Emitter:
             lines.append(f"{PAD}{b.constant(way.branch, 'branch')}.leaves()")
             lines.append(f"{PAD}raise {b.constant(native.Leave)}({b.constant(way.fn, f'exit_{number}')}, _st)")
         return [f"except {b.constant(Left)} as _e:", *(PAD + line for line in lines), f"{PAD}raise"] if lines else []
+
+    def elsewhere(self, failing: str) -> list[str]:
+        """What is done where a run takes another side of a branch than the graph assumes."""
+        b, lines = self.builder, []
+        for number, branch in enumerate(self.capture.trace.assumed):
+            self.branches.append(branch)
+            lines.append(f"{PAD}if _e.args[0] == '{number}': {b.constant(branch, 'branch')}.leaves()")
+        return [f"except {b.constant(Elsewhere)} as _e:", *lines, f"{PAD}{failing}(_e)", f"{PAD}raise"] if lines else []
 
     def emptied(self) -> list[str]:
         """Empties the state that this function was given, where no graph can fail any more and have CPython run the frame."""

@@ -133,6 +133,10 @@ class History:
         branch = self.sites.branches.at(site)
         return branch if branch.begins_joined() else None
 
+    def branch_at(self, site: Site) -> Any:
+        """What is known of the branch on data at this site."""
+        return self.sites.branches.at(site)
+
     def python_behind(self, code: CodeType) -> bool:
         """Whether nothing is done with tensors behind the graph breaks of this code."""
         return self.sites.plain.alone(code)

@@ -30,7 +30,7 @@ from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
-from pliant.jit import dims, modes, resume, side_exits, stance, tracers
+from pliant.jit import dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
 from pliant.jit.history import History, Sites, lesson
 from pliant.jit.identity import WeakIdDict
@@ -112,12 +112,18 @@ class Region:
         leaves = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE  # its graphs are left by nobody
         self.context.branches = self.sites.branches if leaves and not config.fullgraph else None
         self.verifier = Verifier(self, config.verify) if config.verify else None
+        self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
         _regions.add(self)
 
     def entry_point(self, fn: FunctionType) -> Any:
-        if self.verifier is None:
+        if self.verifier is not None:
+            return self.verifier.entry_point(fn)
+        if not trials.wanted(self.config):
             return native.EntryPoint(fn, self.miss)
-        return self.verifier.entry_point(fn)
+        trial = trials.Trial(self)
+        point = native.EntryPoint(fn, self.miss, None, trial)
+        self.tried[point] = trial
+        return point
 
     def record(self, code: CodeType) -> Record:
         found = self.records.get(code)
@@ -145,6 +151,9 @@ class Region:
             self.context.branches = self.sites.branches
         self.records.clear()
         self.codes.clear()
+        for point, trial in list(self.tried.items()):
+            trial.begin()
+            point._untried()
 
     # -- a miss -------------------------------------------------------------------------------------------------------------
     @not_for_others
@@ -186,8 +195,9 @@ class Region:
             record.refused.add(e.what)
             return RETRY
         except UserError as e:
-            if vm.trace.exits:
-                vm.trace.exits[-1].way.branch.refuse("the side behind which the graph went on raises")
+            behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
+            if behind:
+                behind[0].refuse("the side behind which the graph went on raises")
                 return RETRY
             return "eager", self.judge(code, record, e.error, e.of_torch)
         except NoBackward as e:
@@ -313,10 +323,12 @@ class Region:
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         events.count("captures")
+        if self.tried:
+            trials.hurry(list(self.tried), trials.captures(self))
         self.sites.plain.note(code, bool(found.trace.ops), exit_name(found.exit))
-        for way in emitted.exits:
+        for branch in [*[way.branch for way in emitted.exits], *found.trace.assumed]:
             events.count("exit_points")
-            events.emit("exit_point", frame_id=frame_id, where=way.branch.where, side=way.branch.hot, takes=way.branch.taken)
+            events.emit("exit_point", frame_id=frame_id, where=branch.where, side=branch.hot, takes=branch.taken)
         report(found, fn, emitted, began, name)
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
@@ -453,7 +465,7 @@ def report(found: Capture, fn: FunctionType, emitted: Emitted, began: float, nam
 
 def without_exits(record: Record) -> bool:
     """Whether what failed was a capture with side exits: the next one has none."""
-    if vm.trace is None or not vm.trace.exits or SIDE_EXITS in record.refused:
+    if vm.trace is None or not (vm.trace.exits or vm.trace.assumed) or SIDE_EXITS in record.refused:
         return False
     record.refused.add(SIDE_EXITS)
     return True

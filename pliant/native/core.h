@@ -41,6 +41,7 @@ int pl_enabled(void); /* global switch and this thread's disable depth */
 void pl_count_call(void);
 void pl_count_miss(void);
 void pl_count_eager(void);
+unsigned long long pl_misses(void);
 /* What a miss callback said. Consumes nothing; 0 retry, 1 eager (with a judge in *value, or NULL), 2 value (new reference in *value),
  * -1 error. */
 int pl_miss_answer(PyObject *answer, PyObject **value);

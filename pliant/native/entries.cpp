@@ -83,6 +83,7 @@ int pl_enabled(void) { return enabled && disable_depth == 0; }
 void pl_count_call(void) { n_calls++; }
 void pl_count_miss(void) { n_misses++; }
 void pl_count_eager(void) { n_eager++; }
+unsigned long long pl_misses(void) { return n_misses; }
 
 PyObject *pl_entries_find(PlCodeState *s, PyObject *const *args, Py_ssize_t nargs, PyObject *func, PyObject **out, Py_ssize_t cap,
                           Py_ssize_t *nout) {

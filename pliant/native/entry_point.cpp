@@ -1,6 +1,8 @@
 // `native.EntryPoint`: a callable that stands for a Python function, binds arguments as CPython does and tries the entries.
 #include "core.h"
+#include <climits>
 #include <cstddef>
+#include <ctime>
 #include <structmember.h>
 
 namespace {
@@ -8,8 +10,12 @@ namespace {
 struct EntryPointObject {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *fn, *miss, *verify, *dict, *weakrefs;
-    long long left; // calls to let pass before one goes to `verify`
+    PyObject *fn, *miss, *verify, *trial, *dict, *weakrefs;
+    long long left; // calls to let pass before one goes to `verify`, or before `trial` is asked
+    PyObject *times[2]; // of the calls that are timed: lists of seconds, compiled and as they are
+    int timed, turn;    // calls of a trial, and how many of them are done
+    int plain;          // the calls that pass run as they are
+    int under_way;      // a timed call is: 1 compiled, 2 as it is
 };
 PyTypeObject *entry_point_type = nullptr;
 constexpr int kRetries = 4; // a miss callback that keeps saying "retry" without an entry that holds ends in an eager call
@@ -236,6 +242,102 @@ PyObject *watched_call(PyObject *callable, PyObject *const *args, size_t nargsf,
     return result;
 }
 
+// ---- trials ---------------------------------------------------------------------------------------------------------
+
+// As it is, without compiled code below either.
+PyObject *run_plainly(EntryPointObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    const int mode = pl_mode();
+    if (mode != PL_OFF) pl_enter(PL_OFF);
+    PyObject *result = run_eagerly(self, args, nargsf, kwnames);
+    if (mode != PL_OFF) pl_enter(mode);
+    return result;
+}
+
+// trial(entry point, seconds of compiled calls, seconds of others) -> (whether the next calls run as they are, how many of them, how many
+// are timed behind these). An error in there is told, and ends the trials.
+void ask_trial(EntryPointObject *self) {
+    self->left = LLONG_MAX;
+    PyObject *none = PyTuple_New(0), *trial = Py_NewRef(self->trial);
+    PyObject *compiled = self->times[0] ? self->times[0] : Py_XNewRef(none), *plain = self->times[1] ? self->times[1] : Py_XNewRef(none);
+    self->times[0] = self->times[1] = nullptr;
+    self->timed = self->turn = 0;
+    const int mode = pl_mode();
+    if (mode != PL_OFF) pl_enter(PL_OFF);
+    PyObject *answer = none ? PyObject_CallFunctionObjArgs(trial, reinterpret_cast<PyObject *>(self), compiled, plain, nullptr) : nullptr;
+    if (mode != PL_OFF) pl_enter(mode);
+    int as_is = 0, timed = 0;
+    long long pass = 0;
+    if (answer && PyArg_ParseTuple(answer, "pLi", &as_is, &pass, &timed)) {
+        self->plain = as_is;
+        self->left = pass;
+        self->timed = timed;
+    } else {
+        self->plain = 0;
+        PyErr_WriteUnraisable(trial);
+    }
+    Py_XDECREF(answer);
+    Py_XDECREF(compiled);
+    Py_XDECREF(plain);
+    Py_XDECREF(none);
+    Py_DECREF(trial);
+}
+
+double processor_seconds() {
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+void note_time(EntryPointObject *self, int way, double seconds) {
+    PyObject *type, *error, *tb, *v = nullptr;
+    PyErr_Fetch(&type, &error, &tb);
+    if (!self->times[way]) self->times[way] = PyList_New(0);
+    if (!self->times[way] || !(v = PyFloat_FromDouble(seconds)) || PyList_Append(self->times[way], v) < 0) PyErr_Clear();
+    Py_XDECREF(v);
+    PyErr_Restore(type, error, tb);
+}
+
+// What an entry point with `trial` has in the place of `entry_point_call`. While calls are timed, they run compiled or as they are in the
+// order of the Thue-Morse sequence, which keeps in step with no period of the program's. Calls that raise or capture are not counted, and
+// a call inside of one that is timed runs as that one does.
+PyObject *tried_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    auto *self = reinterpret_cast<EntryPointObject *>(callable);
+    if (self->left > 0 && !self->under_way) {
+        self->left--;
+        return self->plain ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
+    }
+    if (self->trial == Py_None || !pl_enabled() || pl_mode() == PL_CAPTURE) return entry_point_call(callable, args, nargsf, kwnames);
+    if (self->under_way)
+        return self->under_way == 2 ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
+    if (self->turn >= self->timed) {
+        ask_trial(self);
+        if (self->left > 0 || self->timed == 0) {
+            if (self->left > 0) self->left--;
+            return self->plain ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
+        }
+    }
+    const int way = __builtin_popcount(static_cast<unsigned>(self->turn++)) & 1;
+    const unsigned long long misses = pl_misses();
+    Py_INCREF(callable);
+    self->under_way = way + 1;
+    const double began = processor_seconds();
+    PyObject *result = way ? run_plainly(self, args, nargsf, kwnames) : entry_point_call(callable, args, nargsf, kwnames);
+    const double seconds = processor_seconds() - began;
+    self->under_way = 0;
+    if (result && misses == pl_misses()) note_time(self, way, seconds);
+    Py_DECREF(callable);
+    return result;
+}
+
+// Trials begin anew.
+PyObject *untried(PyObject *o, PyObject *) {
+    auto *self = reinterpret_cast<EntryPointObject *>(o);
+    Py_CLEAR(self->times[0]);
+    Py_CLEAR(self->times[1]);
+    self->left = self->timed = self->turn = self->plain = 0;
+    Py_RETURN_NONE;
+}
+
 PyObject *unwatched(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
     return entry_point_call(self, args, static_cast<size_t>(nargs), kwnames);
 }
@@ -265,16 +367,17 @@ bool copy_identity(EntryPointObject *self) {
 }
 
 PyObject *entry_point_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static const char *names[] = {"fn", "miss", "verify", nullptr};
-    PyObject *fn, *miss = Py_None, *verify = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", const_cast<char **>(names), &PyFunction_Type, &fn, &miss, &verify))
+    static const char *names[] = {"fn", "miss", "verify", "trial", nullptr};
+    PyObject *fn, *miss = Py_None, *verify = Py_None, *trial = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO", const_cast<char **>(names), &PyFunction_Type, &fn, &miss, &verify, &trial))
         return nullptr;
     auto *self = reinterpret_cast<EntryPointObject *>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
-    self->vectorcall = verify == Py_None ? entry_point_call : watched_call;
+    self->vectorcall = verify != Py_None ? watched_call : trial != Py_None ? tried_call : entry_point_call;
     self->fn = Py_NewRef(fn);
     self->miss = Py_NewRef(miss);
     self->verify = Py_NewRef(verify);
+    self->trial = Py_NewRef(trial);
     if (!copy_identity(self)) {
         Py_DECREF(self);
         return nullptr;
@@ -288,6 +391,7 @@ int entry_point_traverse(PyObject *o, visitproc visit, void *arg) {
     Py_VISIT(self->fn);
     Py_VISIT(self->miss);
     Py_VISIT(self->verify);
+    Py_VISIT(self->trial);
     Py_VISIT(self->dict);
     return 0;
 }
@@ -297,6 +401,7 @@ int entry_point_clear(PyObject *o) { // `fn` and `miss` stay: calls in progress 
     Py_CLEAR(self->dict);
     Py_XSETREF(self->miss, Py_NewRef(Py_None));
     Py_XSETREF(self->verify, Py_NewRef(Py_None));
+    Py_XSETREF(self->trial, Py_NewRef(Py_None));
     return 0;
 }
 
@@ -307,6 +412,9 @@ void entry_point_dealloc(PyObject *o) {
     Py_XDECREF(self->fn);
     Py_XDECREF(self->miss);
     Py_XDECREF(self->verify);
+    Py_XDECREF(self->trial);
+    Py_XDECREF(self->times[0]);
+    Py_XDECREF(self->times[1]);
     Py_XDECREF(self->dict);
     PyTypeObject *t = Py_TYPE(o);
     t->tp_free(o);
@@ -338,7 +446,7 @@ PyGetSetDef getset[] = {
 PyMemberDef members[] = {
     {"_fn", T_OBJECT, offsetof(EntryPointObject, fn), READONLY, "the function that it stands for"},
     {"_miss", T_OBJECT, offsetof(EntryPointObject, miss), 0, "called as miss(entry_point, fn, frame_args) when no entry holds"},
-    {"_left", T_LONGLONG, offsetof(EntryPointObject, left), 0, "calls to let pass before one goes to `verify`"},
+    {"_left", T_LONGLONG, offsetof(EntryPointObject, left), 0, "calls to let pass before one goes to `verify`, or before `trial` is asked"},
     {"__dictoffset__", T_PYSSIZET, offsetof(EntryPointObject, dict), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(EntryPointObject, weakrefs), READONLY, nullptr},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(EntryPointObject, vectorcall), READONLY, nullptr},
@@ -348,6 +456,7 @@ PyMethodDef methods[] = {
     {"__reduce__", entry_point_reduce, METH_NOARGS, nullptr},
     {"_unwatched", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(unwatched)), METH_FASTCALL | METH_KEYWORDS,
      "_unwatched(*args, **kwargs): a call that does not go to `verify`."},
+    {"_untried", untried, METH_NOARGS, "_untried(): what `trial` has said is forgotten."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot slots[] = {

@@ -305,6 +305,13 @@ class Scope:
         self.taken[apply("not", c)] = not side
         self.exited = max(len(self.symbols), 1)
 
+    def stake(self, c: Expr, side: bool, site: Any, message: str, error: type[Exception]) -> None:
+        """As `take`, and where c is not `side`, the graph raises `error`."""
+        fact = c if side else apply("not", c)
+        self._may_grow(fact, site)
+        self._asserts.append((fact, site, message, error))
+        self.take(c, side)
+
     def is_new(self, c: Expr) -> bool:
         """Whether the run finds all symbols of c behind the last side exit: what is assumed of them says nothing of what comes before."""
         old = set(list(self.symbols)[: self.exited])

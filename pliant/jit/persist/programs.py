@@ -7,9 +7,11 @@ to link and which of their functions a program calls.
 from __future__ import annotations
 
 import builtins
+import functools
 import linecache
 import marshal
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -225,7 +227,7 @@ def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
         if run is not None and v is run:
             names[k] = ("graph",)
         elif type(v) is Failing:
-            names[k] = ("failed",)
+            names[k] = ("failed", v.lenient)
         elif type(v) is Branch:
             names[k] = ("branch", table.refer(v), v.hot)
         elif type(v) is types.FunctionType and v.__module__ == fn.__module__:  # what runs behind a side exit
@@ -243,11 +245,11 @@ def encode_function(fn: Any, run: Any, table: Writer) -> tuple:
 def decode_emitted(data: tuple, objects: list[Any], executable: Executable | None, again: Any, code: types.CodeType) -> Emitted:
     *function, source = data
     made = Emitted(None, source, [], executable)  # type: ignore[arg-type]
-    made.fn = decode_function(tuple(function), objects, made, Failing(code, again))
+    made.fn = decode_function(tuple(function), objects, made, functools.partial(Failing, code, again))
     return made
 
 
-def decode_function(data: tuple, objects: list[Any], made: Emitted, failing: Failing) -> Any:
+def decode_function(data: tuple, objects: list[Any], made: Emitted, failing: Callable[[bool], Failing]) -> Any:
     """`made`: the entry's own, whose `branches` and `sides` are filled."""
     name, module, body, names = data
     namespace: dict[str, Any] = {"__builtins__": builtins.__dict__}
@@ -260,7 +262,7 @@ def decode_function(data: tuple, objects: list[Any], made: Emitted, failing: Fai
             made.branches.append(objects[rest[0]])
             made.sides.append(rest[1])
         elif kind == "failed":
-            namespace[k] = failing
+            namespace[k] = failing(rest[0])
         elif kind == "exit":
             namespace[k] = decode_function(rest[0], objects, made, failing)
         elif kind == "after":

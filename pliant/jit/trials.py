@@ -1,0 +1,140 @@
+"""Trials: whether a program in which the graph breaks is faster compiled, or as it is. What is slower for good is left to CPython.
+
+A piece between two breaks pays for guards, for its frame and for the break; where the pieces are small, that is more than it saves. No
+count of operations tells, so calls are timed: the entry point runs some of them compiled and some as they are (`native/entry_point.cpp`).
+
+| calls of an entry point                                     | from then on                                                |
+|-------------------------------------------------------------|-------------------------------------------------------------|
+| all of its code is one entry after the other, no breaks     | asked again after twice as many                             |
+| a call has captured, or machine code is waited for          | asked again after BLOCK calls                               |
+| settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
+| compiled is faster, or as fast within that error            | compiled; tried again after PAUSE calls, then GROWTH times  |
+| as it is, it is faster                                      | CPython runs the function; tried again, too                 |
+
+There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and where gradients are
+recorded (the time of a backward pass is not that of a call).
+"""
+
+from __future__ import annotations
+
+import statistics
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from pliant import events, native
+from pliant.codegen import backends
+from pliant.codegen.background import background
+from pliant.jit.tiers import Storing
+
+BLOCK = 16
+MOST_BLOCKS = 8
+FEWEST = 4
+"""Times of either kind that say anything."""
+MANY = 32
+"""Captures, from which on nobody waits for the end of them: at once, and then each time that they have doubled."""
+MOST_WAITS = 32
+"""How often machine code is waited for."""
+PAUSE, GROWTH = 2048, 8
+FOREVER = 1 << 62
+CERTAIN = 3.0
+"""Standard errors."""
+
+Answer = tuple[bool, int, int]
+"""Whether the next calls run as they are, how many of them, and how many are timed behind these."""
+
+
+def wanted(config: Any) -> bool:
+    """Whether calls of functions compiled with these settings are tried."""
+    own = backends.OWN.get(config.backend) is not None and config.backend != backends.REMOTE
+    return own and config.background and not config.fullgraph
+
+
+def hurry(points: Iterable[Any], n: int) -> None:
+    """There have been `n` captures."""
+    if n >= MANY and not n & n - 1:
+        for point in points:
+            point._left = 0
+
+
+class Trial:
+    """What the entry point of one function asks. It keeps nothing alive."""
+
+    def __init__(self, region: Any) -> None:
+        self.region = weakref.ref(region)
+        self.begin()
+
+    def begin(self) -> None:
+        """As if nothing had been called."""
+        self.pause = PAUSE
+        self.captured = self.blocks = self.waits = 0
+        self.wait = BLOCK
+        self.as_is = False
+        self.compiled: list[float] = []
+        self.plain: list[float] = []
+
+    def __call__(self, point: Any, compiled: list[float], plain: list[float]) -> Answer:
+        region = self.region()
+        if region is None:
+            return False, FOREVER, 0
+        self.compiled += compiled
+        self.plain += plain
+        if self.blocks:
+            return self.timed(point, region)
+        before, self.captured = self.captured, captures(region)
+        if len(region.codes) <= 1 or differentiates(region):
+            self.wait = min(2 * self.wait, PAUSE)
+            return False, self.wait, 0
+        if self.captured < MANY and (self.captured != before or self.waits < MOST_WAITS and busy()):
+            self.waits += self.captured == before
+            return False, BLOCK, 0
+        self.blocks = 1
+        return self.as_is, 0, BLOCK
+
+    def timed(self, point: Any, region: Any) -> Answer:
+        """A block has been timed."""
+        ours, theirs = trimmed(self.compiled), trimmed(self.plain)
+        if min(len(ours), len(theirs)) < FEWEST:
+            certain = self.captured >= MANY or self.blocks >= 2
+            as_is = len(theirs) >= FEWEST  # call after call captures something
+        else:
+            difference = statistics.fmean(ours) - statistics.fmean(theirs)
+            error = (statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)) ** 0.5
+            certain, as_is = abs(difference) > CERTAIN * error, difference > error
+        if self.blocks < MOST_BLOCKS and not certain:
+            self.blocks += 1
+            return self.as_is, 0, BLOCK
+        pause, self.pause = self.pause, self.pause * GROWTH
+        if as_is != self.as_is:
+            what = "calls run as they are, which is faster" if as_is else "calls run compiled again, which is faster"
+            took = ", ".join([f"{name} {statistics.fmean(t) * 1e6:.0f} us" for name, t in (("compiled", ours), ("CPython", theirs)) if t])
+            code = point._fn.__code__
+            events.emit("policy", what=f"{what} ({took})", where=f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}")
+        self.as_is = as_is
+        self.blocks, self.compiled, self.plain = 0, [], []
+        self.captured = captures(region)
+        return as_is, pause, 0
+
+
+def captures(region: Any) -> int:
+    return sum([r.captures for r in region.records.values()])
+
+
+def busy() -> bool:
+    """Whether machine code is being made, for whomever."""
+    return any([job is not None and type(job) is not Storing for job in (background.running, *list(background.jobs))])
+
+
+def differentiates(region: Any) -> bool:
+    """Whether some graph of this region has a backward pass."""
+    codes = [code for ref in region.codes if (code := ref()) is not None]
+    graphs = [e.info.emitted.executable for code in codes for e in native.entries(code)]
+    return any([g is not None and (g.node is not None or g.backward is not None) for g in graphs])
+
+
+def trimmed(times: list[float]) -> list[float]:
+    """Without the longest eighth: what else the machine does."""
+    return sorted(times)[: len(times) - len(times) // 8]
+
+
+__all__ = ["Trial", "captures", "hurry", "wanted"]

@@ -1,0 +1,187 @@
+"""Trials (`pliant/jit/trials.py`): which calls run compiled, as they are, and timed; and what is made of the times."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+
+import pliant
+from pliant import events, native
+from pliant.jit import trials
+
+
+class Script:
+    """A trial that answers what it is told, and writes down what it hears."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.heard = []
+
+    def __call__(self, point, compiled, plain):
+        self.heard.append((len(compiled), len(plain)))
+        return self.answers.pop(0)
+
+
+def entry(script):
+    ran = []
+
+    def fn(x):
+        ran.append("plain")
+        if x is None:
+            raise ValueError
+        return x
+
+    def miss(point, f, args):
+        ran.append("compiled")
+        return "value", args[0]
+
+    return native.EntryPoint(fn, miss, None, script), ran
+
+
+def test_calls_that_pass_and_calls_that_run_as_they_are():
+    point, ran = entry(script := Script((False, 2, 0), (True, 3, 0), (False, 1 << 40, 0)))
+    assert [point(i) for i in range(7)] == list(range(7))
+    assert ran == ["compiled"] * 2 + ["plain"] * 3 + ["compiled"] * 2
+    assert script.heard == [(0, 0)] * 3
+
+
+def order(i):
+    return "plain" if i.bit_count() & 1 else "compiled"
+
+
+def test_timed_calls_take_turns_and_those_that_capture_or_raise_are_not_counted():
+    point, ran = entry(script := Script((False, 0, 8), (True, 1 << 40, 0)))
+    for _ in range(4):
+        point(0)
+    for i in range(4, 8):
+        if order(i) == "plain":
+            with pytest.raises(ValueError):
+                point(None)
+        else:
+            point(None)
+    assert ran == [order(i) for i in range(8)]
+    point(0)
+    assert script.heard == [(0, 0), (0, 2)]  # each compiled call came to a miss
+    assert ran[-1] == "plain"
+
+
+def test_calls_inside_of_a_timed_one_run_as_it_does():
+    def fn(n):
+        ran.append("plain")
+        return point(n - 1) if n else 0
+
+    def miss(_, f, args):
+        ran.append("compiled")
+        return "value", point(args[0] - 1) if args[0] else 0
+
+    ran = []
+    point = native.EntryPoint(fn, miss, None, Script((False, 0, 2), (False, 1 << 40, 0)))
+    point(2)
+    point(2)
+    assert ran == ["compiled"] * 3 + ["plain"] * 3
+
+
+def test_an_error_of_the_trial_ends_it(monkeypatch):
+    told = []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+    point, ran = entry(Script("nonsense"))
+    assert point(1) == 1 and point(2) == 2
+    assert ran == ["compiled"] * 2
+    assert len(told) == 1
+
+
+def test_begin_anew():
+    point, ran = entry(Script((True, 1 << 40, 0), (False, 1 << 40, 0)))
+    point(1)
+    point._untried()
+    point(2)
+    assert ran == ["plain", "compiled"]
+
+
+class Region:
+    codes = [None, None]
+    records = {}
+
+
+@pytest.fixture
+def trial(monkeypatch):
+    monkeypatch.setattr(trials, "differentiates", lambda region: False)
+    monkeypatch.setattr(trials, "busy", lambda: False)
+    region = Region()
+    made = trials.Trial(region)
+    made.keeps = region
+    return made
+
+
+def point():
+    return native.EntryPoint(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "plain", "as_is"),
+    [([1.0] * 8, [2.0] * 8, False), ([2.0] * 8, [1.0] * 8, True), ([1.0] * 8, [1.0] * 8, False), ([], [1.0] * 8, True), ([], [], False)],
+)
+def test_the_verdict(trial, compiled, plain, as_is):
+    p = point()
+    assert trial(p, [], []) == (False, 0, trials.BLOCK)
+    answer = (False, 0, trials.BLOCK)
+    for blocks in range(trials.MOST_BLOCKS + 1):
+        if answer[2] == 0:
+            break
+        answer = trial(p, compiled, plain)
+    assert answer == (as_is, trials.PAUSE, 0)
+    assert trial(p, [], []) == (as_is, 0, trials.BLOCK)  # after the pause
+    assert bool([e for e in events.events("policy") if "as they are" in e.fields["what"]]) == as_is
+
+
+def test_an_unclear_difference_takes_more_blocks(trial):
+    p = point()
+    trial(p, [], [])
+    assert trial(p, [1.0, 3.0] * 4, [1.1, 3.0] * 4) == (False, 0, trials.BLOCK)
+    assert trial(p, [1.0] * 400, [4.0] * 400)[0] is False
+
+
+def test_a_trial_keeps_no_region_alive():
+    region = weakref.ref(r := type("R", (), {})())
+    t = trials.Trial(r)
+    del r
+    assert region() is None
+    assert t(point(), [], []) == (False, trials.FOREVER, 0)
+
+
+def pieces(x):
+    pliant.graph_break()
+    y = x + 1
+    pliant.graph_break()
+    return y * 2
+
+
+def test_a_program_with_breaks_is_tried_and_one_without_is_not(monkeypatch):
+    """Whatever the clock says, answers are the same."""
+    asked = []
+    monkeypatch.setattr(trials.Trial, "timed", lambda self, *_: asked.append(1) or (True, 5, 0))
+    with torch.no_grad():
+        for fn, tried in ((pieces, True), (lambda x: x * 3 + 1, False)):
+            asked.clear()
+            compiled = pliant.compile(fn, background=True)
+            for n in range(2, 160):
+                x = torch.ones(n % 7 + 2)
+                assert torch.equal(compiled(x), fn(x))
+                if n % 16 == 0:
+                    pliant.synchronize()
+            assert bool(asked) == tried
+
+
+def test_none_where_gradients_are_recorded_or_the_background_is_off(monkeypatch):
+    monkeypatch.setattr(trials.Trial, "timed", lambda *_: pytest.fail("it was timed"))
+    w = torch.ones(4, requires_grad=True)
+    compiled = pliant.compile(lambda x: pieces(x * w), background=True)
+    for _ in range(100):
+        compiled(torch.ones(4)).sum().backward()
+    still = pliant.compile(pieces, background=False)
+    with torch.no_grad():
+        for _ in range(100):
+            still(torch.ones(4))
+    assert not trials.wanted(pliant.config.Config(background=True, fullgraph=True))

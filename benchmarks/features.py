@@ -31,6 +31,7 @@ THEMES = {
     "test_torch_features_library": "the standard library around tensors, tapes inside of `autograd.Function`",
     "test_torch_features_nn": "modules, losses, parametrizations, hooks of modules",
     "test_torch_features_autograd": "hooks, saved tensors, forward mode, random numbers, distributions",
+    "test_torch_features_more": "further programs, of every kind",
 }
 PROGRAM_S = 120
 
@@ -183,16 +184,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.features")
     parser.add_argument("themes", nargs="*", default=list(THEMES))
     parser.add_argument("--page", help="write this file")
-    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--json", help="write the rows to this file; those of themes that are not asked for stay in it")
     parser.add_argument("--inside")
     parser.add_argument("--skip", type=int, default=0)
     given = parser.parse_args()
     if given.inside:
         inside(given.inside, given.skip)
         return
-    found = {module: measured(module) for module in given.themes}
-    if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(found))
+    kept = pathlib.Path(given.json) if given.json else None
+    found = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    for module in given.themes:
+        found[module] = measured(module)
+        if kept is not None:
+            kept.write_text(json.dumps(found))
     text = page(found)
     if given.page:
         pathlib.Path(given.page).write_text(text)

@@ -45,7 +45,7 @@ from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import KNOWN, adds, op_info
 from pliant.graph.symnode import to_sym
-from pliant.graph.traced import Reconsider, TracedTensor
+from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, ExternalCall, Program, is_aten
 from pliant.symbolic import maths
@@ -105,6 +105,11 @@ def build(
     if guard is None and any([t.vid in steps for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
+        guard = False
+    changed = views.outlived(ops, steps)
+    if changed is not None:
+        if trace.data_memory:
+            raise Untraceable(changed.target, "gives another layout to a tensor of which there are views")
         guard = False
     replay, heads = [], [*flat, *exits]
     if guard is not False:

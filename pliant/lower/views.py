@@ -103,6 +103,20 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
+def outlived(ops: list[Any], steps: dict[int, ViewStep]) -> Any:
+    """An operation that gives a tensor object another layout in place, of which a view was made before: made again behind it, that view
+    would be another one. None if there is none."""
+    changes = [(i, op) for i, op in enumerate(ops) if liveness.restrides(op)]
+    if not changes:
+        return None
+    at = {id(op): i for i, op in enumerate(ops)}
+    for i, op in changes:
+        x = op.args[0]
+        if any([s.base is x and at.get(id(s.op), i) < i for s in steps.values()]):
+            return op
+    return None
+
+
 def made_below(out: TracedTensor, step: ViewStep) -> bool:
     """Was it made below autograd, by code that takes an operator apart or by an `autograd.Function`, as a result with gradients? Then
     autograd sees no view, or one whose history is not that of its base."""

@@ -5,13 +5,15 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import functools
+import math
 import random
 import types
 
 import pytest
 import torch
 from torch import nn
-from torch.func import grad, jacrev, vmap
+from torch.func import functionalize, grad, jacrev, vmap
 
 from tests.programs.registry import cases, each, program, programs
 
@@ -145,6 +147,111 @@ def error_over_a_break(x):
     except ValueError as e:
         torch._dynamo.graph_break()
         return x + 1, str(e), repr(e)
+
+
+# -- another layout for a tensor of which there are views -------------------------------------------------------------
+def layout_after(change):
+    def run(x):
+        y = x * 1
+        z, w = y[1:], y.view(-1)
+        z.mul_(2)
+        change(y)
+        return y, z, w + 1, z.sum()
+
+    return run
+
+
+LAYOUTS = {
+    "layout_transposed": layout_after(lambda y: y.t_()),
+    "layout_with_a_dim": layout_after(lambda y: y.unsqueeze_(0)),
+    "layout_twice": layout_after(lambda y: y.transpose_(0, 1).t_()),
+    "layout_strided": layout_after(lambda y: y.as_strided_((2, 2), (4, 1))),
+    "layout_without_a_dim": lambda x: (lambda y: (y.squeeze_(0), y[1:]))((x * 1).view(1, -1, 4)),
+}
+programs(__name__, *ROWS, **WHOLE)(LAYOUTS)
+programs(__name__, *GRADS, grad=True)({f"{name}_with_gradients": fn for name, fn in LAYOUTS.items()})
+
+
+@program(*GRADS, grad=True)
+def layout_of_a_view_with_gradients(x):
+    y = (x * 1).view(1, -1, 4)
+    y.squeeze_(0)
+    return y
+
+
+@program(*ROWS)
+def layout_of_an_input(x):
+    z = x[1:]
+    x.unsqueeze_(0)
+    z.add_(1)
+    return z * 2, x
+
+
+# -- what has no derivative: eager says so when gradients arrive ------------------------------------------------------
+programs(__name__, *GRADS, grad=True)({
+    "without_derivative": lambda x: torch.heaviside(x, torch.tensor(1.0)),
+    "without_derivative_beside_others": lambda x: (torch.heaviside(x, torch.tensor(1.0)) * x + x.sin(), x * 2),
+    "without_derivative_of_one_argument": lambda x: torch.igamma(x.abs() + 1, x.abs() + 1),
+    "without_derivative_of_a_custom_operator": lambda x: (torch.ops.prims.sin(x), x + 1),
+})  # fmt: skip
+
+
+# -- functionalize, cached functions of sizes -------------------------------------------------------------------------
+def written(v):
+    y = v.clone()
+    y.add_(1)
+    y[0] = 3
+    return y * 2
+
+
+def shared(v):
+    y = v.clone()
+    z = y.view(-1)
+    z.mul_(2)
+    return y, z
+
+
+@program(*GRADS, **BACK)
+def functionalized_writes(x):
+    return functionalize(written)(x), functionalize(lambda v: (v.sin(), v))(x), functionalize(written, remove="mutations_and_views")(x)
+
+
+@program(*GRADS, grad=True)
+def functionalized_views(x):
+    return functionalize(shared)(x)
+
+
+@program(*ROWS)
+def functionalized_writes_to_an_input(x):
+    def f(v):
+        v.mul_(2)
+        return v + 1
+
+    return functionalize(f)(x), x
+
+
+@functools.lru_cache(maxsize=2)
+def area(n, m=2, *, k=3):
+    return n * m + k, max(n, 3) // 2, math.sqrt(n)
+
+
+@functools.lru_cache
+def offset(n):
+    return [n, OFFSET]
+
+
+OFFSET = 5
+
+
+@program(*ROWS, **WHOLE)
+def cached_of_sizes(x):
+    a, b, c = area(x.shape[0], x.shape[1])
+    return x * a + b, c, area(x.shape[0], k=1)[0]
+
+
+@program(*ROWS)
+def cached_of_sizes_by_identity(x):
+    return x * offset(x.shape[0])[0], offset(x.shape[0]) is offset(x.shape[0])
 
 
 @pytest.mark.parametrize("case", cases(__name__), ids=repr)

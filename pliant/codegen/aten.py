@@ -45,7 +45,7 @@ from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
 from pliant.graph.schema import KNOWN, adds, op_info
 from pliant.graph.symnode import to_sym
-from pliant.graph.traced import Reconsider, TracedTensor, Untraceable
+from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
 from pliant.lower.program import REUSE, ExternalCall, Program, is_aten
 from pliant.symbolic import maths
@@ -106,11 +106,7 @@ def build(
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
         guard = False
-    changed = views.outlived(ops, steps)
-    if changed is not None:
-        if trace.data_memory:
-            raise Untraceable(changed.target, "gives another layout to a tensor of which there are views")
-        guard = False
+    guard = False if views.outlived(ops, steps, bool(trace.data_memory)) else guard
     replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]

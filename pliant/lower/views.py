@@ -103,18 +103,16 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
-def outlived(ops: list[Any], steps: dict[int, ViewStep]) -> Any:
-    """An operation that gives a tensor object another layout in place, of which a view was made before: made again behind it, that view
-    would be another one. None if there is none."""
-    changes = [(i, op) for i, op in enumerate(ops) if liveness.restrides(op)]
-    if not changes:
-        return None
+def outlived(ops: list[Any], steps: dict[int, ViewStep], refused: bool) -> bool:
+    """Whether an operation gives a tensor object another layout in place, of which a view was made before: made again behind it, that view
+    would be another one. Raises Untraceable, if that is `refused`."""
     at = {id(op): i for i, op in enumerate(ops)}
-    for i, op in changes:
-        x = op.args[0]
-        if any([s.base is x and at.get(id(s.op), i) < i for s in steps.values()]):
-            return op
-    return None
+    for i, op in enumerate(ops):
+        if liveness.restrides(op) and any([s.base is op.args[0] and at.get(id(s.op), i) < i for s in steps.values()]):
+            if refused:
+                raise Untraceable(op.target, "gives another layout to a tensor of which there are views")
+            return True
+    return False
 
 
 def made_below(out: TracedTensor, step: ViewStep) -> bool:

@@ -4,6 +4,7 @@ For each program: graph breaks of its first call, and the graphs that all its ca
 `backend="eager"`, as its breaks do not depend on what runs the graphs. A program in which it fails is counted apart.
 
 python -m benchmarks.features --page docs/features.md
+python -m benchmarks.features --doubtful     # only programs that their tests do not hold to be one graph
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ THEMES = {
     "test_torch_features_library": "the standard library around tensors, tapes inside of `autograd.Function`",
     "test_torch_features_nn": "modules, losses, parametrizations, hooks of modules",
     "test_torch_features_autograd": "hooks, saved tensors, forward mode, random numbers, distributions",
+    "test_torch_features_more": "further programs, of every kind",
 }
 PROGRAM_S = 120
 
 
 # ------------------------------------------------------------------------------------------------------------- one theme
-def inside(module: str, skip: int) -> None:
-    """In a worker: a line of JSON for each program from number `skip` on."""
+def inside(module: str, skip: int, doubtful: bool) -> None:
+    """In a worker: a line of JSON for each program from number `skip` on, or for those of them that may break."""
     import torch
 
     warnings.simplefilter("ignore")
@@ -45,7 +47,7 @@ def inside(module: str, skip: int) -> None:
     registry = importlib.import_module("tests.programs.registry")
     importlib.import_module(f"tests.programs.{module}")
     for number, case in enumerate(registry.REGISTRY[f"tests.programs.{module}"]):
-        if number >= skip:
+        if number >= skip and not (doubtful and case.options.get("breaks") == 0):
             print(json.dumps({"number": number, "name": case.name}), file=sys.stderr, flush=True)
             row = {"number": number, "name": case.name, "pliant": under(case, with_pliant), "torch": under(case, with_torch)}
             print(json.dumps(row), flush=True)
@@ -110,13 +112,14 @@ def with_torch(fn: Any, calls: list[tuple]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------------------ all themes
-def measured(module: str) -> list[dict[str, Any]]:
+def measured(module: str, doubtful: bool = False) -> list[dict[str, Any]]:
     """The rows of a theme. A program that ends the process is told so, and the rest goes on in another one."""
     rows: list[dict[str, Any]] = []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PLIANT_ENTRIES": "0"}
     while True:
         skip = rows[-1]["number"] + 1 if rows else 0
         command = [sys.executable, "-m", "benchmarks.features", "--inside", module, "--skip", str(skip)]
+        command += ["--doubtful"] * doubtful
         said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROGRAM_S * 60)
         rows += [json.loads(line) for line in said.stdout.splitlines() if line.startswith("{")]
         if said.returncode == 0:
@@ -183,16 +186,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.features")
     parser.add_argument("themes", nargs="*", default=list(THEMES))
     parser.add_argument("--page", help="write this file")
-    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--json", help="write the rows to this file; those of themes that are not asked for stay in it")
+    parser.add_argument("--doubtful", action="store_true", help="only programs that their tests do not hold to be one graph")
     parser.add_argument("--inside")
     parser.add_argument("--skip", type=int, default=0)
     given = parser.parse_args()
     if given.inside:
-        inside(given.inside, given.skip)
+        inside(given.inside, given.skip, given.doubtful)
         return
-    found = {module: measured(module) for module in given.themes}
-    if given.json:
-        pathlib.Path(given.json).write_text(json.dumps(found))
+    kept = pathlib.Path(given.json) if given.json else None
+    found = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    for module in given.themes:
+        found[module] = measured(module, given.doubtful)
+        if kept is not None:
+            kept.write_text(json.dumps(found))
     text = page(found)
     if given.page:
         pathlib.Path(given.page).write_text(text)

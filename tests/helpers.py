@@ -524,7 +524,13 @@ def check_world(
         if want.bumped != got.bumped:
             raise Mismatch(f"{where}: tensors written to in place (argument order): eager {want.bumped}, compiled {got.bumped}")
         if grad and want.error is None:
-            failures = [failure(backward, value) for value in (want.value, got.value)]
+            failures, drawn = [], []
+            for value in (want.value, got.value):
+                torch.manual_seed(i)
+                failures.append(failure(backward, value))
+                drawn.append(torch.get_rng_state())
+            if not torch.equal(*drawn):
+                raise Mismatch(f"{where}: backward: torch's random number generator differs afterwards")
             if type(failures[0]) is not type(failures[1]):  # not every operator has a derivative
                 raise Mismatch(f"{where}: backward: eager {failures[0]!r}, compiled {failures[1]!r}")
             compare((calls[0].args, calls[0].kwargs), (calls[1].args, calls[1].kwargs), f"{where}.arguments after backward")

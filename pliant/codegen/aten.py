@@ -106,6 +106,7 @@ def build(
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
         guard = False
+    guard = False if views.outlived(ops, steps, bool(trace.data_memory)) else guard
     replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]

@@ -381,7 +381,21 @@ def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
         return
     if not op_info(func).inplace_view:
         raise Untraceable(func, "resizes a tensor in place")
+    if x.requires_grad and is_or_has_view(trace, x):
+        raise Untraceable(func, "gives another layout to a tensor with gradients that is a view, or of which there are views")
     set_metadata(trace, x, plain(m.size()), plain(m.stride()), plain_one(m.storage_offset()))
+
+
+def is_or_has_view(trace: Any, x: TracedTensor) -> bool:
+    """Whether an operation has made `x` a view, or a view of it."""
+    for op in trace.ops:
+        outs, given = tensors_in(op.outs), tensors_in([op.args, op.kwargs])
+        ours = any([t is x for t in outs]), any([t is x for t in given])
+        if ours[0] and any([t is not x and t.storage_id == x.storage_id for t in given]):
+            return True
+        if ours[1] and any([t is not x and t.storage_id == x.storage_id for t in outs]):
+            return True
+    return False
 
 
 def set_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offset: Any) -> None:

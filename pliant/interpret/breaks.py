@@ -212,8 +212,9 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0024": BreakInfo(
         "State of a random number generator",
-        "A direct read or write of the state of a generator, a generator of the program's own, or a draw that picks an object (`choice`,"
-        " `shuffle`, `sample`). Random tensors (`torch.rand`, dropout…) do not break, nor numbers of Python's `random` (`random()`,"
+        "A direct read or write of the state of a generator, a generator from outside, or a draw that picks an object (`choice`,"
+        " `shuffle`, `sample`) or bits from the shared one."
+        " Random tensors (`torch.rand`, dropout…) do not break, nor numbers of Python's `random` (`random()`,"
         " `randint`, `uniform`, `gauss`, `seed`).",
         (
             "Draw random numbers with torch operators: `torch.rand`, `torch.randint`, `torch.randperm`.",

@@ -4,16 +4,21 @@ A call that misses runs the function once, which may read and change anything: n
 function, interpreted, turns out to do nothing but answer a value. Else the graph breaks there, and the next call finds the answer. Guards
 see that the key is there, and ask the function, which then hits; an object is read in the cache itself, where that is a plain dict (it has
 no bound). How many hits `cache_info` counts is not kept up.
+A function of its arguments alone is interpreted where some are symbols, and its cache is passed over.
 Functions of libraries whose answer depends on their arguments alone, or on what is installed, are called at once.
 """
 
 from __future__ import annotations
 
-from types import FunctionType, ModuleType
+import math
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from pliant.bytecode import instructions
+from pliant.bytecode import kinds as K
+from pliant.graph.symnode import SYMS
 from pliant.guards import source as S
 from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import policy
@@ -30,7 +35,10 @@ def is_key(a: Any) -> bool:
 
 def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
-    if not all(map(is_key, (*args, *kwargs.values()))):
+    given = (*args, *kwargs.values())
+    if not all(map(is_key, given)):
+        if all([type(a) in SYMS or is_key(a) for a in given]) and by_arguments(fn.__wrapped__):
+            return computed(fn, args, kwargs)
         raise unknown(fn, "with objects as keys")
     world = vm.world
     wrapped = getattr(fn, "__wrapped__", None)
@@ -63,6 +71,41 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     if not is_value(answer):
         return world.locate(answer, S.const(answer))
     world.asked.append((fn, args, kwargs, answer))
+    return answer
+
+
+PURE = "abs bool divmod float int max min pow range round sum tuple len reversed enumerate zip".split()
+
+
+def by_arguments(fn: Any) -> bool:
+    """Whether a function reads nothing but its arguments, of what may change: it names itself, `math` and some builtins alone."""
+    if type(fn) is not FunctionType or fn.__code__.co_freevars:
+        return False
+    return all([is_key(d) for d in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())]) and plain(fn, fn.__code__)
+
+
+def plain(fn: FunctionType, code: CodeType) -> bool:
+    for i in instructions(code):
+        if i.kind in OUTWARD:
+            return False
+        if i.kind is K.LOAD_GLOBAL:
+            name = i.operand[0]
+            found = fn.__globals__.get(name)
+            if found is not math and (name in fn.__globals__ or name not in PURE):
+                return False
+    return all([plain(fn, c) for c in code.co_consts if type(c) is CodeType])
+
+
+OUTWARD = {K.STORE_GLOBAL, K.DELETE_GLOBAL, K.IMPORT_NAME, K.LOAD_NAME, K.LOAD_BUILD_CLASS}
+
+
+def computed(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """What a function of its arguments alone answers where some are symbols: its cache would say the same, if it said anything."""
+    n = len(vm.trace.ops)
+    answer = vm.interp(fn.__wrapped__, args, kwargs)
+    parts = answer if type(answer) is tuple else (answer,)
+    if len(vm.trace.ops) != n or not all([type(v) in SYMS or is_key(v) for v in parts]):
+        raise unknown(fn, "and answers other things than numbers")
     return answer
 
 

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import enum
 import functools
+import inspect
 import operator
 import types
 import warnings
@@ -30,6 +31,7 @@ from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.generators import Generator, Left
 from pliant.interpret.immutable import getter_parts
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
@@ -324,8 +326,16 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
             # TorchDynamo's own mark, not the user's
             return call(inner, args, kwargs)
         code, reason = policy.break_of(fn)
+        if vm.frame is not None and vm.frame.globals is contextlib.__dict__ and is_generator(fn):
+            loc = bind(fn, args, kwargs)
+            if loc is not None:  # what is behind a context manager breaks the graph where it is entered
+                return Generator(new_frame(fn, loc), Left(fn, args, kwargs, code, reason))
         raise Break(code, reason, clean=True)
     raise Break("PL0003", f"call of {name_of(fn)}", clean=True)
+
+
+def is_generator(fn: Any) -> bool:
+    return type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_GENERATOR != 0
 
 
 @contextlib.contextmanager

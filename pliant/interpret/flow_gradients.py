@@ -2,7 +2,8 @@
 
 The sides of a branch are captured once (`higher_order.py`). For its backward part the operations of each side are run again on leaves in
 the place of what the branch captured, and the autograd engine goes back from their results: what is recorded meanwhile is that side of
-the backward branch. So nothing of a side is kept but what it was given. The branch itself is a node of the region's tape.
+the backward branch. So nothing of a side is kept but what it was given, and random numbers are drawn anew, as PyTorch in eager draws them.
+The branch itself is a node of the region's tape.
 """
 
 from __future__ import annotations
@@ -83,12 +84,10 @@ class Replay:
     def op(self, op: Any) -> None:
         if isinstance(op, FlowOp):
             if op.flow.loops or op.flow.entry is not None or op.target is not FLOW:
-                raise Open("gradients flow through a loop, or through random numbers")
+                raise Open("gradients flow through a loop, or through random numbers of a branch in a branch")
             for old, new in zip(op.outs, self.run(op.flow.body).values, strict=True):
                 self.bind(old, new)
             return
-        if torch.Tag.nondeterministic_seeded in op.target.tags:
-            raise Open("gradients flow through random numbers")
         info = op_info(op.target)
         if info.custom and op.target not in FLOWS:
             raise Open(f"gradients flow through {op.target}")

@@ -30,7 +30,7 @@ import torch
 from pliant import native as engine
 from pliant.graph.symnode import concrete
 from pliant.interpret import shadows
-from pliant.interpret.attributes import lookup, not_yet
+from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
 from pliant.interpret.immutable import IMMUTABLE
@@ -70,11 +70,24 @@ def to_c(fn: Any, a: Any) -> Any:
         if (t is set or t is frozenset) and name_of(fn) not in ORDERLESS:
             ordered(a)
     elif id(a) in world.outside:
-        if has_c_state(t) and name_of(fn) not in STORES:  # type: ignore[arg-type]
+        if has_c_state(t) and name_of(fn) not in STORES and not (name_of(fn) in TEXTS and known_text(a)):  # type: ignore[arg-type]
             raise unreadable(fn, a)
         if isinstance(getattr(fn, "__self__", None), KEYED):
             world.known_by_identity(a)
     return a
+
+
+TEXTS = {"str", "repr", "ascii", "format"}
+OF_ARGS = {BaseException.__str__, BaseException.__repr__, KeyError.__str__}
+
+
+def known_text(e: Any) -> bool:
+    """Whether the text of an exception from outside says no more than what it was made of, which is guarded here."""
+    t = type(e)
+    if not issubclass(t, BaseException) or not {lookup(t, "__str__"), lookup(t, "__repr__")} <= OF_ARGS:
+        return False
+    given = getattr_(e, "args")
+    return readable(given) and all([x is y or type(x) is torch.SymInt and concrete(x) == y for x, y in zip(given, e.args, strict=True)])
 
 
 KEYED = (dict, set, frozenset)

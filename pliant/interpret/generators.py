@@ -5,7 +5,7 @@ C code (`sum(gen)`, `list(gen)`, `zip(gen, …)`) may drive one, so it is a real
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import THROW_LEAVES_BY_SEND
@@ -15,13 +15,24 @@ from pliant.interpret.lifetimes import CODE
 from pliant.interpret.state import Break, Frame, Restart, vm
 
 
+class Left(NamedTuple):
+    """The call of a generator function that is not interpreted: nothing has run yet, and the graph breaks where it would."""
+
+    fn: Any
+    args: tuple
+    kwargs: dict
+    code: str
+    reason: str
+
+
 class Generator:
     """What calling an interpreted generator function returns; the program sees `types.GeneratorType`."""
 
-    __slots__ = ("done", "exc", "frame", "running", "started", "world", "__weakref__")
+    __slots__ = ("done", "exc", "frame", "left", "running", "started", "world", "__weakref__")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, left: Left | None = None) -> None:
         self.frame = frame
+        self.left = left
         frame.parent = None  # whoever asks for the next item; not its maker, which may hold it
         self.started = False
         self.done = False
@@ -60,6 +71,8 @@ class Generator:
         else:
             if value is not None:
                 raise TypeError("can't send non-None value to a just-started generator")
+            if self.left is not None:
+                raise Break(self.left.code, self.left.reason, clean=True)
             f.stack.append(None)
             self.started = True
         return self._go()

@@ -1,5 +1,6 @@
 """Generators of random numbers inside of what is captured: PyTorch's of the CPU, seeded, read and set, and the one of Python's `random`,
-seeded and drawn from. All of it is operators of the graph, in order with what else draws."""
+seeded and drawn from. All of it is operators of the graph, in order with what else draws. Numbers of a `random.Random(seed)` that the
+program makes are constants."""
 
 from __future__ import annotations
 
@@ -12,23 +13,31 @@ from typing import Any
 
 import torch
 
+from pliant import native as engine
 from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, NUMPYS, SEED
 from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
+from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import policy
-from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
+from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline, native
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import binary
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.types.tensors import item
 from pliant.interpret.wrappers import is_stand
 
 FORK: Any = torch.random.fork_rng.__wrapped__  # type: ignore[attr-defined]  # the generator that `contextmanager` has wrapped
+
+
+def inner_code_interpreted(fn: Any) -> None:
+    for code in fn.__code__.co_consts:
+        if isinstance(code, types.CodeType):  # comprehensions, up to 3.11
+            policy.register(code, policy.INLINE)
+
+
 policy.register(FORK, policy.INLINE)
-for _code in FORK.__code__.co_consts:
-    if isinstance(_code, types.CodeType):  # comprehensions, up to 3.11
-        policy.register(_code, policy.INLINE)
+inner_code_interpreted(FORK)
 
 LEAST, MOST = -(2**63), 2**63 - 1
 
@@ -69,10 +78,35 @@ for _fn in (PYTHONS.randint, PYTHONS.randrange, PYTHONS.uniform):
     policy.register(_fn, policy.INLINE)  # what they are made of are the draws below
 
 
+def made_here(generator: Any) -> bool:
+    """Whether the program has made a generator from a number: what it draws is known. It is another one from now on."""
+    if type(generator) is not PYTHONS or id(generator) in vm.world.outside:
+        return False
+    writes()
+    vm.world.unusual()
+    return True
+
+
 def shared(generator: Any) -> None:
     if generator is not GENERATOR:
         raise Break("PL0024", "a generator of the program's own", clean=True)
     allowed()
+
+
+@lookaside(PYTHONS)
+def l_make(args: tuple, kw: dict) -> Any:
+    seeds = (*args, *kw.values())
+    if not seeds or not all([type(seed) in SEEDS for seed in seeds]):
+        raise Break("PL0024", "a generator that is not made of a plain number or text", clean=True)
+    return plainly(PYTHONS, args, kw)
+
+
+def plainly(fn: Callable, args: tuple, kw: dict) -> Any:
+    """Code of `random` that is run as it is, on plain values."""
+    return engine.call_in_mode(engine.OFF, fn, tuple(map(concrete, args)), {k: concrete(v) for k, v in kw.items()})
+
+
+SEEDS = (int, torch.SymInt, float, str, bytes)
 
 
 def draw(name: str) -> Any:
@@ -81,6 +115,8 @@ def draw(name: str) -> Any:
 
 @lookaside(PYTHONS._randbelow)  # type: ignore[attr-defined]
 def l_randbelow(args: tuple, kw: dict) -> Any:
+    if made_here(args[0]):
+        return plainly(PYTHONS._randbelow, args, kw)  # type: ignore[attr-defined]
     shared(args[0])
     number = args[1]
     if type(number) not in (int, torch.SymInt) or type(number) is int and not 0 < number <= MOST:
@@ -88,8 +124,10 @@ def l_randbelow(args: tuple, kw: dict) -> Any:
     return item(graph_call(BELOW, (number,), {}))
 
 
-def normal(name: str) -> Callable:
+def normal(name: str, fn: Callable) -> Callable:
     def replacement(args: tuple, kw: dict) -> Any:
+        if made_here(args[0]):
+            return inline(fn, args, kw)
         given = dict(zip(("self", "mu", "sigma"), args)) | kw
         shared(given["self"])
         scaled = binary(operator.mul, draw(name), given.get("sigma", 1.0))
@@ -98,12 +136,42 @@ def normal(name: str) -> Callable:
     return replacement
 
 
-lookaside(PYTHONS.gauss)(normal("python_gauss"))
-lookaside(PYTHONS.normalvariate)(normal("python_normalvariate"))
+lookaside(PYTHONS.gauss)(normal("python_gauss", PYTHONS.gauss))
+lookaside(PYTHONS.normalvariate)(normal("python_normalvariate", PYTHONS.normalvariate))
+
+
+def of_known(fn: Callable) -> Callable:
+    """A method that is interpreted for a generator made here alone."""
+
+    def replacement(args: tuple, kw: dict) -> Any:
+        if not args or not made_here(args[0]):
+            raise Break(*policy.break_of(fn), clean=True)
+        return inline(fn, args, kw)
+
+    return replacement
+
+
+for _name in (
+    "choice choices sample shuffle triangular expovariate lognormvariate vonmisesvariate gammavariate betavariate paretovariate"
+    " weibullvariate binomialvariate randbytes"
+).split():
+    if hasattr(PYTHONS, _name):
+        inner_code_interpreted(getattr(PYTHONS, _name))
+        lookaside(getattr(PYTHONS, _name))(of_known(getattr(PYTHONS, _name)))
+
+
+@lookaside(PYTHONS.getstate)
+def l_getstate(args: tuple, kw: dict) -> Any:
+    if not args or not made_here(args[0]):
+        raise Break(*policy.break_of(PYTHONS.getstate), clean=True)
+    return plainly(PYTHONS.getstate, args, kw)
 
 
 @lookaside(PYTHONS.seed)
 def l_seed(args: tuple, kw: dict) -> None:
+    if len(args) == 2 and not kw and type(args[1]) in SEEDS and made_here(args[0]):
+        plainly(PYTHONS.seed, args, kw)
+        return
     shared(args[0])
     if len(args) != 2 or kw or type(args[1]) is not int or not LEAST <= args[1] <= MOST:
         raise Break("PL0024", "a seed that is no plain number", clean=True)
@@ -111,11 +179,20 @@ def l_seed(args: tuple, kw: dict) -> None:
 
 
 def random_of(generator: Any, args: tuple, kw: dict) -> Any:
+    if made_here(generator):
+        return native(generator.random, args, kw)
     shared(generator)
     return draw("python_random")
 
 
+def bits_of(generator: Any, args: tuple, kw: dict) -> Any:
+    if made_here(generator):
+        return native(generator.getrandbits, args, kw)
+    raise Break(*policy.break_of_method(PYTHONS, "getrandbits"), clean=True)
+
+
 METHOD_LOOKASIDES[(PYTHONS, "random")] = random_of
+METHOD_LOOKASIDES[(PYTHONS, "getrandbits")] = bits_of
 
 
 # -- NumPy's ---------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import random
 import types
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
@@ -446,6 +447,8 @@ def content(v: Any) -> list | None:
             return [types.CellType]
     if t is Generator:
         return [v.frame.pc, *v.frame.fast, *v.frame.stack]
+    if t is random.Random and id(v) not in vm.world.outside:
+        return [str(v.getstate())]
     if isinstance(v, ITERATORS):
         return state_of(v.__reduce__())
     if isinstance(v, dict):

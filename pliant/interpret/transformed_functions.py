@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._functorch.autograd_function import VmapInfo
+from torch._functorch.autograd_function import VmapInfo, custom_function_call_vmap, validate_vmap_returns_tuple_of_two_elements
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils import _pytree as pytree
@@ -32,7 +32,7 @@ def applied(cls: Any, args: tuple, below: Callable[..., Any]) -> Any:
     if not C.get_dynamic_layer_stack_depth():
         return below(cls, args)
     if getattr_(cls, "setup_context") is torch.autograd.Function.setup_context:
-        raise Break("PL0030", "an autograd.Function without setup_context in a function transform, which PyTorch refuses")
+        torch.autograd.Function.apply.__func__(cls)  # type: ignore[attr-defined]  # RuntimeError: in a transform it has to have one
     level = retrieve_current_functorch_interpreter()
     if level.key() == VMAP:
         return batched(cls, args, level, below)
@@ -49,8 +49,8 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
     number = level.level()
     pairs = [v if type(v) is tuple else (v, None) for v in unwrapped(args, lambda t: C._unwrap_batched(t, number))]
     values, dims = tuple([v for v, _ in pairs]), tuple([d for _, d in pairs])
-    if not getattr_(cls, "generate_vmap_rule") and getattr_(cls, "vmap") is torch.autograd.Function.vmap:
-        raise Break("PL0030", "an autograd.Function without a rule for vmap, which PyTorch refuses")
+    if bool(getattr_(cls, "generate_vmap_rule")) is (getattr_(cls, "vmap") is not torch.autograd.Function.vmap):
+        custom_function_call_vmap(level, cls)  # RuntimeError: it has none, or two
     if all([d is None for d in dims]):
         with level.lower():
             return applied(cls, args, below)
@@ -60,8 +60,7 @@ def batched(cls: Any, args: tuple, level: Any, below: Callable[..., Any]) -> Any
         return call(getattr_(cls, "forward"), args, {})
     with level.lower():
         made = call(getattr_(cls, "vmap"), (VmapInfo(level.batch_size(), level.randomness()), dims, *values), {})
-    if type(made) is not tuple or len(made) != 2:
-        raise Break("PL0030", "a rule for vmap that does not return a pair, which PyTorch refuses")
+    validate_vmap_returns_tuple_of_two_elements(made)
     out, places = made
     leaves, spec = pytree.tree_flatten(out)
     dims_of = pytree.tree_leaves(places, is_leaf=lambda x: x is None) if not isinstance(places, int) else [places] * len(leaves)

@@ -20,10 +20,13 @@ import torch._functorch.eager_transforms as eager
 import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
 import torch.autograd.forward_ad as forward_ad
+from torch.utils import _pytree as pytree
 
-from pliant.graph.traced import TRANSFORMS
+from pliant.graph.dispatch import writes
+from pliant.graph.traced import TRANSFORMS, TracedTensor
+from pliant.guards import source as S
 from pliant.interpret import in_torch
-from pliant.interpret.calls import BY_CODE, LOOKASIDES, graph_call, inline
+from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, Restart, vm, whole_loops
 from pliant.interpret.wrappers import is_stand, on_wrappers, unwind
@@ -206,10 +209,31 @@ def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
     return closed(fn.__wrapped__, args, kw)  # type: ignore[attr-defined]
 
 
+def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
+    """What `torch.func.functionalize` has made of a function: the function, as graphs are made so anyway. Left to PyTorch where one could
+    tell: it writes to memory from before, or gives back memory that something else has, too."""
+    if not whole_loops() or vm.asking or vm.world.levels.entered:
+        raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
+    cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))["func"]
+    func = cell.cell_contents if id(fn) in vm.world.own_functions else vm.world.locate(cell.cell_contents, S.const(cell).contents())
+    trace = vm.trace
+    n, begin = len(trace.ops), trace.next_vid
+    out = call(func, args, kw)
+    given = [t for t in pytree.tree_leaves((args, kw)) if type(t) is TracedTensor]
+    found = [t for t in pytree.tree_leaves(out) if type(t) is TracedTensor and not any([t is g for g in given])]
+    memory = {t.storage_id for t in found}
+    if len(memory) != len(found) or any([m < begin for m in memory]):
+        raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
+    if any([t.storage_id < begin for op in trace.ops[n:] for t in writes(op)]):
+        raise Break("PL0030", "functionalize of a function that writes to what it is given")
+    return out
+
+
 ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)
 for _fn in ENTERING:
     BY_CODE[id(_fn.__code__)] = closed
 BY_CODE[id(batching.restore_vmap(None, 0, 0, "error").__code__)] = closed  # type: ignore[arg-type]
+BY_CODE[id(eager.functionalize(lambda: None).__code__)] = functionalized
 BY_CODE[id(batching.doesnt_support_saved_tensors_hooks(lambda: None).__code__)] = without_hooks
 
 __all__ = ["closed"]

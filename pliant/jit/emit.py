@@ -410,6 +410,8 @@ class Emitter:
             return f"{b.constant(support.exhausted)}({name!r})"
         if g.running:
             raise CannotReconstruct(f"the running generator {f.code.co_qualname}")
+        if g.left is not None:
+            return f"{b.constant(g.left.fn)}(*{b.tuple(g.left.args)}, **{b.ref(g.left.kwargs)})"
         frame = suspend(f, 0, f.decoded.offsets[f.pc])
         mode = resume.YIELD if g.started else resume.START
         p = resume.plan(frame, mode=mode, loops=(), lasti=instruction_index(f.code), cache=self.context.cache)

@@ -10,6 +10,7 @@ import array
 import collections
 import functools
 import itertools
+import random
 import sys
 import types
 import weakref
@@ -530,6 +531,9 @@ ROWS: dict[type, Row] = {
     ),
     bytearray: Row(lambda b, v: f"{b.constant(bytearray)}({b.simple(bytes(v))})"),
     array.array: Row(array_literal),
+    random.Random: Row(
+        None, lambda b, v: f"{b.constant(support.generator_at)}({b.constant(v.getstate(), 'state')})", Builder.attributes
+    ),
     types.MappingProxyType: Row(lambda b, v: f"{b.constant(types.MappingProxyType)}({b.ref(support.mapping_of(v))})"),
     types.TracebackType: Row(traceback_literal),
     types.MethodType: Row(method_literal),

@@ -6,6 +6,7 @@ import builtins
 import collections
 import gc
 import itertools
+import random
 import types
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,6 +28,13 @@ BUILDERS: dict[str, Any] = {
     "staticmethod": staticmethod,
     "classmethod": classmethod,
 }
+
+
+def generator_at(state: tuple) -> random.Random:
+    """A generator of Python's in this state."""
+    made = random.Random()
+    made.setstate(state)
+    return made
 
 
 def of_inference(x: torch.Tensor, on: bool) -> torch.Tensor:

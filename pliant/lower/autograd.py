@@ -34,7 +34,10 @@ from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
 ACCUMULATES = "torch::autograd::AccumulateGrad"
-WITHOUT_DERIVATIVE = re.compile(r"derivative for (?:'|aten::)([^' ]+)'? is not implemented")
+WITHOUT_DERIVATIVE = re.compile(
+    r"derivative for '([^':]+)[^']*' is not implemented|derivative for (?:aten::)?([\w:]+)[.\w]* is not implemented"
+    r"|backward through (?:aten\.)?(\w[\w.]*?)(?:\.\w+)? but no autograd formula"
+)
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
@@ -180,7 +183,7 @@ class Plan:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says
                 raise Reconsider(self.name, str(e), WRAPPED) from e
-            name = found[1] if found is not None else self.forward_of(trace.failed_node, start)
+            name = found[found.lastindex].replace(".", "::") if found is not None else self.forward_of(trace.failed_node, start)
             if name is None and isinstance(e, RuntimeError):
                 raise NoBackward(e) from e
             if name is None:

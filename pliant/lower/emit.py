@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from typing import Any
 
@@ -18,6 +19,19 @@ from pliant.lower.segments import Segment, make_segment
 aten = torch.ops.aten
 ALLOCATIONS = frozenset((aten.empty.memory_format, aten.empty_strided.default, REUSE))
 _serial = count()
+
+
+NAMED = 6
+"""Operations, and lines of the program, that a segment is called after."""
+
+
+def label(items: list[Instruction]) -> str:
+    """What a segment is to people who profile: operations in order, and the lines that ask for them."""
+    ops = [op for item in items for op in item.ops]
+    names = list(dict.fromkeys(str(getattr(op.target, "_opname", op.target)) for op in ops))
+    lines = list(dict.fromkeys(f"{os.path.basename(op.site.filename)}:{op.site.lineno}" for op in ops if op.site is not None))
+    shown = ["+".join(names[:NAMED]) + "+…" * (len(names) > NAMED), ", ".join(lines[:NAMED]) + ", …" * (len(lines) > NAMED)]
+    return f"{shown[0]} ({shown[1]})" if lines else shown[0]
 
 
 class Emitter:
@@ -80,7 +94,10 @@ class Emitter:
         worth = any(item.op is None or isinstance(item.steps[-1], LibraryCall) for item in items)
         if len(items) == 1:  # a product alone, where ours beat PyTorch's
             worth = target.worth_a_call(items[0].steps[-1])
-        return make_segment(f"segment{next(_serial)}", items, outside, self.program.sizes, dying) if worth else None
+        segment = make_segment(f"segment{next(_serial)}", items, outside, self.program.sizes, dying) if worth else None
+        if segment is not None:
+            segment.label = label(items)
+        return segment
 
     def make_views(self, tensors: Any) -> None:
         """The view operations that tensors need which an ATen call or the caller gets."""

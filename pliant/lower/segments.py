@@ -36,6 +36,7 @@ class Segment:
     leaves: list[Expr]
     shared: dict[int, int]  # operand -> the result (by vid) that a kernel writes over it
     taken: dict[int, TracedTensor]  # result (by vid) -> the tensor, of no more use to others, whose memory it takes
+    label: str = ""  # for people who profile
 
     @property
     def launches(self) -> list[Launch]:

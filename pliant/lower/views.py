@@ -103,6 +103,18 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     return steps
 
 
+def outlived(ops: list[Any], steps: dict[int, ViewStep], refused: bool) -> bool:
+    """Whether an operation gives a tensor object another layout in place, of which a view was made before: made again behind it, that view
+    would be another one. Raises Untraceable, if that is `refused`."""
+    at = {id(op): i for i, op in enumerate(ops)}
+    for i, op in enumerate(ops):
+        if liveness.restrides(op) and any([s.base is op.args[0] and at.get(id(s.op), i) < i for s in steps.values()]):
+            if refused:
+                raise Untraceable(op.target, "gives another layout to a tensor of which there are views")
+            return True
+    return False
+
+
 def made_below(out: TracedTensor, step: ViewStep) -> bool:
     """Was it made below autograd, by code that takes an operator apart or by an `autograd.Function`, as a result with gradients? Then
     autograd sees no view, or one whose history is not that of its base."""

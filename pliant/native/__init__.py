@@ -23,6 +23,7 @@ Names (all of `pliant.native._core`):
   `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,
   `is_enabled()`, `counters()`, `reset_counters()`;
 - `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);
+- while `torch.profiler` records, each run of an entry or a kernel is an event of its own (`marks.cpp`);
 - `has_end(value)`: when the last reference to it goes, code may run;
 - `set_mode(OFF | RUN | CAPTURE)`, `get_mode()`, `call_in_mode(mode, fn, args, kwargs)`, `call_below(cb, fn, *args, **kwargs)`,
   `set_run_callback(cb)`, `set_capture_callback(cb, classify)`, `reset_classes()`, `call_captured(fn, args, kwargs)`, `hook_installed()`.
@@ -35,7 +36,7 @@ from typing import Any
 
 import torch
 from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 from torch.utils._device import DeviceContext
 
 from pliant.native import _core
@@ -246,6 +247,7 @@ def empty_of(dtype: torch.dtype) -> Any:
 FAST_TENSORS: bool = install_layout()
 FAST_STATE: bool = _core.set_state_source(LIBC10, LIBTORCH, modes_key, slow_state, forward_ad.__dict__)
 FAST_EMPTY: bool = install_allocator()
+_core.watch_profiler(profiler.__dict__, "_is_profiler_enabled", torch._C._profiler._RecordFunctionFast)
 _core.set_spread(spread)
 _core.set_tensor_readers(match_slowly, tensor_number)
 _core.set_tensor_type(torch.Tensor, (torch.Tensor.__dict__["__torch_function__"], torch.nn.Parameter.__dict__["__torch_function__"]))

@@ -59,6 +59,11 @@ PyObject *pl_leave(PyObject *args);
 int pl_enter(int mode);
 int pl_mode(void);
 
+/* marks.cpp: an event of torch.profiler that lasts until `pl_unmark`; NULL while it does not record. Exceptions stay as they are. */
+PyObject *pl_mark_code(PyCodeObject *code);
+PyObject *pl_mark_kernel(PyObject *name);
+void pl_unmark(PyObject *mark);
+
 int pl_guards_init(PyObject *module);
 int pl_layout_init(PyObject *module);
 int pl_state_init(PyObject *module);
@@ -72,6 +77,7 @@ int pl_empty_init(PyObject *module);
 int pl_lifetimes_init(PyObject *module);
 int pl_shadows_init(PyObject *module);
 int pl_shared_init(PyObject *module);
+int pl_marks_init(PyObject *module);
 
 #ifdef __cplusplus
 }

@@ -126,7 +126,9 @@ int try_entries(EntryPointObject *self, PyCodeObject *code, PyObject *fn, PyObje
         if (mode != PL_OFF) pl_enter(PL_OFF);
         Handed h{call + 1 + n, extra, handed};
         handed = &h;
+        PyObject *mark = pl_mark_code(code);
         *result = PyObject_Vectorcall(target, call + 1, static_cast<size_t>(n + extra) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+        pl_unmark(mark);
         handed = h.outer;
         PyObject *left = *result ? nullptr : pl_left();
         h.release();

@@ -126,7 +126,9 @@ static int try_entries(PyThreadState *ts, PlFrame *f, PyCodeObject *code, Py_ssi
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = Py_NewRef(pl_frame_locals(f)[i]);
         PyObject *func = Py_NewRef(pl_frame_function(f));
         pl_frame_become(ts, f, (PyFunctionObject *)target, n, slots, nslots);
+        PyObject *mark = pl_mark_code(code);
         *result = evaluate_in(PL_OFF, ts, f);
+        pl_unmark(mark);
         if (!*result && (left = pl_left())) {
             const int old = pl_enter(PL_OFF);
             *result = pl_leave(left);
@@ -138,7 +140,9 @@ static int try_entries(PyThreadState *ts, PlFrame *f, PyCodeObject *code, Py_ssi
     } else if (target) {
         for (Py_ssize_t i = 0; i < n; i++) call[1 + i] = pl_frame_locals(f)[i];
         const int old = pl_enter(PL_OFF); /* compiled code runs with the hook off; where it breaks, it turns it on again */
+        PyObject *mark = pl_mark_code(code);
         PyObject *r = PyObject_Vectorcall(target, call + 1, (size_t)(n + nslots) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        pl_unmark(mark);
         if (!r) left = pl_left();
         for (Py_ssize_t i = 0; i < nslots; i++) Py_DECREF(slots[i]);
         Py_DECREF(target);

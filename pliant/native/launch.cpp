@@ -75,6 +75,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
         if (ctx[i] == -1 && PyErr_Occurred()) return nullptr;
     }
     int32_t status;
+    PyObject *mark = pl_mark_kernel(k->owner);
     if (work < kSmall) {
         status = k->kernel(ctx);
     } else {
@@ -82,6 +83,7 @@ static PyObject *launch(PyObject *self, PyObject *const *args, size_t nargsf, Py
         status = k->kernel(ctx);
         Py_END_ALLOW_THREADS;
     }
+    pl_unmark(mark);
     if (status) return raise(status);
     Py_RETURN_NONE;
 }

@@ -96,10 +96,22 @@ def cond_backward_of_products(x):
     return torch.cond(x.sum() > 0, lambda a: torch.softmax(a @ w, 1), lambda a: (a @ w).T.sin().T, (x,)).norm()
 
 
-@program(*GRADS, grad=True)  # no gradients through random numbers, nor through sizes that only the run knows
+@program(*GRADS, **BACK)
+def cond_backward_of_random_numbers(x):
+    def noisy(v):
+        return nn.functional.dropout(v, 0.5) * torch.rand_like(v)
+
+    a = torch.cond(x.sum() > 0, noisy, lambda v: v * 2 + torch.randn(4), (x,))
+    b = torch.cond(a.sum() > 0, lambda v: nn.functional.dropout(v, 0.5), lambda v: v.sin(), (a,))
+    return b, torch.rand(3), torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x.detach(),))
+
+
+@program(*GRADS, grad=True)  # a branch in a branch draws once more in eager
 def cond_that_is_left_to_torch(x):
-    a = torch.cond(x.sum() > 100, lambda v: nn.functional.dropout(v, 0.5), lambda v: v * 2, (x,))
-    return a, torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x.detach(),))
+    def deep(v):
+        return torch.cond(v.max() > 1, lambda u: nn.functional.dropout(u * u, 0.5), lambda u: u * torch.rand_like(u), (v,))
+
+    return torch.cond(x.sum() > 0, deep, lambda v: v.sin(), (x,))
 
 
 @program(*each(3, 5, 2, tail=(4,)), (-t(5, 4).abs(),), (t(3, 4).abs(),), world=True, **WHOLE)

@@ -87,7 +87,7 @@ class CPU:
         for i, call in zip(identities, segments, strict=True):
             outer = call.segment.outer
             call.launcher = native.Launcher(
-                self.addresses[i], bytes(t.dtype.itemsize for t in outer), len(call.segment.leaves), call.segment.name
+                self.addresses[i], bytes(t.dtype.itemsize for t in outer), len(call.segment.leaves), call.segment.label or call.segment.name
             )
 
     def add(self, new: dict[Hashable, Launch], fresh: dict[Hashable, Any]) -> None:

@@ -226,13 +226,14 @@ def main() -> None:
     parser.add_argument("--partition", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shape", type=int, nargs="+", help="of a mesh of several dims, for --fuzz")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--transport", default="ray")
     o = parser.parse_args()
     if o.aten:
         run.native = types.SimpleNamespace(lower=pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
-        print(remote_fuzz.fuzz(o.fuzz, o.seed, o.workers, o.seconds))
+        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
     if o.control:
         control(o.workers, o.steps)
     if o.operators:

@@ -69,7 +69,7 @@ def attempt(mesh: Mesh, lost: dict[int, bool]) -> None:
     if mesh.generation:
         refill(mesh, new)
     mesh.pids = pids
-    programs = [["load", name, text] for name, text in mesh.sent.items()]  # a new worker has none
+    programs = list(mesh.sent.values())  # a new worker has none
     restored = mesh.transport.send_all(mesh.encoded([*programs, ["restore", mesh.generation]]))
     for rank, ref in enumerate(restored):
         transport.get(rank, ref, mesh.timeout)

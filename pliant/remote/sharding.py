@@ -52,7 +52,7 @@ def bytes_of(t: TracedTensor) -> int:
 
 
 def is_one(p: Partitioner, size: Any) -> bool:
-    return bool(p.plain(p.number(size)) == 1)
+    return p.equal(p.number(size), 1)
 
 
 # -- what has no rule ---------------------------------------------------------------------------------------------------------

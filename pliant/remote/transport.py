@@ -7,6 +7,7 @@ recovery needs. Messages to one worker arrive in the order in which they were se
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import queue
 import threading
@@ -14,7 +15,7 @@ import time
 from typing import Any
 
 from pliant.remote import wire
-from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads
+from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads, slices
 from pliant.remote.placements import RemoteError
 from pliant.remote.worker import Worker
 
@@ -43,8 +44,8 @@ def ray() -> Any:
 class GlooMaker:
     """Makes the group of a worker that is a Ray actor; Ray's own table is where they find each other."""
 
-    def __init__(self, mesh: str, timeout: float) -> None:
-        self.mesh, self.timeout = mesh, timeout
+    def __init__(self, mesh: str, timeout: float, shape: tuple[int, ...]) -> None:
+        self.mesh, self.timeout, self.shape = mesh, timeout, shape
 
     def board(self, epoch: int) -> Board:
         kv = importlib.import_module("ray.experimental.internal_kv")
@@ -59,15 +60,18 @@ class GlooMaker:
         library, board = ray(), self.board(epoch)
         board.set(f"node-{rank}", library.get_runtime_context().get_node_id())
         nodes = {board.get(f"node-{r}") for r in range(size)}
-        return Gloo(board, rank, size, self.timeout, LOOPBACK if len(nodes) == 1 else library.util.get_node_ip_address())
+        address = LOOPBACK if len(nodes) == 1 else library.util.get_node_ip_address()
+        return Gloo(board, rank, size, self.timeout, address, self.shape)
 
 
 class RayTransport:
     """Workers that are Ray actors."""
 
-    def __init__(self, workers: int, address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float
+    ) -> None:
         self.ray = ray()
-        self.workers = workers
+        self.workers = workers = math.prod(shape)
         self.started = not self.ray.is_initialized()
         if self.started:
             init = {"include_dashboard": False, "logging_level": "ERROR", **init}
@@ -76,7 +80,7 @@ class RayTransport:
             self.ray.init(address=address, **init)
         self.timeout = timeout
         self.begun = False
-        self.maker = GlooMaker(os.urandom(8).hex(), timeout)
+        self.maker = GlooMaker(os.urandom(8).hex(), timeout, shape)
         made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
 
@@ -169,8 +173,9 @@ class Reply:
 class ThreadTransport:
     """Workers that are threads of this process: for tests, and to try a program without a cluster."""
 
-    def __init__(self, workers: int, timeout: float) -> None:
-        self.workers = workers
+    def __init__(self, shape: tuple[int, ...], timeout: float) -> None:
+        self.shape = shape
+        self.workers = workers = math.prod(shape)
         self.timeout = timeout
         self.drawing = threading.Lock()
         self.objects = [Worker(rank, workers, self.drawing) for rank in range(workers)]
@@ -214,7 +219,15 @@ class ThreadTransport:
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         shared = Shared(self.workers, self.timeout)
-        found = [self.ask(r, w.join, lambda rank, size, epoch: Threads(shared, rank), epoch) for r, w in enumerate(self.objects)]
+        parts: dict[tuple[int, int], Shared] = {}
+
+        def group(rank: int, size: int, epoch: int) -> Threads:
+            return Threads(shared, rank, [Threads(parts[dim, first], at) for dim, (first, at, _) in enumerate(slices(self.shape, rank))])
+
+        for rank in range(self.workers):
+            for dim, (first, _, n) in enumerate(slices(self.shape, rank)):
+                parts.setdefault((dim, first), Shared(n, self.timeout))
+        found = [self.ask(r, w.join, group, epoch) for r, w in enumerate(self.objects)]
         return [int(self.get(r, f, timeout)) for r, f in enumerate(found)]
 
     def restart(self, rank: int, hung: bool) -> None:
@@ -237,8 +250,8 @@ class ThreadTransport:
 class ModelTransport:
     """Nobody: replies are empty. The controller does everything that it does for workers, so that its own cost can be measured."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.workers = math.prod(shape)
         self.sent = self.bytes = 0
 
     def send(self, rank: int, message: bytes, parts: tuple = ()) -> bytes:

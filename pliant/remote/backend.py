@@ -113,7 +113,7 @@ class Call:
             try:
                 plan = partition(
                     self.p.scope, self.p.steps, self.tensors, [*self.outputs, *[to_sym(self.p.scope, e) for e in self.numbers]],
-                    [t.placement for t in slots], slots, mesh.shape, sharding.RULES, sharding.default, self.p.name, self.p.asserts,
+                    [t.placement for t in slots], slots, mesh.shape, sharding.ALL, self.p.name, self.p.asserts,
                 )  # fmt: skip
             except Refused as e:
                 events.emit("remote", what="a graph runs operator by operator", worker=-1, text=str(e))

@@ -98,6 +98,8 @@ class Partial:
     """Each worker has a tensor of global sizes; the value is their sum."""
 
 
+Rules = tuple[dict[Any, Callable], Callable, Callable]
+"""Rules by operator, what is done where there is none, and what is right for all of them: to run on whole tensors."""
 MOST_REDUCED = 512
 """Tensors that one all-reduce takes together."""
 
@@ -147,7 +149,7 @@ class Plan:
 class Partitioner(Rewriter):
     """Makes one plan. Rules (`sharding.RULES`) are called with it and the operation; see `run`."""
 
-    def __init__(self, scope: Scope, workers: int, rules: dict[Any, Callable], default: Callable, before: Partitioner | None = None) -> None:
+    def __init__(self, scope: Scope, workers: int, rules: Rules, before: Partitioner | None = None) -> None:
         """`before`: of the dim of the mesh before this one, whose program is divided further."""
         self.outer = scope
         self.scope = Scope()
@@ -159,7 +161,8 @@ class Partitioner(Rewriter):
         self.axes: list[int] = list(before.axes) if before is not None else []  # of each cut: the dim of the mesh
         self.first_cut = len(self.axes)
         self.laid: set[str] = set()  # symbols of strides and offsets
-        self.rules, self.default = rules, default
+        self.gather: set[int] = set()  # operations that are to run on whole tensors, by number
+        self.rules, self.default, self.whole = rules
         self.inputs: list[Input] = []
         self.names: dict[str, Any] = {}  # symbols of the graph -> local expressions
         self.numbers: list[Any] = []
@@ -423,11 +426,20 @@ class Partitioner(Rewriter):
                 self.writes(t)
             self.random |= draws(op)
             rule = self.rules.get(op.target) or self.default
-            if rule(self, op) is NotImplemented:
+            before = self.scope.snapshot()
+            if self.index in self.gather:
+                self.whole(self, op)
+            elif rule(self, op) is NotImplemented:
                 self.default(self, op)
+            if self.index not in self.gather and any(self.of_pieces(g.expr) for g in self.scope.guards_since(before)):
+                raise OfPieces(self.index)
             for t in written:
                 for key in [k for k in self.moved if self.storage_of(k[0]) == t.storage_id]:
                     del self.moved[key]
+
+    def of_pieces(self, e: Any) -> bool:
+        """Whether an expression is about the piece of a worker."""
+        return any(s.name[0] in "lb" and s.name[1:].isdigit() for s in e.symbols())
 
     def storage_of(self, vid: int) -> int:
         return self.storages.get(vid, vid)
@@ -653,36 +665,49 @@ class OfStrides(Refused):
     """A program that would take strides as numbers."""
 
 
+class OfPieces(Exception):
+    """Operation `index` was recorded in a way that holds for the pieces of some workers only."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
 def divided(
     scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[tuple[Placement, ...]],
-    reals: list[Any], shape: tuple[int, ...], rules: Any, default: Any, name: str, asserts: list[Any], gaps: str,
+    reals: list[Any], shape: tuple[int, ...], rules: Rules, name: str, asserts: list[Any], gaps: str,
 ) -> tuple[list[Partitioner], Program, list[tuple[Placement, ...]], int]:  # fmt: skip
     """The graph divided along each dim of a mesh: the partitioners, the last program, placements of its outputs, how many numbers it gives."""
     done: list[Partitioner] = []
     found: list[list[Placement]] = []
-    p: Partitioner | None = None
     for axis, workers in enumerate(shape):
-        p = Partitioner(scope, workers, rules, default, p)
-        p.gaps, p.agrees = gaps, axis == len(shape) - 1 and math.prod(shape) > 1
-        with p.trace.paused():
-            for t, real, *own in itertools.zip_longest(inputs, reals, placements):
-                p.input(t, R if own[0] is None else own[0][axis], real)
-                p.storages[t.vid] = t.storage_id
-        if len(p.outside) != len(inputs):
-            raise Refused("a graph reads two tensors that share memory")
-        if done and done[-1].token is not None:
-            token = done[-1].token
-            p.places[token.vid], p.local[token.vid] = R, p.tokened()
-            p.collectives -= 1
-        p.wanted = {t.vid for t in liveness.tensors(outputs)}
+        gather: set[int] = set()
+        while True:
+            p = Partitioner(scope, workers, rules, done[-1] if done else None)
+            p.gaps, p.agrees, p.gather = gaps, axis == len(shape) - 1 and math.prod(shape) > 1, gather
+            with p.trace.paused():
+                for t, real, *own in itertools.zip_longest(inputs, reals, placements):
+                    p.input(t, R if own[0] is None else own[0][axis], real)
+                    p.storages[t.vid] = t.storage_id
+            if len(p.outside) != len(inputs):
+                raise Refused("a graph reads two tensors that share memory")
+            if done and done[-1].token is not None:
+                p.places[done[-1].token.vid], p.local[done[-1].token.vid] = R, p.tokened()
+                p.collectives -= 1
+            p.wanted = {t.vid for t in liveness.tensors(outputs)}
+            try:
+                p.run(ops)
+                break
+            except OfPieces as e:
+                gather.add(e.index)
+            except OfStrides as e:
+                if gaps != KEPT or any(i in q.written for q in (*done, p) for i in (*done, p)[0].with_gaps):
+                    raise Refused(str(e)) from e
+                raise
         done.append(p)
-        try:
-            p.run(ops)
-        except OfStrides as e:
-            if gaps != KEPT or any(i in q.written for q in done for i in done[0].with_gaps):
-                raise Refused(str(e)) from e
-            raise
         program, places, answers = p.program(outputs, name, asserts)
+        if any(p.of_pieces(r.expr) for r in program.relations):
+            raise Refused("a program that would be right on some workers only")
         found.append(places)
         scope, ops, inputs = p.scope, program.ops, [i.value for i in p.inputs if i.name != TOKEN]
         outputs = [o.value for o in program.outputs]
@@ -693,7 +718,7 @@ def divided(
 
 def partition(
     scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[Placement], reals: list[Any],
-    shape: tuple[int, ...], rules: Any, default: Any, name: str = "graph", asserts: list[Any] | None = None,
+    shape: tuple[int, ...], rules: Rules, name: str = "graph", asserts: list[Any] | None = None,
 ) -> Plan:  # fmt: skip
     """The plan of a graph on a mesh of this shape.
 
@@ -711,7 +736,7 @@ def partition(
     for gaps in (PACKED, KEPT, COPIED):
         try:
             done, program, places, answers = divided(
-                scope, ops, inputs, outputs, own, reals, shape, rules, default, name, asserts or [], gaps
+                scope, ops, inputs, outputs, own, reals, shape, rules, name, asserts or [], gaps
             )
         except OfStrides:
             continue

@@ -339,4 +339,7 @@ def default(p: Partitioner, op: Op) -> Any:
     whole(p, op)
 
 
-__all__ = ["RULES", "default"]
+ALL = RULES, default, whole
+
+
+__all__ = ["ALL", "RULES", "default"]

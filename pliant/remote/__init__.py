@@ -40,13 +40,15 @@ def mesh(
     timeout: float = 300.0,
     lineage: int = 512,
     recover: bool = True,
+    fanout: int = 64,
 ) -> Mesh:
     """A mesh of `workers`; or of several dims, `shape=(2, 4), names=("data", "tensor")`, workers numbered row by row.
 
     Each is a Ray actor. Ray is started on this machine unless it runs in this process or `address` names a cluster. `options`: of the
     actors, as Ray takes them (`num_cpus`, `resources`, `scheduling_strategy`); `init`: of `ray.init`. `window`: how many messages the
     controller may be ahead. `timeout`: seconds after which a worker that does not answer is lost. `lineage`: messages that are kept for
-    recovery, before the workers copy what they have; `recover=False`: none are, and a lost worker is an error.
+    recovery, before the workers copy what they have; `recover=False`: none are, and a lost worker is an error. `fanout`: from more
+    workers than that on, messages go through a tree of actors, each of which calls that many.
     `transport`: "ray"; "threads", workers in this process; "model", nobody (for measurements of the controller).
     """
     if shape is None:
@@ -58,17 +60,19 @@ def mesh(
     dims = tuple(names) if names is not None else tuple(f"dim{i}" for i in range(len(shape)))
     if len(dims) != len(shape) or len(set(dims)) != len(dims) or not all(type(n) is str and n for n in dims):
         raise ValueError(f"names= has a name for each dim of the mesh, not {names!r}")
+    if type(fanout) is not int or fanout < 2:
+        raise ValueError(f"fanout= is a number from 2 up, not {fanout!r}")
     if transport not in TRANSPORTS:
         raise ValueError(f"transport= is one of {', '.join(TRANSPORTS)}, not {transport!r}")
     if (options or {}).get("num_gpus"):
         raise RemoteError("workers compute on processors: GPUs, and NCCL between them, are not wired up")
     made: Any
     if transport == "ray":
-        made = RayTransport(tuple(shape), address, dict(options or {}), dict(init or {}), timeout)
+        made = RayTransport(tuple(shape), address, dict(options or {}), dict(init or {}), timeout, fanout)
     elif transport == "threads":
         made = ThreadTransport(tuple(shape), timeout)
     else:
-        made = ModelTransport(tuple(shape))
+        made = ModelTransport(tuple(shape), fanout)
     return Mesh(made, window=window, timeout=timeout, lineage=lineage, recover=recover, shape=tuple(shape), names=dims)
 
 

@@ -20,7 +20,7 @@ from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
-from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, sharding, view_rules
+from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
 from pliant.remote.placements import RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
@@ -219,4 +219,6 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     return (*outs, *answers)
 
 
-__all__ = ["compile_remote", "indexing_rules", "list_rules", "lower", "mesh_rules", "norm_rules", "product_rules", "view_rules"]
+__all__ = [
+    "compile_remote", "indexing_rules", "list_rules", "lower", "mesh_rules", "norm_rules", "product_rules", "reduction_rules", "view_rules",
+]  # fmt: skip

@@ -156,7 +156,9 @@ def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, mesh_dim
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-library.define("attention(Tensor q, Tensor k, Tensor v, float dropout_p, bool is_causal, Tensor? attn_mask, float? scale) -> (Tensor, Tensor)")
+library.define(
+    "attention(Tensor q, Tensor k, Tensor v, float dropout_p, bool is_causal, Tensor? attn_mask, float? scale) -> (Tensor, Tensor)"
+)
 library.define(
     "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float dropout_p, bool is_causal,"
     " Tensor? attn_mask, float? scale) -> (Tensor, Tensor, Tensor)"

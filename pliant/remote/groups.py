@@ -80,7 +80,7 @@ class Board(dist.Store):
 
 
 def slices(shape: tuple[int, ...], rank: int) -> list[tuple[int, int, int]]:
-    """(a number of the slice, position in it, its size), for each dim of a mesh: the workers that differ from `rank` along that dim only."""
+    """(first worker, position, size) of a slice for each dim of a mesh: the workers that differ from `rank` along that dim only."""
     out, stride = [], 1
     for size in reversed(shape):
         at = rank // stride % size

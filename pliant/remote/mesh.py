@@ -165,7 +165,7 @@ class Mesh:
     def placement(self, told: Any) -> Placement:
         """What a user says of a placement, as it is kept."""
         if isinstance(told, dict):
-            names = {**{i: i for i in range(self.ndim)}, **{n: i for i, n in enumerate(self.names)}}
+            names: dict[Any, int] = {n: i for table in (range(self.ndim), self.names) for i, n in enumerate(table)}
             if unknown := [n for n in told if n not in names]:
                 raise KeyError(f"this mesh has no dim {unknown[0]!r}, but {', '.join(map(str, self.names or range(self.ndim)))}")
             by_dim = {names[n]: p for n, p in told.items()}
@@ -320,7 +320,9 @@ class Mesh:
         message = self.flying[0]
         began = time.time()
         try:
-            replies = [wire.decode(self.transport.get(rank, ref, self.timeout)) for rank, ref in enumerate(message.refs)]
+            found = self.transport.replies(message.refs, self.timeout)
+            known = {reply: wire.decode(reply) for reply in set(found)}  # most are alike
+            replies = [known[reply] for reply in found]
         except Dead as e:
             if not self.recovers:
                 raise
@@ -340,8 +342,8 @@ class Mesh:
             errors: dict[int, list] = {}
             for rank, (_, (_, failures), _) in enumerate(replies):
                 for seq, kind, text, more in failures:
-                    known = errors.get(seq)
-                    if known is None or (known[1] == "Cancelled" and kind != "Cancelled"):
+                    first = errors.get(seq)
+                    if first is None or (first[1] == "Cancelled" and kind != "Cancelled"):
                         errors[seq] = [rank, kind, text, more]
             if errors:
                 self.failures(errors, [message, *self.flying])
@@ -417,7 +419,8 @@ class Mesh:
             if isinstance(x.placement, OnWorker):
                 ranks = [x.placement.rank]
             else:
-                ranks = [self.rank(at) for at in itertools.product(*[range(n) if c else (0,) for n, c in zip(self.shape, cut, strict=True)])]
+                of = [range(n) if c else range(1) for n, c in zip(self.shape, cut, strict=True)]
+                ranks = [self.rank(at) for at in itertools.product(*of)]
             self.issue(["get", x.handle.id, ranks])
             message = self.flush()
             answers = self.answered(message)

@@ -123,10 +123,10 @@ class Plan:
     """What a graph comes to on tensors placed in a certain way.
 
     `text`: the program of every worker; `name`: by its content. `numbers`: the symbols of the graph that it takes; `cuts`: the dim of the
-    mesh and an expression, over these numbers and lengths of pieces, of what is cut. `outputs`: placement of each tensor that it gives, `answers`: how many
-    numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws
-    random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input
-    of whose memory it should be a view, and is a copy.
+    mesh and an expression, over these numbers and lengths of pieces, of what is cut. `outputs`: placement of each tensor that it gives,
+    `answers`: how many numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes.
+    `random`: it draws random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in;
+    `copies`: the input of whose memory it should be a view, and is a copy.
     """
 
     name: str
@@ -677,7 +677,7 @@ def divided(
     scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[tuple[Placement, ...]],
     reals: list[Any], shape: tuple[int, ...], rules: Rules, name: str, asserts: list[Any], gaps: str,
 ) -> tuple[list[Partitioner], Program, list[tuple[Placement, ...]], int]:  # fmt: skip
-    """The graph divided along each dim of a mesh: the partitioners, the last program, placements of its outputs, how many numbers it gives."""
+    """The graph divided along each dim of a mesh: partitioners, the last program, placements of its results, how many numbers it gives."""
     done: list[Partitioner] = []
     found: list[list[Placement]] = []
     for axis, workers in enumerate(shape):

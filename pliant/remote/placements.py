@@ -1,6 +1,7 @@
 """Where the data of a remote tensor are, in DTensor's terms: replicated, sharded along a dim, partial sums, or on one worker.
 
-Each dim of a mesh has a placement of its own (`Placements`); a tensor is cut along the first dim of the mesh first, and its pieces along the next.
+Each dim of a mesh has a placement of its own (`Placements`); a tensor is cut along the first
+dim of the mesh, and its pieces along the next.
 
 A dim of `n` elements over `w` workers is cut as `torch.chunk` cuts: pieces of `ceil(n / w)`, the last ones shorter, perhaps empty. A dim
 made of `base * factor` elements, of which `base` were cut, has pieces `factor` times as long (a flattened batch). No other cuts exist,
@@ -102,7 +103,7 @@ def cuts_of(placement: Placement, dims: int) -> list[list[int]]:
 
 
 def pieces(sizes: list[int], cuts: list[list[int]], along: Callable[[int], tuple[int, int]]) -> list[tuple[int, int, int, int, int, int]]:
-    """(dim of the mesh, dim, base, factor, first element, number of elements) of each cut. `along(i)`: (size, rank) along a dim of the mesh.
+    """(dim of the mesh, dim, base, factor, first element, number of elements) of each cut. `along(i)`: (size, rank) along dim `i`.
 
     `sizes` become those of the worker's piece.
     """

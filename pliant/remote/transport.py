@@ -1,6 +1,6 @@
 """How messages reach workers: Ray actors, threads of this process, or nobody (a model of a large mesh).
 
-A transport has `workers`, `send(rank, message, parts)`, which returns a reference to the reply, `get(reference, timeout)`, and what
+A transport has `workers`, `send_all(message, parts)`, which returns what `replies` takes to give the reply of each worker, and what
 recovery needs. Messages to one worker arrive in the order in which they were sent.
 """
 
@@ -17,10 +17,13 @@ from typing import Any
 from pliant.remote import wire
 from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads, slices
 from pliant.remote.placements import RemoteError
+from pliant.remote.relay import MARGIN, Relay, tree
 from pliant.remote.worker import Worker
 
 START = 300.0
 """Seconds in which a process of a worker must have begun."""
+LEVELS = 4
+"""The most levels that a tree has."""
 OBJECT = 1 << 17
 """From this many bytes on a message lies in Ray's object store once, in place of travelling to each worker."""
 
@@ -68,8 +71,9 @@ class RayTransport:
     """Workers that are Ray actors."""
 
     def __init__(
-        self, shape: tuple[int, ...], address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float
-    ) -> None:
+        self, shape: tuple[int, ...], address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float,
+        fanout: int = 64,
+    ) -> None:  # fmt: skip
         self.ray = ray()
         self.workers = workers = math.prod(shape)
         self.started = not self.ray.is_initialized()
@@ -83,13 +87,38 @@ class RayTransport:
         self.maker = GlooMaker(os.urandom(8).hex(), timeout, shape)
         made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
-
-    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Any:
-        return self.actors[rank].step.remote(message, *parts)
+        between = self.ray.remote(Relay).options(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=1000)
+        self.first, self.relays = tree(between.remote, self.actors, fanout, timeout)
+        self.epoch = self.number = 0
 
     def send_all(self, message: bytes, parts: tuple = ()) -> list[Any]:
         given = self.ray.put(message) if len(message) >= OBJECT else message
-        return [a.step.remote(given, *parts) for a in self.actors]
+        if not self.relays:
+            return [a.step.remote(given, *parts) for a in self.actors]
+        self.number += 1
+        held = given if isinstance(given, bytes) else [given]
+        return [a.step.remote(self.epoch, self.number - 1, held, list(parts)) for a in self.first]
+
+    def replies(self, refs: list[Any], timeout: float) -> list[bytes]:
+        """Those of all workers, by rank. Dead names one that is lost or does not answer."""
+        if not self.relays:
+            return [self.get(rank, ref, timeout) for rank, ref in enumerate(refs)]
+        out: list[Any] = [None] * self.workers
+        for i, ref in enumerate(refs):
+            try:
+                found = self.get(-1, ref, timeout + LEVELS * MARGIN)
+            except Dead as e:
+                if e.hung:
+                    self.ray.kill(self.first[i], no_restart=False)
+                raise
+            for reply, ranks in found:
+                if isinstance(reply, tuple):
+                    raise Dead(ranks[0] if ranks else -1, reply[1])
+                for rank in ranks:
+                    out[rank] = reply
+        if None in out:
+            raise Dead(-1, "an actor between controller and workers was lost")
+        return out
 
     def keep(self, data: bytes) -> Any:
         """Data for all workers, which lie in one place."""
@@ -106,6 +135,7 @@ class RayTransport:
     def join(self, epoch: int, timeout: float) -> list[int]:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
         self.await_start(max(START, timeout))
+        self.epoch, self.number = epoch, 0
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [0] * self.workers, None
         waiting = {ref: rank for rank, ref in enumerate(found)}
@@ -128,7 +158,7 @@ class RayTransport:
     def await_start(self, timeout: float) -> None:
         """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
         end = time.monotonic() + timeout
-        for rank, actor in enumerate(self.actors):
+        for rank, actor in (*enumerate(self.actors), *((-1, a) for a in self.relays)):
             while True:
                 try:
                     self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
@@ -154,9 +184,9 @@ class RayTransport:
         return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
-        for a in self.actors:
+        for a in (*self.relays, *self.actors):
             self.ray.kill(a)
-        self.actors = []
+        self.actors = self.first = self.relays = []
         if self.started:
             self.ray.shutdown()
 
@@ -201,11 +231,11 @@ class ThreadTransport:
         self.queues[rank].put((fn, args, reply))
         return reply
 
-    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Reply:
-        return self.ask(rank, self.objects[rank].step, message, *parts)
-
     def send_all(self, message: bytes, parts: tuple = ()) -> list[Reply]:
-        return [self.send(rank, message, parts) for rank in range(self.workers)]
+        return [self.ask(rank, w.step, message, *parts) for rank, w in enumerate(self.objects)]
+
+    def replies(self, refs: list[Reply], timeout: float) -> list[bytes]:
+        return [self.get(rank, ref, timeout) for rank, ref in enumerate(refs)]
 
     def keep(self, data: bytes) -> bytes:
         return data
@@ -250,8 +280,9 @@ class ThreadTransport:
 class ModelTransport:
     """Nobody: replies are empty. The controller does everything that it does for workers, so that its own cost can be measured."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], fanout: int = 64) -> None:
         self.workers = math.prod(shape)
+        self.first, _ = tree(lambda *args: None, [None] * self.workers, fanout, 0.0)
         self.sent = self.bytes = 0
 
     def send(self, rank: int, message: bytes, parts: tuple = ()) -> bytes:
@@ -260,13 +291,13 @@ class ModelTransport:
         return message
 
     def send_all(self, message: bytes, parts: tuple = ()) -> list[bytes]:
-        return [self.send(rank, message, parts) for rank in range(self.workers)]
+        return [self.send(rank, message, parts) for rank in range(len(self.first))]
 
     def keep(self, data: bytes) -> bytes:
         return data
 
-    def get(self, rank: int, reference: bytes, timeout: float) -> bytes:
-        return EMPTY
+    def replies(self, refs: list[bytes], timeout: float) -> list[bytes]:
+        return [EMPTY] * self.workers
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         return [0] * self.workers

@@ -121,7 +121,7 @@ class Loaded:
         env = dict(zip(self.given, numbers, strict=True))
         for i, (axis, base) in enumerate(self.cuts):
             part = group.along(axis)
-            env[f"b{i}"], env[f"l{i}"] = chunk(base.evaluate(env) if type(base) is Expr else base, part.size, part.rank)
+            env[f"b{i}"], env[f"l{i}"] = chunk(int(base.evaluate(env)) if type(base) is Expr else base, part.size, part.rank)
         for name in self.numbers:
             values[name] = env[name]
         return values
@@ -226,7 +226,7 @@ class Worker:
             self.tensors.pop(handle, None)
 
     def load(self, command: list, *_: Any) -> None:
-        """["load", program, its text, names of the numbers of a call, cuts]; a cut is [dim of the mesh, what is cut, over these and others]."""
+        """["load", program, its text, names of the numbers of a call, cuts]; a cut is [dim of the mesh, what is cut]."""
         _, name, text, numbers, cuts = command
         self.texts[name] = [text, numbers, cuts]
 
@@ -360,7 +360,7 @@ class Worker:
         elif cut:
             steps = pieces(sizes, cut, self.along)
             t = t if bad is None else torch.zeros(sizes, dtype=wire.DTYPES[dtype])
-            for axis, dim, base, factor, _, _ in reversed(steps):
+            for axis, dim, base, factor, *__ in reversed(steps):
                 t = c.all_gather(t, dim, base, factor, axis, self.token)
         if to is not None and to != self.rank:
             return

@@ -17,10 +17,9 @@ Replies = list[tuple[Any, list[int]]]
 
 
 class Relay:
-    """One actor between the controller and workers. `ranks`: of the workers below each child; `last`: the children are workers."""
+    """One actor between the controller and workers."""
 
-    def __init__(self, children: list[Any], ranks: list[list[int]], last: bool, timeout: float) -> None:
-        self.children, self.ranks, self.last, self.timeout = children, ranks, last, timeout
+    def __init__(self) -> None:
         self.epoch, self.next = -1, 0
         self.turn = asyncio.Condition()
 
@@ -28,13 +27,20 @@ class Relay:
         """It has begun."""
         return True
 
+    async def join(self, epoch: int, children: list[Any], ranks: list[list[int]], last: bool, timeout: float) -> None:
+        """What is below it from this epoch on. `ranks`: of the workers below each child; `last`: the children are workers."""
+        async with self.turn:
+            self.children, self.ranks, self.last, self.timeout = children, ranks, last, timeout
+            self.epoch, self.next = epoch, 0
+            self.turn.notify_all()
+
     async def step(self, epoch: int, number: int, message: Any, parts: list[Any]) -> Replies:
         """Hand a message on, when it is its turn; the replies. `message`: bytes, or a list with a reference to them."""
         async with self.turn:
-            await self.turn.wait_for(lambda: epoch < self.epoch or number == (self.next if epoch == self.epoch else 0))
+            await self.turn.wait_for(lambda: epoch < self.epoch or (epoch, number) == (self.epoch, self.next))
             if epoch < self.epoch:
                 return []  # nobody waits for it any more
-            self.epoch, self.next = epoch, number + 1
+            self.next = number + 1
             if self.last:
                 data = message[0] if isinstance(message, list) else message
                 refs = [c.step.remote(data, *parts) for c in self.children]
@@ -69,15 +75,15 @@ def split(things: Sequence[Any], fanout: int) -> list[list[Any]]:
 
 
 def tree(make: Any, workers: list[Any], fanout: int, timeout: float) -> tuple[list[Any], list[Any]]:
-    """(the actors that the controller calls, all actors of the tree) above these workers. `make(*args)` starts one."""
+    """The actors that the controller calls, and those between: each with what `join` is told. `make()` starts one."""
     level = [(w, [rank]) for rank, w in enumerate(workers)]
     every: list[Any] = []
     last = True
     while len(level) > fanout:
         groups = split(level, fanout)
-        made = [make([a for a, _ in g], [ranks for _, ranks in g], last, timeout) for g in groups]
+        made = [make() for _ in groups]
+        every += [(a, [c for c, _ in g], [ranks for _, ranks in g], last, timeout) for a, g in zip(made, groups, strict=True)]
         level = [(a, [r for _, ranks in g for r in ranks]) for a, g in zip(made, groups, strict=True)]
-        every += made
         last, timeout = False, timeout + MARGIN
     return [a for a, _ in level], every
 

@@ -136,6 +136,8 @@ class RayTransport:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
         self.await_start(max(START, timeout))
         self.epoch, self.number = epoch, 0
+        for ref in [a.join.remote(epoch, *told) for a, *told in self.relays]:
+            self.get(-1, ref, timeout)
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [0] * self.workers, None
         waiting = {ref: rank for rank, ref in enumerate(found)}
@@ -158,7 +160,7 @@ class RayTransport:
     def await_start(self, timeout: float) -> None:
         """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
         end = time.monotonic() + timeout
-        for rank, actor in (*enumerate(self.actors), *((-1, a) for a in self.relays)):
+        for rank, actor in (*enumerate(self.actors), *((-1, a) for a, *_ in self.relays)):
             while True:
                 try:
                     self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
@@ -184,7 +186,7 @@ class RayTransport:
         return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
-        for a in (*self.relays, *self.actors):
+        for a in (*[a for a, *_ in self.relays], *self.actors):
             self.ray.kill(a)
         self.actors = self.first = self.relays = []
         if self.started:
@@ -282,7 +284,7 @@ class ModelTransport:
 
     def __init__(self, shape: tuple[int, ...], fanout: int = 64) -> None:
         self.workers = math.prod(shape)
-        self.first, _ = tree(lambda *args: None, [None] * self.workers, fanout, 0.0)
+        self.first, _ = tree(lambda: None, [None] * self.workers, fanout, 0.0)
         self.sent = self.bytes = 0
 
     def send(self, rank: int, message: bytes, parts: tuple = ()) -> bytes:

@@ -40,7 +40,7 @@ def mesh(
     timeout: float = 300.0,
     lineage: int = 512,
     recover: bool = True,
-    fanout: int = 64,
+    fanout: int = 256,
 ) -> Mesh:
     """A mesh of `workers`; or of several dims, `shape=(2, 4), names=("data", "tensor")`, workers numbered row by row.
 
@@ -48,7 +48,7 @@ def mesh(
     actors, as Ray takes them (`num_cpus`, `resources`, `scheduling_strategy`); `init`: of `ray.init`. `window`: how many messages the
     controller may be ahead. `timeout`: seconds after which a worker that does not answer is lost. `lineage`: messages that are kept for
     recovery, before the workers copy what they have; `recover=False`: none are, and a lost worker is an error. `fanout`: from more
-    workers than that on, messages go through a tree of actors, each of which calls that many.
+    workers than that on, messages go through a tree of actors, none of which calls more.
     `transport`: "ray"; "threads", workers in this process; "model", nobody (for measurements of the controller).
     """
     if shape is None:

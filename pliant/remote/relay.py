@@ -8,6 +8,7 @@ in the order of their numbers: an actor that is asynchronous may begin calls in 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ class Relay:
         self.epoch, self.next = -1, 0
         self.turn = asyncio.Condition()
 
-    async def ready(self) -> bool:
+    async def ready(self) -> int:
         """It has begun."""
-        return True
+        return os.getpid()
 
     async def join(self, epoch: int, children: list[Any], ranks: list[list[int]], last: bool, timeout: float) -> None:
         """What is below it from this epoch on. `ranks`: of the workers below each child; `last`: the children are workers."""
@@ -74,13 +75,24 @@ def split(things: Sequence[Any], fanout: int) -> list[list[Any]]:
     return [list(things[i * len(things) // n : (i + 1) * len(things) // n]) for i in range(n)]
 
 
+def width_of(workers: int, most: int) -> int:
+    """How many children each has, where all levels have as many, as few levels as there can be, and nobody more than `most`."""
+    levels, width = 1, 1
+    while most**levels < workers:
+        levels += 1
+    while width**levels < workers:
+        width += 1
+    return width
+
+
 def tree(make: Any, workers: list[Any], fanout: int, timeout: float) -> tuple[list[Any], list[Any]]:
     """The actors that the controller calls, and those between: each with what `join` is told. `make()` starts one."""
     level = [(w, [rank]) for rank, w in enumerate(workers)]
     every: list[Any] = []
     last = True
+    width = width_of(len(workers), fanout)
     while len(level) > fanout:
-        groups = split(level, fanout)
+        groups = split(level, width)
         made = [make() for _ in groups]
         every += [(a, [c for c, _ in g], [ranks for _, ranks in g], last, timeout) for a, g in zip(made, groups, strict=True)]
         level = [(a, [r for _, ranks in g for r in ranks]) for a, g in zip(made, groups, strict=True)]

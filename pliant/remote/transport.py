@@ -72,7 +72,7 @@ class RayTransport:
 
     def __init__(
         self, shape: tuple[int, ...], address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float,
-        fanout: int = 64,
+        fanout: int = 256,
     ) -> None:  # fmt: skip
         self.ray = ray()
         self.workers = workers = math.prod(shape)
@@ -282,7 +282,7 @@ class ThreadTransport:
 class ModelTransport:
     """Nobody: replies are empty. The controller does everything that it does for workers, so that its own cost can be measured."""
 
-    def __init__(self, shape: tuple[int, ...], fanout: int = 64) -> None:
+    def __init__(self, shape: tuple[int, ...], fanout: int = 256) -> None:
         self.workers = math.prod(shape)
         self.first, _ = tree(lambda: None, [None] * self.workers, fanout, 0.0)
         self.sent = self.bytes = 0

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from pliant.graph.record import Op
+from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.remote import collectives as c
 from pliant.remote.partition import Partitioner, R, Shard, argument
 from pliant.remote.sharding import ACROSS, of_either, rule
+from pliant.symbolic import ops
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64)
@@ -58,6 +60,17 @@ def of_all(p: Partitioner, t: TracedTensor, dim: int) -> TracedTensor:
     """Tensors of size 1 along `dim`, of all workers, behind one another."""
     made: TracedTensor = p.emit(c.ALL_GATHER, t, dim, p.workers, 1)
     return made
+
+
+def has_elements(p: Partitioner, x: TracedTensor, dims: list[int]) -> bool:
+    """Whether there may be something to find along these dims, which workers check: what is padded hides that there is nothing."""
+    for d in dims:
+        n = p.plain(p.number(x.sizes[d]))
+        if p.equal(n, 0):
+            return False
+        if type(n) is not int:
+            p.scope.assume(ops.ge(expr_of(p.symbol(n), p.scope), 1), p.site)
+    return True
 
 
 def total(p: Partitioner, t: TracedTensor, dims: list[int]) -> TracedTensor:
@@ -140,7 +153,7 @@ def logsumexp(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[
 # -- largest and smallest -------------------------------------------------------------------------------------------------------------
 @across("amax amin")
 def extremes(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[int]) -> Any:
-    if x.dtype not in FLOATS and x.dtype not in INTS:
+    if (x.dtype not in FLOATS and x.dtype not in INTS) or not has_elements(p, x, dims):
         return NotImplemented
     whole(p, op, op.outs[0], extreme(p, x, place, dims, op.target is aten.amax.default), dims)
     return None
@@ -150,7 +163,7 @@ def extremes(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[i
 def with_positions(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[int]) -> Any:
     """The first of them, as in one process: pieces are in order, and so are workers."""
     dim, name = place.dim, op.target._schema.name
-    if argument(op, "dim") is None or (x.dtype not in FLOATS and x.dtype not in INTS):
+    if argument(op, "dim") is None or (x.dtype not in FLOATS and x.dtype not in INTS) or not has_elements(p, x, dims):
         return NotImplemented
     largest = name.endswith("max")
     target = aten.max.dim if largest else aten.min.dim
@@ -226,6 +239,8 @@ def norm(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[int])
     if x.dtype not in FLOATS or out.dtype is not x.dtype or order < 0:
         return NotImplemented
     if order == math.inf:
+        if not has_elements(p, x, dims):
+            return NotImplemented
         t = p.emit(aten.abs.default, padded(p, x, place, 0))
         t = p.emit(aten.amax.default, of_all(p, p.emit(aten.amax.default, t, dims, True), place.dim), [place.dim], True)
         whole(p, op, out, t, dims)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant import remote
 
 X = torch.linspace(-3, 3, 35).cos().reshape(5, 7).double().round(decimals=1)  # with elements that are equal
 BY_RULE = {
@@ -69,3 +70,13 @@ def test_pieces_without_elements_and_whole_numbers(mesh):
         x = (X[:rows] * 9).abs().to(dtype) if dtype is torch.uint8 else (X[:rows] * 9).to(dtype)
         for a, b in zip(fn(x), f(mesh.shard(x)), strict=True):
             assert torch.equal(a, b.cpu())
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.amax(0), lambda x: x.argmin(0), lambda x: x.max(0).values])
+def test_of_nothing_raises(mesh, fn):
+    """Also in a program that was made for other sizes."""
+    f = pliant.compile(fn, on=mesh)
+    for rows in (5, 6, 7):
+        assert torch.equal(f(mesh.shard(torch.cat([X, X])[:rows])).cpu(), fn(torch.cat([X, X])[:rows]))
+    with pytest.raises((IndexError, RuntimeError, remote.Failed)):
+        f(mesh.shard(X[:0])).cpu()

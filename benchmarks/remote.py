@@ -37,6 +37,7 @@ from pliant.lower import pipeline
 from pliant.remote import relay, transport
 
 LOCAL = {"object_store_memory": 200_000_000, "_temp_dir": "/tmp/r"}
+LARGE = {"object_store_memory": 2_000_000_000, "_temp_dir": "/tmp/r"}
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "remote" / "gpt.py"
 
 
@@ -49,14 +50,18 @@ def example() -> Any:
     return module
 
 
-def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0) -> None:
+GPT2 = {"vocabulary": 50257, "width": 768, "heads": 12, "layers": 12, "most": 1024}
+"""The sizes of GPT-2 small: 163 million parameters, its output not tied to its embedding."""
+
+
+def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, large: bool = False) -> None:
     """Losses beside those of one process, which runs the same batches."""
     g = example()
     torch.manual_seed(0)
-    a = g.gpt()
+    a = g.gpt(**GPT2) if large else g.gpt()
     b = copy.deepcopy(a)
     ref = pliant.compile(g.trainer(a, torch.optim.AdamW(a.parameters(), lr=1e-3)), backend="aten")
-    mesh = remote.mesh(workers, transport=transport, timeout=60, lineage=32, init=LOCAL)
+    mesh = remote.mesh(workers, transport=transport, timeout=600 if large else 60, lineage=32, init=LARGE if large else LOCAL)
     if kind == "pipeline":
         pipe = remote.Pipeline(mesh, b, g.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-3))
         step = lambda ids: pipe.step(ids, ids, 4)
@@ -66,7 +71,7 @@ def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0) -
         step = lambda ids: compiled(mesh.shard(ids) if kind == "data" else mesh.replicate(ids))
     random.seed(0)
     worst, killed, times = 0.0, 0, []
-    for i, ids in enumerate(g.batches(steps, 8, 64, 256)):
+    for i, ids in enumerate(g.batches(steps, 2, 32, 256) if large else g.batches(steps, 8, 64, 256)):
         before = pliant.stats()["captures"]
         want = ref(ids).item()
         mine = pliant.stats()["captures"]
@@ -268,6 +273,7 @@ def main() -> None:
     parser.add_argument("--scale", action="store_true")
     parser.add_argument("--tree", type=int, metavar="FANOUT")
     parser.add_argument("--train", choices=("data", "tensor", "pipeline"))
+    parser.add_argument("--gpt2", action="store_true", help="--train with the sizes of GPT-2 small")
     parser.add_argument("--kill", type=int)
     parser.add_argument("--hang", type=int)
     parser.add_argument("--partition", action="store_true")
@@ -290,7 +296,7 @@ def main() -> None:
     if o.tree:
         tree(o.workers, o.tree, o.steps)
     if o.train:
-        train(o.train, o.workers, o.steps, o.transport)
+        train(o.train, o.workers, o.steps, o.transport, large=o.gpt2)
     if o.kill:
         train("data", o.workers, o.steps, o.transport, o.kill)
     if o.hang:

@@ -12,7 +12,7 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.remote import collectives as c
-from pliant.remote.partition import P, Partitioner, R, Shard, argument
+from pliant.remote.partition import P, Partitioner, Place, R, Shard, argument
 from pliant.remote.sharding import rule_of_cut
 
 aten = torch.ops.aten
@@ -73,11 +73,19 @@ def batch_norm_backward(p: Partitioner, op: Op, place: Shard) -> Any:
     grad, x, weight = op.args[:3]
     if x.dtype not in FLOATS or place.dim == 1 or len(grad.sizes) != len(x.sizes):
         return NotImplemented
-    if not argument(op, "train"):
-        p.apply(op, lambda t: place if t is x or t is grad else R, [place, P, P])
-        return None
     dims, n, shape = statistics(p, x)
     wide = lambda t: p.emit(aten.view.default, t, shape)
+    if not argument(op, "train"):  # PyTorch's kernel ends the process where a worker has no rows
+        g, mean, var = p.at(grad, place), maybe(p, argument(op, "running_mean")), maybe(p, argument(op, "running_var"))
+        std = p.emit(aten.rsqrt.default, p.emit(aten.add.Tensor, var, p.number(argument(op, "eps"))))
+        scale = std if weight is None else p.emit(aten.mul.Tensor, std, p.at(weight, R))
+        centred = p.emit(aten.sub.Tensor, p.at(x, place), wide(mean))
+        slopes = p.emit(aten.mul.Tensor, p.emit(aten.sum.dim_IntList, p.emit(aten.mul.Tensor, g, centred), dims), std)
+        made = p.emit(aten.mul.Tensor, g, wide(scale)), slopes, p.emit(aten.sum.dim_IntList, g, dims)
+        places: tuple[Place, ...] = (place, P, P)
+        for o, t, at in zip(op.outs, made, places, strict=True):
+            p.give(o, t, at)
+        return None
     g, std = p.at(grad, place), p.at(argument(op, "save_invstd"), R)
     centred = p.emit(aten.sub.Tensor, p.at(x, place), wide(p.at(argument(op, "save_mean"), R)))
     total, weighed = p.emit(c.ALL_REDUCE_MANY, [

@@ -292,7 +292,7 @@ def test_counts_of_the_mesh(mesh):
     x = mesh.shard(torch.ones(4, 2))
     f = pliant.compile(lambda t: (t * 2).sum(), on=mesh)
     assert f(x).item() == 16 and f(x).item() == 16
-    found = mesh.stats()
+    found = pliant.stats(on=mesh)["mesh"]
     assert found["calls"] == 2 and found["programs"] == 1 and found["fetched_bytes"] == 8 and found["handles"] == 1
     assert found["messages"] == 3 * sum(1 for _ in mesh.log) and found["collectives"] == 2
     for worker in found["workers"]:

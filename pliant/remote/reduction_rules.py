@@ -141,8 +141,9 @@ def softmax_backward(p: Partitioner, op: Op) -> Any:
 
 @across("logsumexp")
 def logsumexp(p: Partitioner, op: Op, x: TracedTensor, place: Shard, dims: list[int]) -> Any:
-    if x.dtype not in FLOATS:
-        return NotImplemented
+    others = [p.plain(p.number(x.sizes[d])) for d in dims if d != place.dim]
+    if x.dtype not in FLOATS or not all(type(n) is int and n > 0 for n in others):
+        return NotImplemented  # of nothing it is minus infinity, and there is no largest
     most = extreme(p, x, place, dims)
     most = p.emit(aten.masked_fill.Scalar, most, p.emit(aten.eq.Scalar, p.emit(aten.abs.default, most), math.inf), 0)
     sums = total(p, p.emit(aten.exp.default, p.emit(aten.sub.Tensor, p.local[x.vid], most)), dims)

@@ -4,6 +4,7 @@
     --control      what the controller's part of a step costs, on workers that do nothing, beside Ray's own call
     --operators    a training step as one message, beside the same step operator by operator
     --scale        the same for 256 to 10,000 workers that are not there (docs/scaling.md)
+    --tree FANOUT  what a message costs controller and relays on Ray, to --workers stand-ins
     --train KIND   a small GPT: data, tensor or pipeline, beside one process: losses, messages, bytes, captures
     --kill N       workers killed at random while it trains
     --hang N, --partition   other faults (remote_faults.py)
@@ -33,8 +34,10 @@ from benchmarks import remote_faults, remote_fuzz
 from pliant import remote
 from pliant.export import run
 from pliant.lower import pipeline
+from pliant.remote import relay, transport
 
 LOCAL = {"object_store_memory": 200_000_000, "_temp_dir": "/tmp/r"}
+LARGE = {"object_store_memory": 2_000_000_000, "_temp_dir": "/tmp/r"}
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "remote" / "gpt.py"
 
 
@@ -47,14 +50,18 @@ def example() -> Any:
     return module
 
 
-def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0) -> None:
+GPT2 = {"vocabulary": 50257, "width": 768, "heads": 12, "layers": 12, "most": 1024}
+"""The sizes of GPT-2 small: 163 million parameters, its output not tied to its embedding."""
+
+
+def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0, large: bool = False) -> None:
     """Losses beside those of one process, which runs the same batches."""
     g = example()
     torch.manual_seed(0)
-    a = g.gpt()
+    a = g.gpt(**GPT2) if large else g.gpt()
     b = copy.deepcopy(a)
     ref = pliant.compile(g.trainer(a, torch.optim.AdamW(a.parameters(), lr=1e-3)), backend="aten")
-    mesh = remote.mesh(workers, transport=transport, timeout=60, lineage=32, init=LOCAL)
+    mesh = remote.mesh(workers, transport=transport, timeout=600 if large else 60, lineage=32, init=LARGE if large else LOCAL)
     if kind == "pipeline":
         pipe = remote.Pipeline(mesh, b, g.loss_of, lambda p: torch.optim.AdamW(p, lr=1e-3))
         step = lambda ids: pipe.step(ids, ids, 4)
@@ -64,7 +71,7 @@ def train(kind: str, workers: int, steps: int, transport: str, kills: int = 0) -
         step = lambda ids: compiled(mesh.shard(ids) if kind == "data" else mesh.replicate(ids))
     random.seed(0)
     worst, killed, times = 0.0, 0, []
-    for i, ids in enumerate(g.batches(steps, 8, 64, 256)):
+    for i, ids in enumerate(g.batches(steps, 2, 32, 256) if large else g.batches(steps, 8, 64, 256)):
         before = pliant.stats()["captures"]
         want = ref(ids).item()
         mine = pliant.stats()["captures"]
@@ -164,8 +171,8 @@ def operators(workers: int, steps: int, transport: str) -> None:
 def scale(counts: list[int], steps: int) -> None:
     """The controller's own cost where nobody answers: encoding once, handing the message to each worker's queue."""
     g = example()
-    for workers in counts:
-        mesh = remote.mesh(workers, transport="model", recover=False)
+    for workers, fanout in [(n, f) for n in counts for f in (n + 2, 256)[: 1 + (n > 256)]]:
+        mesh = remote.mesh(workers, transport="model", recover=False, fanout=fanout)
         model = g.gpt(layers=2)
         mesh.replicate(model)
         step = pliant.compile(g.trainer(model, torch.optim.SGD(model.parameters(), lr=1e-3)), on=mesh)
@@ -180,8 +187,52 @@ def scale(counts: list[int], steps: int) -> None:
         took, user = (time.perf_counter() - began) / steps, (time.process_time() - user) / steps
         data = (mesh.counts["bytes"] - sent) / steps / workers
         cost = f"{user * 1e3:8.2f} ms of CPU ({took * 1e3:.2f} ms in all) a step, {user * 1e6 / workers:6.2f} us a worker"
-        print(f"{workers:6d} workers: {cost}, {data:.0f} bytes a worker", flush=True)
+        print(f"{workers:6d} workers, {len(mesh.transport.first):6d} calls: {cost}, {data:.0f} bytes a worker", flush=True)
         mesh.close()
+
+
+class StandIn:
+    """A worker that does nothing."""
+
+    def step(self, message: Any, *parts: Any) -> bytes:
+        return b"done"
+
+
+def used(pids: list[int]) -> float:
+    """Seconds of CPU that these processes have used."""
+    ticks = 0
+    for pid in pids:
+        words = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tree(workers: int, fanout: int, steps: int) -> None:
+    """What a message costs the controller, and each actor of the tree, on Ray: to stand-ins (few processes, called as many)."""
+    ray = transport.ray()
+    ray.init(include_dashboard=False, logging_level="ERROR", num_cpus=2, **LOCAL)
+    actors = [ray.remote(StandIn).options(num_cpus=0).remote() for _ in range(4)]
+    children = [actors[i % len(actors)] for i in range(workers)]
+    for most in (workers, fanout):
+        make = ray.remote(relay.Relay).options(num_cpus=0, max_concurrency=1000).remote
+        first, between = relay.tree(make, children, most, 60.0)
+        ray.get([a.join.remote(0, *told) for a, *told in between])
+        pids = ray.get([a.ready.remote() for a, *_ in between])
+        message = b"x" * 255
+        for n, at in ((20, 0), (steps, 20)):
+            began, user, below = time.perf_counter(), time.process_time(), used(pids)
+            refs = []
+            for i in range(n):
+                refs.append([a.step.remote(0, at + i, message, []) if between else a.step.remote(message) for a in first])
+                if len(refs) > 16:
+                    ray.get(refs.pop(0))
+            for some in refs:
+                ray.get(some)
+        took, user, below = time.perf_counter() - began, time.process_time() - user, used(pids) - below
+        each = f", {below / steps / len(pids) * 1e3:.2f} ms of CPU for each of {len(pids)} actors" if pids else ""
+        print(f"{workers} workers, {len(first)} calls: {took / steps * 1e3:.2f} ms a message, {user / steps * 1e3:.2f} ms of the"
+              f" controller's CPU{each}", flush=True)  # fmt: skip
+    ray.shutdown()
 
 
 DDP = """
@@ -220,27 +271,32 @@ def main() -> None:
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--operators", action="store_true")
     parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--tree", type=int, metavar="FANOUT")
     parser.add_argument("--train", choices=("data", "tensor", "pipeline"))
+    parser.add_argument("--gpt2", action="store_true", help="--train with the sizes of GPT-2 small")
     parser.add_argument("--kill", type=int)
     parser.add_argument("--hang", type=int)
     parser.add_argument("--partition", action="store_true")
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shape", type=int, nargs="+", help="of a mesh of several dims, for --fuzz")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--transport", default="ray")
     o = parser.parse_args()
     if o.aten:
         run.native = types.SimpleNamespace(lower=pipeline.call_aten)  # type: ignore[assignment]
     if o.fuzz:
-        print(remote_fuzz.fuzz(o.fuzz, o.seed, o.workers, o.seconds))
+        print(remote_fuzz.fuzz(o.fuzz, o.seed, tuple(o.shape or [o.workers]), o.seconds))
     if o.control:
         control(o.workers, o.steps)
     if o.operators:
         operators(o.workers, o.steps, o.transport)
     if o.scale:
-        scale([256, 1024, 4096, 10_000], 10)
+        scale([256, 1024, 4096, 10_000, 100_000], 10)
+    if o.tree:
+        tree(o.workers, o.tree, o.steps)
     if o.train:
-        train(o.train, o.workers, o.steps, o.transport)
+        train(o.train, o.workers, o.steps, o.transport, large=o.gpt2)
     if o.kill:
         train("data", o.workers, o.steps, o.transport, o.kill)
     if o.hang:

@@ -30,6 +30,9 @@ REDUCE = ["{x}.sum({d})", "{x}.mean({d})", "{x}.sum({d}, keepdim=True)", "{x}.me
           "{x}.var({d}, correction=0)",
           "torch.softmax({x}, {d})", "torch.log_softmax({x}, {d})", "{x}.cumsum({d})", "{x}.argmax({d}).to({x}.dtype)",
           "{x}.logsumexp({d})",
+          "torch.linalg.vector_norm({x}, 1, {d})", "torch.linalg.vector_norm({x}, float('inf'), {d})", "{x}.prod({d})",
+          "{x}.min({d}).values", "{x}.max({d}).indices.to({x}.dtype)", "torch.var_mean({x}, {d})[1]", "({x} > 0).all({d}).to({x}.dtype)",
+          "{x}.softmax({d}).cumsum({d})", "{x}.amin({d}, keepdim=True)", "{x}.topk(1, {d}).values", "{x}.logsumexp((0, -1))",
           "{x}.sort({d}).values", "{x}.flip({d})", "{x}.norm(dim={d})", "{x}.any({d}).to({x}.dtype)",
           "{x}.std({d}, correction=0)",
           "{x}.unbind({d})[0]", "{x}.select({d}, 0)", "{x}.narrow({d}, 0, 1)", "torch.cat([{x}, {x}], {d})",
@@ -190,7 +193,7 @@ def one(mesh: Any, seed: int) -> tuple[str, str]:
     exec(compile(text, f"<program {seed}>", "exec"), space)
     f = space["f"]
     compiled = pliant.compile(f, on=mesh)
-    places = [rng.choice(["r", *range(len(s))]) for s in shapes]
+    places = [placement_of(rng, len(s), mesh.ndim) for s in shapes]
     told = f"# seed {seed}, {dtype}, {shapes}, {places}, grads {grads}\n{text}"
     kept = "raises"
     for round_ in range(3):
@@ -198,7 +201,7 @@ def one(mesh: Any, seed: int) -> tuple[str, str]:
         sizes = {"B": rows, "T": rng.choice((1, 2, 3, 4, 5)), "C": rng.choice((1, 2, 3, 4, 6, 8)), "1": 1}
         args = arguments(rng, shapes, sizes, dtype, grads)
         twins = [t.detach().clone() for t in args]
-        put = [(mesh.replicate(t) if p == "r" else mesh.shard(t, p)).requires_grad_(grads) for t, p in zip(twins, places, strict=True)]
+        put = [mesh.distribute(t, p).requires_grad_(grads) for t, p in zip(twins, places, strict=True)]
         torch.manual_seed(seed + round_)
         want = answer(f, args)
         got = answer(compiled, put)
@@ -221,6 +224,11 @@ def one(mesh: Any, seed: int) -> tuple[str, str]:
         if why:
             return "wrong", f"{told}{sizes}: {why}"
     return kept, told
+
+
+def placement_of(rng: random.Random, dims: int, along: int, share: float = 0.65) -> list[remote.Placement]:
+    """A placement for each dim of the mesh, of a tensor with this number of dims."""
+    return [remote.Shard(rng.randrange(dims)) if rng.random() < share and dims else remote.Replicate() for _ in range(along)]
 
 
 def twins_of(args: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -272,8 +280,8 @@ def training(mesh: Any, seed: int) -> tuple[str, str]:
     a = model_of(rng, width)
     b = copy.deepcopy(a)
     make, named = optimizer_of(rng)
-    places = {n: rng.choice((*range(t.dim()),)) for n, t in b.named_parameters() if rng.random() < 0.2}
-    mesh.place(b, {n: remote.Shard(d) for n, d in places.items()})
+    places = {n: placement_of(rng, t.dim(), mesh.ndim) for n, t in b.named_parameters() if rng.random() < 0.2}
+    mesh.place(b, places)
     clip, loss_of = rng.random() < 0.3, rng.choice(("mse", "cross entropy", "sum"))
     told = f"# seed {seed}, {named}, {places}, clip {clip}, {loss_of}\n{a}"
 
@@ -296,12 +304,12 @@ def training(mesh: Any, seed: int) -> tuple[str, str]:
         return step
 
     here, there = trainer(a), pliant.compile(trainer(b), on=mesh)
-    where = rng.choice((0, 0, 0, 1, None))
+    where = placement_of(rng, 1, mesh.ndim, 0.9) if rng.random() < 0.75 else placement_of(rng, 2, mesh.ndim)
     steady = "Ada" not in named  # gradients that are nothing but rounding, of one sign here and another there, are whole steps of others
     for round_ in range(3):
         x, y = torch.randn(rng.choice((2, 3, 4, 5, 7)), width, dtype=torch.float64), torch.randn(7, 2, dtype=torch.float64)
         y = y[: x.shape[0]].contiguous()
-        put = lambda t: mesh.replicate(t.clone()) if where is None else mesh.shard(t.clone(), where)
+        put = lambda t: mesh.distribute(t.clone(), where)
         try:
             want = here(x, y)
         except Exception as e:
@@ -317,10 +325,10 @@ def training(mesh: Any, seed: int) -> tuple[str, str]:
     return "right", told
 
 
-def fuzz(count: int, seed: int, workers: int, seconds: float, verbose: bool = True) -> dict[str, int]:
+def fuzz(count: int, seed: int, shape: tuple[int, ...], seconds: float, verbose: bool = True) -> dict[str, int]:
     counts = {"right": 0, "raises": 0, "refused": 0, "wrong": 0}
     began = time.time()
-    mesh = remote.mesh(workers, transport="threads", timeout=60, recover=False)
+    mesh = remote.mesh(shape=shape, transport="threads", timeout=60, recover=False)
     for i in range(seed, seed + count):
         if time.time() - began > seconds:
             break
@@ -329,7 +337,7 @@ def fuzz(count: int, seed: int, workers: int, seconds: float, verbose: bool = Tr
         except Exception:
             what, told = "wrong", f"# seed {i}\n{traceback.format_exc()}"
             mesh.close()
-            mesh = remote.mesh(workers, transport="threads", timeout=60, recover=False)
+            mesh = remote.mesh(shape=shape, transport="threads", timeout=60, recover=False)
         counts[what] += 1
         if what == "wrong" and verbose:
             print(told, flush=True)

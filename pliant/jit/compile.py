@@ -203,8 +203,8 @@ def synchronize(timeout: float | None = None) -> bool:
     return tasks.synchronize(timeout)
 
 
-def stats() -> dict[str, int]:
-    """Process-wide counts since the last `reset()`.
+def stats(on: Any = None) -> dict[str, Any]:
+    """Process-wide counts since the last `reset()`. `on`: a mesh, whose own counts and those of its workers are then under "mesh".
 
     captures, recompiles, graph_breaks, fallbacks (frames given up to eager after an internal failure), user_errors (captures that ended
     with an exception of the program's own, which CPython raised again), entries, from_disk (those of them that another process had
@@ -215,4 +215,4 @@ def stats() -> dict[str, int]:
     """
     counted = events.counters()
     found = {name: counted.get(name, 0) for name in STATISTICS} | {name: counted.get(f"entries_{name}", 0) for name in ON_DISK}
-    return found | {"calls": native.counters()["calls"]}
+    return found | {"calls": native.counters()["calls"]} | ({} if on is None else {"mesh": on.stats()})

@@ -20,7 +20,7 @@ from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.program import ExternalCall, Program
-from pliant.remote import indexing_rules, list_rules, norm_rules, product_rules, sharding, view_rules
+from pliant.remote import indexing_rules, list_rules, mesh_rules, norm_rules, product_rules, reduction_rules, sharding, view_rules
 from pliant.remote.partition import Plan, Refused, order_of, partition, restrided
 from pliant.remote.placements import RemoteError, Replicate
 from pliant.remote.tensor import RemoteTensor
@@ -113,7 +113,7 @@ class Call:
             try:
                 plan = partition(
                     self.p.scope, self.p.steps, self.tensors, [*self.outputs, *[to_sym(self.p.scope, e) for e in self.numbers]],
-                    [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, self.p.name, self.p.asserts,
+                    [t.placement for t in slots], slots, mesh.shape, sharding.ALL, self.p.name, self.p.asserts,
                 )  # fmt: skip
             except Refused as e:
                 events.emit("remote", what="a graph runs operator by operator", worker=-1, text=str(e))
@@ -175,8 +175,8 @@ def seed() -> int:
 def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any], makers: list[Any], wanted: bool) -> tuple:
     """Issue the call of a plan; its results, which are on their way, and its numbers, for which this waits."""
     if plan.name not in mesh.sent:
-        mesh.issue(["load", plan.name, plan.text])
-        mesh.sent[plan.name] = plan.text
+        mesh.sent[plan.name] = ["load", plan.name, plan.text, [e.name for e in plan.numbers], plan.cuts]
+        mesh.issue(mesh.sent[plan.name])
         mesh.counts["programs"] += 1
     if len(plan.held) != len(plan.constants):
         plan.held = [mesh.put(t, Replicate()) for t in plan.constants]
@@ -192,7 +192,6 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
         handles.append(mesh.handle(place, None if of is None else memory[of], is_copy))
     makes = [h.id for h in handles]
     numbers = [env[e.name] for e in plan.numbers]
-    cuts = [e if type(e) is int else e.evaluate(env) for e in plan.cuts]
     if any(h in mesh.failed for h in reads):
         why = next(mesh.failed[h] for h in reads if h in mesh.failed)
         mesh.failed.update(dict.fromkeys(makes, why))
@@ -201,7 +200,7 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
             raise RemoteError(f"a number was not computed: {why}")
     else:
         mesh.tell()
-        command = ["call", plan.name, reads, makes, numbers, cuts, seed() if plan.random else None, plan.rank, wanted]
+        command = ["call", plan.name, reads, makes, numbers, seed() if plan.random else None, plan.rank, wanted]
         mesh.issue(command, reads, makes)
         mesh.counts["calls"] += 1
         mesh.counts["collectives"] += plan.collectives
@@ -220,4 +219,6 @@ def start(mesh: Any, plan: Plan, slots: list[RemoteTensor], env: dict[str, Any],
     return (*outs, *answers)
 
 
-__all__ = ["compile_remote", "indexing_rules", "list_rules", "lower", "norm_rules", "product_rules", "view_rules"]
+__all__ = [
+    "compile_remote", "indexing_rules", "list_rules", "lower", "mesh_rules", "norm_rules", "product_rules", "reduction_rules", "view_rules",
+]  # fmt: skip

@@ -3,6 +3,7 @@
 What they do is asked of the group of the worker that runs the program (`using`), so that a program names no process group. Each has a
 fake kernel, so that programs with collectives are recorded, written and read as all others are. `gather` and `scatter` take the dim, how
 many elements of it were cut (`base`) and how many elements belong to one of these (`factor`), from which each worker knows every piece.
+All but `agree` go along one dim of the mesh.
 
 Each writes to a token, a tensor of the worker that nobody reads: that keeps them in order, and none of them is left out.
 
@@ -35,6 +36,9 @@ class Group(Protocol):
     rank: int
     size: int
 
+    def along(self, mesh_dim: int) -> Group:
+        """The workers that differ from this one along one dim of the mesh only."""
+
     def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         """`owned`: nobody needs `x` any more."""
 
@@ -65,29 +69,29 @@ def using(group: Group | None) -> Iterator[Current]:
         current.group, current.done = before
 
 
-def here() -> Group:
+def here(mesh_dim: int | None = None) -> Group:
     if current.group is None:
         raise RemoteError("a program with collectives runs outside of a mesh")
     current.done += 1
-    return current.group
+    return current.group if mesh_dim is None else current.group.along(mesh_dim)
 
 
 library = torch.library.Library(SPACE, "DEF")
-library.define("all_reduce(Tensor x, str op, Tensor(a!) token) -> Tensor")
-library.define("all_reduce_many(Tensor[] xs, str op, Tensor(a!) token) -> Tensor[]")
-library.define("all_gather(Tensor x, int dim, SymInt base, SymInt factor, Tensor(a!) token) -> Tensor")
-library.define("reduce_scatter(Tensor x, int dim, SymInt base, SymInt factor, SymInt length, Tensor(a!) token) -> Tensor")
+library.define("all_reduce(Tensor x, str op, int mesh_dim, Tensor(a!) token) -> Tensor")
+library.define("all_reduce_many(Tensor[] xs, str op, int mesh_dim, Tensor(a!) token) -> Tensor[]")
+library.define("all_gather(Tensor x, int dim, SymInt base, SymInt factor, int mesh_dim, Tensor(a!) token) -> Tensor")
+library.define("reduce_scatter(Tensor x, int dim, SymInt base, SymInt factor, SymInt length, int mesh_dim, Tensor(a!) token) -> Tensor")
 library.define("part(Tensor x, int dim, SymInt begin, SymInt length) -> Tensor")
 library.define("agree(Tensor(b!)[] written, Tensor(a!) token) -> ()")
 
 
-def all_reduce(x: torch.Tensor, op: str, token: torch.Tensor) -> torch.Tensor:
-    return here().all_reduce(x.contiguous(), op)
+def all_reduce(x: torch.Tensor, op: str, mesh_dim: int, token: torch.Tensor) -> torch.Tensor:
+    return here(mesh_dim).all_reduce(x.contiguous(), op)
 
 
-def all_reduce_many(xs: list[torch.Tensor], op: str, token: torch.Tensor) -> list[torch.Tensor]:
+def all_reduce_many(xs: list[torch.Tensor], op: str, mesh_dim: int, token: torch.Tensor) -> list[torch.Tensor]:
     """Several tensors of one dtype in one go."""
-    found = here().all_reduce(torch.cat([x.reshape(-1) for x in xs]), op, True)
+    found = here(mesh_dim).all_reduce(torch.cat([x.reshape(-1) for x in xs]), op, True)
     return [part.clone().reshape(x.shape) for part, x in zip(found.split([x.numel() for x in xs]), xs, strict=True)]
 
 
@@ -102,8 +106,8 @@ def padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
     return out
 
 
-def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, token: torch.Tensor) -> torch.Tensor:
-    group = here()
+def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, mesh_dim: int, token: torch.Tensor) -> torch.Tensor:
+    group = here(mesh_dim)
     pieces = [chunk(base, group.size, r)[1] * factor for r in range(group.size)]
     if x.shape[dim] != pieces[group.rank]:
         raise RemoteError(f"a piece of {pieces[group.rank]} elements along dim {dim} is to be gathered, but it has {x.shape[dim]}")
@@ -111,8 +115,8 @@ def all_gather(x: torch.Tensor, dim: int, base: int, factor: int, token: torch.T
     return torch.cat([t.narrow(dim, 0, n) for t, n in zip(found, pieces, strict=True)], dim)
 
 
-def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, token: torch.Tensor) -> torch.Tensor:
-    group = here()
+def reduce_scatter(x: torch.Tensor, dim: int, base: int, factor: int, length: int, mesh_dim: int, token: torch.Tensor) -> torch.Tensor:
+    group = here(mesh_dim)
     return group.reduce_scatter(pieces_of(x, dim, base, factor, group.size))
 
 
@@ -132,7 +136,7 @@ def agree(written: list[torch.Tensor], token: torch.Tensor) -> None:
         raise Cancelled("another worker could not go on")
 
 
-def fake_gather(x: Any, dim: int, base: Any, factor: Any, token: Any) -> Any:
+def fake_gather(x: Any, dim: int, base: Any, factor: Any, mesh_dim: int, token: Any) -> Any:
     sizes = list(x.shape)
     sizes[dim] = base * factor
     return x.new_empty(sizes)
@@ -144,7 +148,7 @@ def fake_part(x: Any, dim: int, begin: Any, length: Any) -> Any:
     return x.new_empty(sizes)
 
 
-def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, token: Any) -> Any:
+def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, mesh_dim: int, token: Any) -> Any:
     sizes = list(x.shape)
     sizes[dim] = length
     return x.new_empty(sizes)
@@ -152,10 +156,12 @@ def fake_scatter(x: Any, dim: int, base: Any, factor: Any, length: Any, token: A
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-library.define("attention(Tensor q, Tensor k, Tensor v, float p, bool causal, Tensor? mask, float? scale) -> (Tensor, Tensor)")
 library.define(
-    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float p, bool causal, Tensor? mask,"
-    " float? scale) -> (Tensor, Tensor, Tensor)"
+    "attention(Tensor q, Tensor k, Tensor v, float dropout_p, bool is_causal, Tensor? attn_mask, float? scale) -> (Tensor, Tensor)"
+)
+library.define(
+    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float dropout_p, bool is_causal,"
+    " Tensor? attn_mask, float? scale) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -184,8 +190,8 @@ def fake_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, p: floa
 for name, kernel, fake in (
     ("attention", attention, fake_attention),
     ("attention_backward", attention_backward, fake_backward),
-    ("all_reduce", all_reduce, lambda x, op, token: x.new_empty(x.shape)),
-    ("all_reduce_many", all_reduce_many, lambda xs, op, token: [x.new_empty(x.shape) for x in xs]),
+    ("all_reduce", all_reduce, lambda x, op, mesh_dim, token: x.new_empty(x.shape)),
+    ("all_reduce_many", all_reduce_many, lambda xs, op, mesh_dim, token: [x.new_empty(x.shape) for x in xs]),
     ("all_gather", all_gather, fake_gather),
     ("reduce_scatter", reduce_scatter, fake_scatter),
     ("part", part, fake_part),
@@ -210,7 +216,7 @@ def stand_in(target: Any, sizes: list[tuple[int, ...]], dtype: torch.dtype, args
 
     `sizes` and `dtype` are those of the operands, `args` what is behind them, numbers for expressions.
     """
-    group = here()
+    group = here(None if target is AGREE else args[-1])
     if target is AGREE:
         group.all_reduce(torch.ones(1, dtype=torch.int64), "sum")
         raise Cancelled("this worker could not go on")

@@ -161,7 +161,7 @@ def recorded(mesh: Any, func: Any, args: tuple, kwargs: dict, distinct: list[Any
         else:
             where.append(("plain", o))
     plan = partition(
-        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.workers, sharding.RULES, sharding.default, EAGER
+        scope, trace.ops, inputs, outputs, [t.placement for t in slots], slots, mesh.shape, sharding.ALL, EAGER
     )
     tell(plan)
     makers = [(fixed(o.sizes), fixed(o.strides), fixed((o.offset,)), o.dtype) for o in outputs]

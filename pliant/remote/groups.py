@@ -79,19 +79,46 @@ class Board(dist.Store):
                 pause.wait(0.005)
 
 
-class Gloo:
+def slices(shape: tuple[int, ...], rank: int) -> list[tuple[int, int, int]]:
+    """(first worker, position, size) of a slice for each dim of a mesh: the workers that differ from `rank` along that dim only."""
+    out, stride = [], 1
+    for size in reversed(shape):
+        at = rank // stride % size
+        out.append((rank - at * stride, at, size))
+        stride *= size
+    return out[::-1]
+
+
+class Whole:
+    """A group of all workers. `parts`: those along each dim of a mesh that has several."""
+
+    parts: list[Any]
+    bytes = 0
+
+    def along(self, mesh_dim: int) -> Any:
+        return self.parts[mesh_dim] if self.parts else self
+
+    @property
+    def moved(self) -> int:
+        """Bytes that this worker has sent."""
+        return self.bytes + sum(p.bytes for p in self.parts)
+
+
+class Gloo(Whole):
     """Collectives of `size` processes. `address`: of the interface on which it listens for the others, and no other."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, address: str = LOOPBACK) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, address: str = LOOPBACK, shape: tuple[int, ...] = ()) -> None:
         self.rank, self.size = rank, size
-        self.moved = 0
+        self.parts = []
         self.broken = ""  # why, if it is
         self.sends: list[Any] = []
         gloo: Any = dist.ProcessGroupGloo
         options = gloo._Options()
         options._devices = [gloo.create_device(hostname=address)]
         options._timeout = datetime.timedelta(seconds=timeout)
-        self.pg: Any = gloo(store, rank, size, options)
+        self.pg: Any = gloo(dist.PrefixStore("all", store) if len(shape) > 1 else store, rank, size, options)
+        for dim, (first, at, n) in enumerate(slices(shape, rank) if len(shape) > 1 else ()):
+            self.parts.append(Gloo(dist.PrefixStore(f"{dim}-{first}", store), at, n, timeout, address))
 
     @unbroken
     def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
@@ -103,7 +130,7 @@ class Gloo:
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCE[op]
         self.pg.allreduce([y], options).wait()
-        self.moved += y.numel() * y.element_size()
+        self.bytes += y.numel() * y.element_size()
         return y
 
     @unbroken
@@ -113,7 +140,7 @@ class Gloo:
         out = [torch.empty_like(x) for _ in range(self.size)]
         if x.numel():
             self.pg.allgather([out], [x]).wait()
-        self.moved += x.numel() * x.element_size()
+        self.bytes += x.numel() * x.element_size()
         return out
 
     @unbroken
@@ -124,14 +151,14 @@ class Gloo:
         parts = own.new_empty(self.size, own.numel())
         flat = torch.cat([p.reshape(-1) for p in pieces])
         self.pg.alltoall_base(parts.view(-1), flat, [own.numel()] * self.size, sizes, dist.AllToAllOptions()).wait()
-        self.moved += (flat.numel() - own.numel()) * flat.element_size()
+        self.bytes += (flat.numel() - own.numel()) * flat.element_size()
         return added(list(parts)).reshape(own.shape)
 
     @unbroken
     def post(self, data: torch.Tensor, to: int) -> None:
         """Send bytes whose number the other worker knows; returns at once."""
         self.sends.append((self.pg.send([data], to, 3), data))
-        self.moved += data.numel()
+        self.bytes += data.numel()
         while len(self.sends) > MOST_SENDS:
             self.sends.pop(0)[0].wait()
 
@@ -154,7 +181,7 @@ class Gloo:
         t = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         n = torch.tensor([t.numel()])
         self.sends += [(self.pg.send([n], to, 1), n), (self.pg.send([t], to, 2), t)]
-        self.moved += len(data)
+        self.bytes += len(data)
         while len(self.sends) > MOST_SENDS:
             self.sends.pop(0)[0].wait()
 
@@ -185,12 +212,12 @@ class Shared:
         self.boxes: dict[tuple[int, int], queue.Queue] = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
 
 
-class Threads:
+class Threads(Whole):
     """Collectives of threads of one process."""
 
-    def __init__(self, shared: Shared, rank: int) -> None:
+    def __init__(self, shared: Shared, rank: int, parts: list[Threads] | None = None) -> None:
         self.shared, self.rank, self.size = shared, rank, shared.size
-        self.moved = 0
+        self.parts = parts or []
 
     def exchanged(self, x: torch.Tensor) -> list[torch.Tensor]:
         s = self.shared

@@ -181,6 +181,8 @@ def by_rows(p: Partitioner, op: Op) -> Any:
     if not x.sizes or not at.sizes or x is at or source is x or source is at or (has and len(source.sizes) != len(x.sizes)):
         return NotImplemented
     dim %= len(x.sizes)
+    if has and not all(alike(p, d, x, source) for d in range(len(x.sizes)) if d != dim):
+        return NotImplemented  # the operator says what is wrong
     place = p.place(x)
     if isinstance(place, Shard):
         if place.dim == dim:

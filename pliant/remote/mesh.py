@@ -20,7 +20,7 @@ import torch
 
 from pliant import events
 from pliant.remote import checkpoint, recovery, wire
-from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, Shard, piece
+from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, Shard, cuts_of, each, pieces, together
 from pliant.remote.tensor import Handle, RemoteTensor
 from pliant.remote.transport import Dead
 
@@ -67,9 +67,14 @@ class Mesh:
 
     backend = "remote"
 
-    def __init__(self, transport: Any, *, window: int = 32, timeout: float = 300.0, lineage: int = 512, recover: bool = True) -> None:
+    def __init__(
+        self, transport: Any, *, window: int = 32, timeout: float = 300.0, lineage: int = 512, recover: bool = True,
+        shape: tuple[int, ...] = (), names: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self.transport = transport
         self.workers = transport.workers
+        self.shape = shape or (self.workers,)
+        self.names = names
         self.window, self.timeout, self.lineage, self.recovers = window, timeout, lineage, recover
         self.ids = itertools.count(1)
         self.live: dict[int, None] = {}
@@ -86,7 +91,7 @@ class Mesh:
         self.placements: dict[int, Placement] = {}
         self.error: tuple[str, str] | None = None  # the first that nobody was told yet
         self.copied: collections.Counter[int] = collections.Counter()  # memory -> views of it that are copies: it may not be written
-        self.sent: dict[str, str] = {}  # programs that the workers have
+        self.sent: dict[str, list] = {}  # programs that the workers have, as they were sent
         self.plans: dict[Any, Any] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self.times: list[tuple[str, float, float]] = []
@@ -103,7 +108,16 @@ class Mesh:
         self.finalizer = weakref.finalize(self, transport.close)
 
     # -- what users call ----------------------------------------------------------------------------------------------------------
-    def __getitem__(self, rank: int) -> Worker:
+    @property
+    def ndim(self) -> int:
+        """The number of its dims."""
+        return len(self.shape)
+
+    def __getitem__(self, rank: int | tuple[int, ...]) -> Worker:
+        if isinstance(rank, tuple):
+            if len(rank) != self.ndim or not all(0 <= i < n for i, n in zip(rank, self.shape, strict=True)):
+                raise IndexError(f"this mesh has the shape {self.shape}")
+            rank = self.rank(rank)
         if not -self.workers <= rank < self.workers:
             raise IndexError(f"this mesh has {self.workers} workers")
         return Worker(self, rank % self.workers)
@@ -120,26 +134,71 @@ class Mesh:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def shard(self, tensor: torch.Tensor, dim: int = 0) -> RemoteTensor:
-        """The tensor, cut along `dim`: each worker gets its piece, as `torch.chunk` cuts."""
+    def rank(self, at: tuple[int, ...]) -> int:
+        """The number of the worker at these coordinates."""
+        found = 0
+        for i, n in zip(at, self.shape, strict=True):
+            found = found * n + i
+        return found
+
+    def shard(self, tensor: torch.Tensor, dim: int = 0, along: str | int | None = None) -> RemoteTensor:
+        """The tensor, cut along `dim`: each worker gets its piece, as `torch.chunk` cuts.
+
+        `along`: the dim of the mesh over whose workers it is cut, where the mesh has several; along the others it is replicated.
+        """
         if not isinstance(tensor, torch.Tensor) or not tensor.dim():
             raise TypeError("mesh.shard needs a tensor with at least one dim")
-        return self.placed(tensor, Shard(dim % tensor.dim()))
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"a tensor with {tensor.dim()} dims has no dim {dim}")
+        if along is None and self.ndim > 1:
+            raise TypeError(f"this mesh has the dims {', '.join(map(str, self.names))}: mesh.shard needs along= one of them")
+        cut = Shard(dim % tensor.dim())
+        return self.placed(tensor, cut if along is None else self.placement({along: cut}))
+
+    def distribute(self, value: Any, placement: Any) -> Any:
+        """A tensor, or a module in place, as `placement` says.
+
+        That is a placement, or for a mesh of several dims one for each of them, in order or by name (those that are not named: replicated).
+        """
+        return self.placed(value, self.placement(placement))
+
+    def placement(self, told: Any) -> Placement:
+        """What a user says of a placement, as it is kept."""
+        if isinstance(told, dict):
+            names: dict[Any, int] = {n: i for table in (range(self.ndim), self.names) for i, n in enumerate(table)}
+            if unknown := [n for n in told if n not in names]:
+                raise KeyError(f"this mesh has no dim {unknown[0]!r}, but {', '.join(map(str, self.names or range(self.ndim)))}")
+            by_dim = {names[n]: p for n, p in told.items()}
+            told = [by_dim.get(i, Replicate()) for i in range(self.ndim)]
+        if isinstance(told, Placements):
+            told = told.of
+        if isinstance(told, (list, tuple)):
+            if len(told) != self.ndim or not all(isinstance(p, (Replicate, Shard)) for p in told):
+                raise ValueError(f"a placement on this mesh is {self.ndim} of Replicate and Shard, not {told!r}")
+            return together(tuple(told))
+        if isinstance(told, (Replicate, OnWorker)) or (isinstance(told, Shard) and self.ndim == 1):
+            return told
+        if isinstance(told, Shard):
+            raise ValueError(f"{told} on a mesh of {self.ndim} dims: say along which, as {{{(self.names or (0,))[0]!r}: {told}}}")
+        raise TypeError(f"a placement is Replicate, Shard or OnWorker, or one for each dim of the mesh, not {told!r}")
 
     def replicate(self, value: Any) -> Any:
         """A tensor, all of it on every worker; or a module, whose parameters and buffers are put there, in place."""
         return self.placed(value, Replicate())
 
-    def place(self, module: torch.nn.Module, plan: dict[str, Placement], rest: Placement | None = None) -> torch.nn.Module:
-        """A module in place: each parameter and buffer as `plan` says, by the end of its name; others as `rest`, or replicated."""
+    def place(self, module: torch.nn.Module, plan: dict[str, Any], rest: Any = None) -> torch.nn.Module:
+        """A module in place: each parameter and buffer as `plan` says, by the end of its name; others as `rest`, or replicated.
+
+        Placements are told as to `distribute`.
+        """
         unused = set(plan)
 
         def of(name: str) -> Placement:
             for end, placement in plan.items():
                 if name == end or name.endswith("." + end):
                     unused.discard(end)
-                    return placement
-            return rest or Replicate()
+                    return self.placement(placement)
+            return Replicate() if rest is None else self.placement(rest)
 
         self.module(module, of)
         if unused:
@@ -261,7 +320,9 @@ class Mesh:
         message = self.flying[0]
         began = time.time()
         try:
-            replies = [wire.decode(self.transport.get(rank, ref, self.timeout)) for rank, ref in enumerate(message.refs)]
+            found = self.transport.replies(message.refs, self.timeout)
+            known = {reply: wire.decode(reply) for reply in set(found)}  # most are alike
+            replies = [known[reply] for reply in found]
         except Dead as e:
             if not self.recovers:
                 raise
@@ -281,8 +342,8 @@ class Mesh:
             errors: dict[int, list] = {}
             for rank, (_, (_, failures), _) in enumerate(replies):
                 for seq, kind, text, more in failures:
-                    known = errors.get(seq)
-                    if known is None or (known[1] == "Cancelled" and kind != "Cancelled"):
+                    first = errors.get(seq)
+                    if first is None or (first[1] == "Cancelled" and kind != "Cancelled"):
                         errors[seq] = [rank, kind, text, more]
             if errors:
                 self.failures(errors, [message, *self.flying])
@@ -336,10 +397,7 @@ class Mesh:
         with self.lock:
             handle = self.handle(placement)
             rank = placement.rank if isinstance(placement, OnWorker) else None
-            cut = None
-            sizes = list(t.shape)
-            if isinstance(placement, Shard):
-                cut = [placement.dim, sizes[placement.dim] // placement.factor, placement.factor]
+            cut = self.cuts(t.shape, placement)
             if t.numel() * t.element_size() >= LARGE:
                 index = -1 - len(self.parts)
                 self.parts.append(self.transport.keep(wire.encode(0, [], [t])))
@@ -356,27 +414,49 @@ class Mesh:
         """The value of a remote tensor, when everything before is done and nothing that it depends on has failed."""
         with self.lock:
             self.broken(x.handle)
-            rank = x.placement.rank if isinstance(x.placement, OnWorker) else 0 if isinstance(x.placement, Replicate) else None
-            self.issue(["get", x.handle.id, rank])
+            own = each(x.placement, self.ndim)
+            cut = [isinstance(p, Shard) for p in own]
+            if isinstance(x.placement, OnWorker):
+                ranks = [x.placement.rank]
+            else:
+                of = [range(n) if c else range(1) for n, c in zip(self.shape, cut, strict=True)]
+                ranks = [self.rank(at) for at in itertools.product(*of)]
+            self.issue(["get", x.handle.id, ranks])
             message = self.flush()
             answers = self.answered(message)
             assert message is not None and message.replies is not None
             self.broken(x.handle)
-            pieces = []
-            for worker, found in enumerate(answers):
-                if rank is None or rank == worker:
-                    if not found or found[-1] is None or found[-1][0] != "tensor":
-                        self.tell()
-                        raise Failed(f"a tensor has no value: {found[-1][2] if found and found[-1] else 'it is not there'}")
-                    pieces.append(message.replies[worker][2][found[-1][1]])
-            self.counts["fetched_bytes"] += sum(t.numel() * t.element_size() for t in pieces)
+            parts = {}
+            for worker in ranks:
+                found = answers[worker]
+                if not found or found[-1] is None or found[-1][0] != "tensor":
+                    self.tell()
+                    raise Failed(f"a tensor has no value: {found[-1][2] if found and found[-1] else 'it is not there'}")
+                parts[worker] = message.replies[worker][2][found[-1][1]]
+            self.counts["fetched_bytes"] += sum(t.numel() * t.element_size() for t in parts.values())
             message.replies = [(s, a, []) for s, a, _ in message.replies]
-            if isinstance(x.placement, Shard):
-                own = [piece(x.shape[x.placement.dim], x.placement, self.workers, r)[1] for r in range(self.workers)]
-                if [t.shape[x.placement.dim] for t in pieces] != own:
-                    raise RemoteError("a sharded tensor has pieces of other sizes than its placement says")
-                return torch.cat(pieces, x.placement.dim)
-            return pieces[0]
+            return parts[ranks[0]] if len(ranks) == 1 else self.joined(x, own, parts, ())
+
+    def joined(self, x: RemoteTensor, own: tuple[Placement, ...], parts: dict[int, torch.Tensor], at: tuple[int, ...]) -> torch.Tensor:
+        """A tensor out of its pieces: those of the workers whose coordinates begin with `at`."""
+        d = len(at)
+        if d == self.ndim:
+            found, sizes = parts[self.rank(at)], list(x.shape)
+            pieces(sizes, self.cuts(x.shape, x.placement), lambda i: (self.shape[i], at[i]))
+            if list(found.shape) != sizes:
+                raise RemoteError("a sharded tensor has pieces of other sizes than its placement says")
+            return found
+        p = own[d]
+        if not isinstance(p, Shard):
+            return self.joined(x, own, parts, (*at, 0))
+        return torch.cat([self.joined(x, own, parts, (*at, i)) for i in range(self.shape[d])], p.dim)
+
+    def cuts(self, sizes: Any, placement: Placement) -> list[list[int]]:
+        """`cuts_of`, if tensors of these sizes can be cut so."""
+        found = cuts_of(placement, self.ndim)
+        if any(dim >= len(sizes) for _, dim, _ in found):
+            raise RemoteError(f"a tensor with {len(sizes)} dims cannot be placed as {placement}")
+        return found
 
     def broken(self, handle: Handle) -> None:
         """Raises if a tensor has no value."""
@@ -400,7 +480,7 @@ class Mesh:
                 self.issue(["send", x.handle.id, handle.id, *told], [x.handle.id], [handle.id])
                 return RemoteTensor.make(handle, placement, x.shape, torch.empty(x.shape, device="meta").stride(), x.dtype)
             handle = self.handle(placement)
-            cut = lambda p: [p.dim, x.shape[p.dim] // p.factor, p.factor] if isinstance(p, Shard) else None
+            cut = lambda p: self.cuts(x.shape, p)
             one = lambda p: p.rank if isinstance(p, OnWorker) else None
             places = [one(source), cut(source), one(placement), cut(placement)]
             self.issue(["move", x.handle.id, handle.id, *places, list(x.shape), wire.NAMES[x.dtype]], [x.handle.id], [handle.id])

@@ -12,8 +12,8 @@ import torch
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.remote import collectives as c
-from pliant.remote.partition import P, Partitioner, R, Shard, argument
-from pliant.remote.sharding import of_either, rule
+from pliant.remote.partition import P, Partitioner, Place, R, Shard, argument
+from pliant.remote.sharding import rule_of_cut
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64)
@@ -32,11 +32,10 @@ def maybe(p: Partitioner, t: Any) -> Any:
     return p.at(t, R) if isinstance(t, TracedTensor) else None
 
 
-@rule("native_batch_norm _native_batch_norm_legit")
-def batch_norm(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("native_batch_norm _native_batch_norm_legit", 0)
+def batch_norm(p: Partitioner, op: Op, place: Shard) -> Any:
     x = op.args[0]
-    place = p.place(x)
-    if not isinstance(place, Shard) or x.dtype not in FLOATS:
+    if x.dtype not in FLOATS:
         return NotImplemented
     if not argument(op, "training"):
         channels = Shard(0, place.base, place.factor)
@@ -69,17 +68,24 @@ def batch_norm(p: Partitioner, op: Op) -> Any:
     return None
 
 
-@rule("native_batch_norm_backward")
-def batch_norm_backward(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("native_batch_norm_backward", 1, 0)
+def batch_norm_backward(p: Partitioner, op: Op, place: Shard) -> Any:
     grad, x, weight = op.args[:3]
-    place = of_either(p, x, grad)
-    if not isinstance(place, Shard) or x.dtype not in FLOATS or place.dim == 1 or len(grad.sizes) != len(x.sizes):
+    if x.dtype not in FLOATS or place.dim == 1 or len(grad.sizes) != len(x.sizes):
         return NotImplemented
-    if not argument(op, "train"):
-        p.apply(op, lambda t: place if t is x or t is grad else R, [place, P, P])
-        return None
     dims, n, shape = statistics(p, x)
     wide = lambda t: p.emit(aten.view.default, t, shape)
+    if not argument(op, "train"):  # PyTorch's kernel ends the process where a worker has no rows
+        g, mean, var = p.at(grad, place), maybe(p, argument(op, "running_mean")), maybe(p, argument(op, "running_var"))
+        std = p.emit(aten.rsqrt.default, p.emit(aten.add.Tensor, var, p.number(argument(op, "eps"))))
+        scale = std if weight is None else p.emit(aten.mul.Tensor, std, p.at(weight, R))
+        centred = p.emit(aten.sub.Tensor, p.at(x, place), wide(mean))
+        slopes = p.emit(aten.mul.Tensor, p.emit(aten.sum.dim_IntList, p.emit(aten.mul.Tensor, g, centred), dims), std)
+        made = p.emit(aten.mul.Tensor, g, wide(scale)), slopes, p.emit(aten.sum.dim_IntList, g, dims)
+        places: tuple[Place, ...] = (place, P, P)
+        for o, t, at in zip(op.outs, made, places, strict=True):
+            p.give(o, t, at)
+        return None
     g, std = p.at(grad, place), p.at(argument(op, "save_invstd"), R)
     centred = p.emit(aten.sub.Tensor, p.at(x, place), wide(p.at(argument(op, "save_mean"), R)))
     total, weighed = p.emit(c.ALL_REDUCE_MANY, [
@@ -97,12 +103,11 @@ def batch_norm_backward(p: Partitioner, op: Op) -> Any:
     return None
 
 
-@rule("native_group_norm")
-def group_norm(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("native_group_norm", 0)
+def group_norm(p: Partitioner, op: Op, place: Shard) -> Any:
     """Each row of the batch by itself."""
     x = op.args[0]
-    place = p.place(x)
-    if not isinstance(place, Shard) or place.dim != 0:
+    if place.dim != 0:
         return NotImplemented
     weight, bias = maybe(p, op.args[1]), maybe(p, op.args[2])
     made = p.emit(op.target, p.local[x.vid], weight, bias, p.length(place), *map(p.converted, op.args[4:]))
@@ -111,11 +116,10 @@ def group_norm(p: Partitioner, op: Op) -> Any:
     return None
 
 
-@rule("native_group_norm_backward")
-def group_norm_backward(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("native_group_norm_backward", 1, 0)
+def group_norm_backward(p: Partitioner, op: Op, place: Shard) -> Any:
     grad, x, mean, rstd, weight = op.args[:5]
-    place = of_either(p, x, grad)
-    if not isinstance(place, Shard) or place.dim != 0:
+    if place.dim != 0:
         return NotImplemented
     given = [p.at(t, place) for t in (grad, x, mean, rstd)]
     made = p.emit(op.target, *given, maybe(p, weight), p.length(place), *map(p.converted, op.args[6:]))
@@ -126,13 +130,10 @@ def group_norm_backward(p: Partitioner, op: Op) -> Any:
 
 
 # -- random numbers -----------------------------------------------------------------------------------------------------------------
-@rule("native_dropout")
-def dropout(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("native_dropout", 0)
+def dropout(p: Partitioner, op: Op, place: Shard) -> Any:
     """Every worker draws for the whole tensor, so that all of them have drawn alike, and takes what belongs to its piece."""
     x = op.args[0]
-    place = p.place(x)
-    if not isinstance(place, Shard):
-        return NotImplemented
     ones = p.emit(aten.ones.default, [p.number(n) for n in x.sizes], dtype=x.dtype, device=x.device)
     scaled, mask = (p.redistribute(t, R, place) for t in p.emit(op.target, ones, *map(p.converted, op.args[1:])))
     p.give(op.outs[0], p.emit(aten.mul.Tensor, p.local[x.vid], scaled), place)
@@ -140,13 +141,10 @@ def dropout(p: Partitioner, op: Op) -> Any:
     return None
 
 
-@rule("rand_like randn_like randint_like")
-def random_like(p: Partitioner, op: Op) -> Any:
+@rule_of_cut("rand_like randn_like randint_like", 0)
+def random_like(p: Partitioner, op: Op, place: Shard) -> Any:
     """The operand says sizes and dtype only."""
     x = op.args[0]
-    place = p.place(x)
-    if not isinstance(place, Shard):
-        return NotImplemented
     full = p.emit(aten.empty.memory_format, [p.number(n) for n in x.sizes], dtype=x.dtype, device=x.device)
     drawn = p.emit(op.target, full, *map(p.converted, op.args[1:]), **{k: p.converted(v) for k, v in op.kwargs.items()})
     p.give(op.outs[0], p.redistribute(drawn, R, place), place)

@@ -13,6 +13,9 @@ operator without a rule runs on whole tensors, on every worker.
 Memory: what writes to a tensor leaves its placement as it is. Where a view had to be made of a moved copy, writes to that memory are
 refused (`Refused`), because the copy would not see them.
 
+A mesh of several dims is divided one dim at a time: the program for the first dim, with its collectives, is the graph of the next one
+(`mesh_rules.py`). So each rule knows one dim, and a dim of a tensor that is cut along two of the mesh is a piece that is cut.
+
 The cut of a dim is known by what was cut (`base`, an expression over sizes) and the elements that belong to each of those (`factor`). A
 worker is told `l0` and `b0`, length and beginning of its piece of the first such base, and so on: the program is the same for all.
 """
@@ -20,6 +23,9 @@ worker is told `l0` and `b0`, length and beginning of its piece of the first suc
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +48,7 @@ from pliant.graph.traced import TracedTensor, make
 from pliant.lower import liveness
 from pliant.lower.restriding import as_views, renamed
 from pliant.remote import collectives as c
-from pliant.remote.placements import OnWorker, Placement, RemoteError, Replicate, chunk
+from pliant.remote.placements import OnWorker, Placement, Placements, RemoteError, Replicate, chunk, each, together
 from pliant.remote.placements import Shard as OuterShard
 from pliant.symbolic import ops
 from pliant.symbolic.dims import OPEN
@@ -92,6 +98,8 @@ class Partial:
     """Each worker has a tensor of global sizes; the value is their sum."""
 
 
+Rules = tuple[dict[Any, Callable], Callable, Callable]
+"""Rules by operator, what is done where there is none, and what is right for all of them: to run on whole tensors."""
 MOST_REDUCED = 512
 """Tensors that one all-reduce takes together."""
 
@@ -114,17 +122,17 @@ Place = Replicate | Shard | Partial
 class Plan:
     """What a graph comes to on tensors placed in a certain way.
 
-    `text`: the program of every worker; `name`: by its content. `numbers`: the expressions, over the symbols of the graph, of the
-    numbers that it takes; `cuts`: likewise, of what is cut. `outputs`: placement of each tensor that it gives, `answers`: how many
-    numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes. `random`: it draws
-    random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in; `copies`: the input
-    of whose memory it should be a view, and is a copy.
+    `text`: the program of every worker; `name`: by its content. `numbers`: the symbols of the graph that it takes; `cuts`: the dim of the
+    mesh and an expression, over these numbers and lengths of pieces, of what is cut. `outputs`: placement of each tensor that it gives,
+    `answers`: how many numbers it gives. `constants`: tensors of the graph that go to the workers once. `writes`: which inputs it writes.
+    `random`: it draws random numbers. `rank`: the worker that runs it alone. `shares`: for each output, the input whose memory it is in;
+    `copies`: the input of whose memory it should be a view, and is a copy.
     """
 
     name: str
     text: str
     numbers: list[Any]
-    cuts: list[Any]
+    cuts: list[list]
     outputs: list[Placement]
     answers: int
     constants: list[torch.Tensor]
@@ -141,12 +149,20 @@ class Plan:
 class Partitioner(Rewriter):
     """Makes one plan. Rules (`sharding.RULES`) are called with it and the operation; see `run`."""
 
-    def __init__(self, scope: Scope, workers: int, rules: dict[Any, Callable], default: Callable) -> None:
+    def __init__(self, scope: Scope, workers: int, rules: Rules, before: Partitioner | None = None) -> None:
+        """`before`: of the dim of the mesh before this one, whose program is divided further."""
         self.outer = scope
         self.scope = Scope()
         super().__init__(Trace(self.scope))
         self.workers = workers
-        self.rules, self.default = rules, default
+        self.before = before
+        self.axis: int = 0 if before is None else before.axis + 1
+        self.agrees = True  # workers agree before they write: in the last of the programs, if there are several workers
+        self.axes: list[int] = list(before.axes) if before is not None else []  # of each cut: the dim of the mesh
+        self.first_cut = len(self.axes)
+        self.laid: set[str] = set()  # symbols of strides and offsets
+        self.gather: set[int] = set()  # operations that are to run on whole tensors, by number
+        self.rules, self.default, self.whole = rules
         self.inputs: list[Input] = []
         self.names: dict[str, Any] = {}  # symbols of the graph -> local expressions
         self.numbers: list[Any] = []
@@ -188,6 +204,8 @@ class Partitioner(Rewriter):
 
     def declare(self, s: Any) -> None:
         """A number that the graph takes."""
+        if self.before is not None and s.name in self.before.laid:
+            raise OfStrides(f"{self.where()}: what a program does depends on how a tensor lies, on a mesh of several dims")
         if not s.info.backed:
             raise Refused(f"{s.name} is used before an operator has made it known")
         lo, hi = self.outer.range(s) or (None, None)
@@ -239,11 +257,12 @@ class Partitioner(Rewriter):
             found = self.cuts[base] = len(self.cuts)
             hint = base if type(base) is int else base.hint
             first = chunk(hint, self.workers, 0)[1]
-            self.begins.append(self.scope.backed(f"b{found}", hint=0, lo=0, size_like=True, dim=OPEN))
+            self.axes.append(self.axis)
+            self.begins.append(self.scope.backed(f"b{self.first_cut + found}", hint=0, lo=0, size_like=True, dim=OPEN))
             if type(base) is int and base % self.workers == 0:
                 self.lengths.append(base // self.workers)
             else:
-                self.lengths.append(self.scope.backed(f"l{found}", hint=first, lo=0, size_like=True, dim=OPEN))
+                self.lengths.append(self.scope.backed(f"l{self.first_cut + found}", hint=first, lo=0, size_like=True, dim=OPEN))
         return found
 
     def length(self, s: Shard) -> Any:
@@ -289,6 +308,7 @@ class Partitioner(Rewriter):
         offset: Any = t.offset
         if type(offset) is not int or real.storage_offset():
             name = f"o{len(self.inputs)}"
+            self.laid.add(name)
             offset = to_sym(self.scope, self.scope.backed(name, hint=real.storage_offset(), lo=0, size_like=True))
         x = make(self.trace, tuple(sizes), tuple(strides), t.dtype, offset, None, t.device, is_dense(tuple(sizes), tuple(strides)))
         self.outside[t.storage_id] = len(self.inputs)
@@ -309,6 +329,7 @@ class Partitioner(Rewriter):
                 out.append(0)
                 continue
             name = f"t{len(self.inputs)}{d:02d}"
+            self.laid.add(name)
             out.append(to_sym(self.scope, self.scope.backed(name, hint=stride, lo=0, size_like=True)))
         return out
 
@@ -332,11 +353,15 @@ class Partitioner(Rewriter):
     def emit(self, target: Any, *args: Any, **kwargs: Any) -> Any:
         """Record a local operation; its results."""
         if target in c.COLLECTIVES:
-            self.collectives += 1
-            if self.token is None:
-                self.token = make(self.trace, (1,), (1,), torch.int64, 0, None, torch.device("cpu"), True)
-            args = (*args, self.token)
+            args = (*args, self.tokened()) if target is c.AGREE else (*args, self.axis, self.tokened())
         return self.put(target, *args, site=self.site, **kwargs)
+
+    def tokened(self) -> TracedTensor:
+        """The token, for one more collective."""
+        self.collectives += 1
+        if self.token is None:
+            self.token = make(self.trace, (1,), (1,), torch.int64, 0, None, torch.device("cpu"), True)
+        return self.token
 
     def at(self, t: TracedTensor, want: Place) -> TracedTensor:
         """The local tensor that stands for `t`, placed as wanted."""
@@ -401,11 +426,20 @@ class Partitioner(Rewriter):
                 self.writes(t)
             self.random |= draws(op)
             rule = self.rules.get(op.target) or self.default
-            if rule(self, op) is NotImplemented:
+            before = self.scope.snapshot()
+            if self.index in self.gather:
+                self.whole(self, op)
+            elif rule(self, op) is NotImplemented:
                 self.default(self, op)
+            if self.index not in self.gather and any(self.of_pieces(g.expr) for g in self.scope.guards_since(before)):
+                raise OfPieces(self.index)
             for t in written:
                 for key in [k for k in self.moved if self.storage_of(k[0]) == t.storage_id]:
                     del self.moved[key]
+
+    def of_pieces(self, e: Any) -> bool:
+        """Whether an expression is about the piece of a worker."""
+        return any(s.name[0] in "lb" and s.name[1:].isdigit() for s in e.symbols())
 
     def storage_of(self, vid: int) -> int:
         return self.storages.get(vid, vid)
@@ -457,8 +491,6 @@ class Partitioner(Rewriter):
         own = tuple(now(a) for a in (op.args if args is None else args))
         named = {k: now(v) for k, v in (op.kwargs if kwargs is None else kwargs).items()}
         self.separated.update(o.storage_id for o in liveness.op_outputs(op) if o.storage_id in moved)
-        if op.target in c.COLLECTIVES:
-            raise Refused("a collective in the program itself")
         n = len(self.ops)
         made = self.emit(target or op.target, *own, **named)
         targets = liveness.leaves(made) if op.out_spec is not None or type(made) in (list, tuple) else [made]
@@ -508,8 +540,8 @@ class Partitioner(Rewriter):
         """The program of a worker, its outputs: tensors first, then numbers."""
         self.index += 1
         made = [self.output(t) for t in outputs if type(t) is TracedTensor]
-        answers = [self.expression(liveness.number(v)) for v in outputs if type(v) is not TracedTensor]
-        if self.written and self.before_write is not None:
+        answers = [v if (e := liveness.number(v)) is None else self.expression(e) for v in outputs if type(v) is not TracedTensor]
+        if self.agrees and self.written and self.before_write is not None:
             self.agreement()
         self.ops = as_views(self.trace, self.ops, [x for x, _ in made])
         checks = [Relation(e, "", "") for a in asserts if type(e := self.expression(a)) is Expr]
@@ -518,7 +550,7 @@ class Partitioner(Rewriter):
         if self.token is not None:
             self.inputs.append(Input(TOKEN, USER, self.token))
         numbers = [Input(s.name, USER, self.names[s.name]) for s in self.numbers]
-        for i in range(len(self.cuts)):
+        for i in range(len(self.lengths)):
             numbers += [Input(e.name, USER, e) for e in (self.lengths[i], self.begins[i]) if type(e) is Expr]
         p = Program(
             name=name, form="aten", trace=self.trace, inputs=[*self.inputs, *numbers], outputs=outs, ops=self.ops,
@@ -536,8 +568,6 @@ class Partitioner(Rewriter):
 
     def agreement(self) -> None:
         """Before the first write to memory from before, workers tell each other that they came so far: all of them write, or none."""
-        if self.workers == 1:
-            return
         first = self.before_write or 0
         written = [self.inputs[i].value for i in sorted(self.written)]
         rest, self.ops = self.ops[first:], self.ops[:first]
@@ -631,45 +661,104 @@ def expected_order(t: TracedTensor) -> tuple[int, ...] | None:
     return order_of(Layout)
 
 
+class OfStrides(Refused):
+    """A program that would take strides as numbers."""
+
+
+class OfPieces(Exception):
+    """Operation `index` was recorded in a way that holds for the pieces of some workers only."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def divided(
+    scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[tuple[Placement, ...]],
+    reals: list[Any], shape: tuple[int, ...], rules: Rules, name: str, asserts: list[Any], gaps: str,
+) -> tuple[list[Partitioner], Program, list[tuple[Placement, ...]], int]:  # fmt: skip
+    """The graph divided along each dim of a mesh: partitioners, the last program, placements of its results, how many numbers it gives."""
+    done: list[Partitioner] = []
+    found: list[list[Placement]] = []
+    for axis, workers in enumerate(shape):
+        gather: set[int] = set()
+        while True:
+            p = Partitioner(scope, workers, rules, done[-1] if done else None)
+            p.gaps, p.agrees, p.gather = gaps, axis == len(shape) - 1 and math.prod(shape) > 1, gather
+            with p.trace.paused():
+                for t, real, *own in itertools.zip_longest(inputs, reals, placements):
+                    p.input(t, R if own[0] is None else own[0][axis], real)
+                    p.storages[t.vid] = t.storage_id
+            if len(p.outside) != len(inputs):
+                raise Refused("a graph reads two tensors that share memory")
+            if done and done[-1].token is not None:
+                p.places[done[-1].token.vid], p.local[done[-1].token.vid] = R, p.tokened()
+                p.collectives -= 1
+            p.wanted = {t.vid for t in liveness.tensors(outputs)}
+            try:
+                p.run(ops)
+                break
+            except OfPieces as e:
+                gather.add(e.index)
+            except OfStrides as e:
+                if gaps != KEPT or any(i in q.written for q in (*done, p) for i in (*done, p)[0].with_gaps):
+                    raise Refused(str(e)) from e
+                raise
+        done.append(p)
+        program, places, answers = p.program(outputs, name, asserts)
+        if any(p.of_pieces(r.expr) for r in program.relations):
+            raise Refused("a program that would be right on some workers only")
+        found.append(places)
+        scope, ops, inputs = p.scope, program.ops, [i.value for i in p.inputs if i.name != TOKEN]
+        outputs = [o.value for o in program.outputs]
+        asserts = [r.expr for r in (*program.relations, *program.asserts)]
+        reals = [*reals, *p.constants]
+    return done, program, list(zip(*found, strict=True)), answers
+
+
 def partition(
     scope: Scope, ops: list[Op], inputs: list[TracedTensor], outputs: list[Any], placements: list[Placement], reals: list[Any],
-    workers: int, rules: Any, default: Any, name: str = "graph", asserts: list[Any] | None = None,
+    shape: tuple[int, ...], rules: Rules, name: str = "graph", asserts: list[Any] | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan of a graph. `inputs`: its tensors; `reals` have their sizes and strides at this call; `outputs`: tensors, then numbers."""
+    """The plan of a graph on a mesh of this shape.
+
+    `inputs`: its tensors; `reals` have their sizes and strides at this call; `outputs`: tensors, then numbers.
+    """
     ranks = {p.rank for p in placements if isinstance(p, OnWorker)}
     if len(ranks) > 1:
         raise Refused(f"one graph reads tensors on the workers {sorted(ranks)}: put it into several functions, or move them")
     rank = next(iter(ranks), None)
     if rank is not None:
-        if any(isinstance(p, OuterShard) for p in placements):
+        if any(isinstance(p, (OuterShard, Placements)) for p in placements):
             raise Refused(f"one graph reads a tensor on worker {rank} and a sharded one")
-        workers = 1
+        shape = (1,)
+    own = [each(p, len(shape)) for p in placements]
     for gaps in (PACKED, KEPT, COPIED):
-        p = Partitioner(scope, workers, rules, default)
-        p.gaps = gaps
-        with p.trace.paused():
-            for t, placement, real in zip(inputs, placements, reals, strict=True):
-                p.input(t, placement, real)
-                p.storages[t.vid] = t.storage_id
-        if len(p.outside) != len(inputs):
-            raise Refused("a graph reads two tensors that share memory")
-        p.wanted = {t.vid for t in liveness.tensors(outputs)}
-        p.run(ops)
-        program, places, answers = p.program(outputs, name, asserts or [])
-        if gaps == PACKED and not any(i in p.written or i in p.shares for i in p.with_gaps):
+        try:
+            done, program, places, answers = divided(
+                scope, ops, inputs, outputs, own, reals, shape, rules, name, asserts or [], gaps
+            )
+        except OfStrides:
+            continue
+        first, last = done[0], done[-1]
+        written = {i for p in done for i in p.written}
+        if gaps == PACKED and not any(i in written or i in last.shares for i in first.with_gaps):
             break
-        as_here = name == EAGER and not any(isinstance(placements[i], OuterShard) for i in p.with_gaps)
-        if gaps == KEPT and (as_here or any(i in p.written for i in p.with_gaps) or not relies_on_strides(program)):
+        as_here = name == EAGER and not any(isinstance(q, OuterShard) for i in first.with_gaps for q in own[i])
+        if gaps == KEPT and (as_here or any(i in written for i in first.with_gaps) or not relies_on_strides(program)):
             break  # a worker whose strides are others than a write needs says so
     text = settled(program)
-    if rank is not None:
-        places = [OnWorker(rank)] * len(places)
-        if any(isinstance(placements[i], Replicate) for i in p.written if i < len(placements)):
-            raise Refused(f"a graph that runs on worker {rank} alone writes to a replicated tensor")
+    outs: list[Placement] = [together(of) if rank is None else OnWorker(rank) for of in places]
+    if rank is not None and any(isinstance(placements[i], Replicate) for i in written if i < len(placements)):
+        raise Refused(f"a graph that runs on worker {rank} alone writes to a replicated tensor")
     given = len(inputs)
+    copies = [next((i for i in of if i is not None), None) for of in zip(*[p.copies for p in done], strict=True)]
+    cuts = [[p.axis, e if type(e) is int else e.python()] for p in done for e in p.cuts]
+    told = json.dumps([text, [e.name for e in first.numbers], cuts])
     return Plan(
-        hashlib.sha256(text.encode()).hexdigest()[:32], text, p.numbers, list(p.cuts), places, answers, p.constants,
-        [i for i in sorted(p.written) if i < given], p.random, rank, p.shares, p.copies, p.collectives, p.gathered,
+        hashlib.sha256(told.encode()).hexdigest()[:32], text, first.numbers, cuts, outs, answers, [t for p in done for t in p.constants],
+        [i for i in sorted(written) if i < given], any(p.random for p in done), rank, last.shares, copies, last.collectives,
+        list(dict.fromkeys(what for p in done for what in p.gathered)),
     )  # fmt: skip
 
 

@@ -147,6 +147,8 @@ def picked(p: Partitioner, op: Op) -> Any:
         else:
             return NotImplemented
         return None
+    if len(index.sizes) != n:
+        return NotImplemented  # an index without elements may have other dims
     if isinstance(cut, Shard) and cut.dim == dim and not (isinstance(place, Shard) and place.dim != dim):
         p.apply(op, lambda t: R if t is x else cut, cut)  # each looks up its own in the whole tensor
         return None
@@ -214,9 +216,13 @@ def element_loss(p: Partitioner, op: Op) -> Any:
 
 @rule("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
 def element_loss_backward(p: Partitioner, op: Op) -> Any:
-    grad, x = op.args[:2]
+    grad, x, out = *op.args[:2], op.outs[0]
     place, reduction = of_either(p, x, op.args[2]), argument(op, "reduction")
-    if not isinstance(place, Shard) or not all(same_sizes(p, t, x) for t in tensors(op)[1:]) or op.kwargs.get("out") is not None:
+    if not isinstance(place, Shard) and reduction == MEAN and not bytes_of(x):
+        place = R  # PyTorch's shape function divides by the number of elements
+    elif not isinstance(place, Shard):
+        return NotImplemented
+    if not all(same_sizes(p, t, x) for t in tensors(op)[1:]) or op.kwargs.get("out") is not None:
         return NotImplemented
     want = lambda t: place if t is not grad or reduction == NONE else R
     if reduction == NONE:
@@ -225,7 +231,6 @@ def element_loss_backward(p: Partitioner, op: Op) -> Any:
     args, kwargs = with_sum(op)
     p.apply(op, want, place, args, kwargs)
     if reduction == MEAN:
-        out = op.outs[0]
         p.give(out, p.emit(aten.div.Tensor, p.local[out.vid], count_of(p, x)), place)
     return None
 

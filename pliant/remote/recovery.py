@@ -69,10 +69,9 @@ def attempt(mesh: Mesh, lost: dict[int, bool]) -> None:
     if mesh.generation:
         refill(mesh, new)
     mesh.pids = pids
-    programs = [["load", name, text] for name, text in mesh.sent.items()]  # a new worker has none
+    programs = list(mesh.sent.values())  # a new worker has none
     restored = mesh.transport.send_all(mesh.encoded([*programs, ["restore", mesh.generation]]))
-    for rank, ref in enumerate(restored):
-        transport.get(rank, ref, mesh.timeout)
+    transport.replies(restored, mesh.timeout)
     for message in mesh.log:
         message.refs = transport.send_all(message.data, message.parts)
         mesh.counts["messages"] += mesh.workers

@@ -15,11 +15,14 @@ from pliant.graph.operators import overloads
 from pliant.graph.record import Op
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.remote import collectives as c
 from pliant.remote.partition import P, Partial, Partitioner, Place, R, Refused, Shard, argument
 
 aten = torch.ops.aten
 RULES: dict[Any, Callable[[Partitioner, Op], Any]] = {}
+
+
+ACROSS: dict[str, Callable] = {}
+"""Rules for reductions and the like where one of the dims that they go over is cut (`reduction_rules.py`)."""
 
 
 def rule(names: str) -> Callable:
@@ -28,6 +31,21 @@ def rule(names: str) -> Callable:
     def enter(fn: Callable) -> Callable:
         for target in overloads(tuple(names.split())):
             RULES[target] = fn
+        return fn
+
+    return enter
+
+
+def rule_of_cut(names: str, *operands: int) -> Callable:
+    """As `rule`: `fn(p, op, place)` is called where one of these arguments is cut, by number, with the place of the first that is."""
+
+    def enter(fn: Callable) -> Callable:
+        def found(p: Partitioner, op: Op) -> Any:
+            places = [p.place(op.args[i]) for i in operands]
+            place = next((pl for pl in places if isinstance(pl, Shard)), None)
+            return NotImplemented if place is None else fn(p, op, place)
+
+        rule(names)(found)
         return fn
 
     return enter
@@ -52,7 +70,7 @@ def bytes_of(t: TracedTensor) -> int:
 
 
 def is_one(p: Partitioner, size: Any) -> bool:
-    return bool(p.plain(p.number(size)) == 1)
+    return p.equal(p.number(size), 1)
 
 
 # -- what has no rule ---------------------------------------------------------------------------------------------------------
@@ -277,33 +295,13 @@ def along(p: Partitioner, op: Op) -> Any:
     else:
         return NotImplemented
     if place.dim in dims:
-        return roots(p, op, place) if name == "aten::linalg_vector_norm" else NotImplemented
+        return ACROSS[name](p, op, x, place, dims) if name in ACROSS else NotImplemented
     outs: list[Place] = []
     for o in op.outs:
         if type(o) is not TracedTensor or len(o.sizes) not in (len(x.sizes), len(x.sizes) - len(dims)):
             return NotImplemented
         outs.append(Shard(behind(place.dim, dims, len(o.sizes) == len(x.sizes)), place.base, place.factor))
     p.apply(op, lambda t: place if t is x or (len(t.sizes) == len(x.sizes) and same_sizes(p, t, x)) else R, outs)
-    return None
-
-
-def roots(p: Partitioner, op: Op, place: Shard) -> Any:
-    """A norm over a dim that is cut: the root of the sum of the squares of those of the pieces."""
-    if argument(op, "ord") != 2 or op.outs[0].dtype not in (torch.float32, torch.float64):
-        return NotImplemented
-    p.apply(op, lambda t: place, R)
-    x = p.local[op.outs[0].vid]
-    p.give(op.outs[0], p.emit(aten.sqrt.default, p.emit(c.ALL_REDUCE, p.emit(aten.mul.Tensor, x, x), "sum")), R)
-    return None
-
-
-@rule("_softmax_backward_data _log_softmax_backward_data")
-def softmax_backward(p: Partitioner, op: Op) -> Any:
-    out = op.args[1]
-    place = of_either(p, out, op.args[0])
-    if not isinstance(place, Shard) or place.dim == op.args[2] % len(out.sizes):
-        return NotImplemented
-    p.apply(op, lambda t: place, place)
     return None
 
 
@@ -339,4 +337,7 @@ def default(p: Partitioner, op: Op) -> Any:
     whole(p, op)
 
 
-__all__ = ["RULES", "default"]
+ALL = RULES, default, whole
+
+
+__all__ = ["ALL", "RULES", "default"]

@@ -16,7 +16,7 @@ from pliant import events
 from pliant.graph.originals import gradients
 from pliant.interpret.types.row import LOCATED
 from pliant.interpret.world import TENSOR_TYPES
-from pliant.remote.placements import OnWorker, Placement, RemoteError
+from pliant.remote.placements import OnWorker, Placement, RemoteError, each
 
 
 class Handle:
@@ -60,6 +60,11 @@ class RemoteTensor(torch.Tensor):
     @property
     def mesh(self) -> Any:
         return self.handle.mesh
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """A placement for each dim of the mesh."""
+        return each(self.placement, self.mesh.ndim)
 
     def fetched(self, why: str) -> torch.Tensor:
         """Its value, as a tensor of this process. `RemoteError` if it could not be computed."""

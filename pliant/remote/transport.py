@@ -1,12 +1,13 @@
 """How messages reach workers: Ray actors, threads of this process, or nobody (a model of a large mesh).
 
-A transport has `workers`, `send(rank, message, parts)`, which returns a reference to the reply, `get(reference, timeout)`, and what
+A transport has `workers`, `send_all(message, parts)`, which returns what `replies` takes to give the reply of each worker, and what
 recovery needs. Messages to one worker arrive in the order in which they were sent.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import queue
 import threading
@@ -14,12 +15,15 @@ import time
 from typing import Any
 
 from pliant.remote import wire
-from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads
+from pliant.remote.groups import LOOPBACK, OFF, Board, Gloo, Shared, Threads, slices
 from pliant.remote.placements import RemoteError
+from pliant.remote.relay import MARGIN, Relay, tree
 from pliant.remote.worker import Worker
 
 START = 300.0
 """Seconds in which a process of a worker must have begun."""
+LEVELS = 4
+"""The most levels that a tree has."""
 OBJECT = 1 << 17
 """From this many bytes on a message lies in Ray's object store once, in place of travelling to each worker."""
 
@@ -43,8 +47,8 @@ def ray() -> Any:
 class GlooMaker:
     """Makes the group of a worker that is a Ray actor; Ray's own table is where they find each other."""
 
-    def __init__(self, mesh: str, timeout: float) -> None:
-        self.mesh, self.timeout = mesh, timeout
+    def __init__(self, mesh: str, timeout: float, shape: tuple[int, ...]) -> None:
+        self.mesh, self.timeout, self.shape = mesh, timeout, shape
 
     def board(self, epoch: int) -> Board:
         kv = importlib.import_module("ray.experimental.internal_kv")
@@ -59,15 +63,19 @@ class GlooMaker:
         library, board = ray(), self.board(epoch)
         board.set(f"node-{rank}", library.get_runtime_context().get_node_id())
         nodes = {board.get(f"node-{r}") for r in range(size)}
-        return Gloo(board, rank, size, self.timeout, LOOPBACK if len(nodes) == 1 else library.util.get_node_ip_address())
+        address = LOOPBACK if len(nodes) == 1 else library.util.get_node_ip_address()
+        return Gloo(board, rank, size, self.timeout, address, self.shape)
 
 
 class RayTransport:
     """Workers that are Ray actors."""
 
-    def __init__(self, workers: int, address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], address: str | None, options: dict[str, Any], init: dict[str, Any], timeout: float,
+        fanout: int = 256,
+    ) -> None:  # fmt: skip
         self.ray = ray()
-        self.workers = workers
+        self.workers = workers = math.prod(shape)
         self.started = not self.ray.is_initialized()
         if self.started:
             init = {"include_dashboard": False, "logging_level": "ERROR", **init}
@@ -76,16 +84,41 @@ class RayTransport:
             self.ray.init(address=address, **init)
         self.timeout = timeout
         self.begun = False
-        self.maker = GlooMaker(os.urandom(8).hex(), timeout)
+        self.maker = GlooMaker(os.urandom(8).hex(), timeout, shape)
         made = self.ray.remote(Worker).options(**{"num_cpus": 1, "max_restarts": -1, "max_task_retries": 0, **options})
         self.actors = [made.remote(rank, workers) for rank in range(workers)]
-
-    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Any:
-        return self.actors[rank].step.remote(message, *parts)
+        between = self.ray.remote(Relay).options(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=1000)
+        self.first, self.relays = tree(between.remote, self.actors, fanout, timeout)
+        self.epoch = self.number = 0
 
     def send_all(self, message: bytes, parts: tuple = ()) -> list[Any]:
         given = self.ray.put(message) if len(message) >= OBJECT else message
-        return [a.step.remote(given, *parts) for a in self.actors]
+        if not self.relays:
+            return [a.step.remote(given, *parts) for a in self.actors]
+        self.number += 1
+        held = given if isinstance(given, bytes) else [given]
+        return [a.step.remote(self.epoch, self.number - 1, held, list(parts)) for a in self.first]
+
+    def replies(self, refs: list[Any], timeout: float) -> list[bytes]:
+        """Those of all workers, by rank. Dead names one that is lost or does not answer."""
+        if not self.relays:
+            return [self.get(rank, ref, timeout) for rank, ref in enumerate(refs)]
+        out: list[Any] = [None] * self.workers
+        for i, ref in enumerate(refs):
+            try:
+                found = self.get(-1, ref, timeout + LEVELS * MARGIN)
+            except Dead as e:
+                if e.hung:
+                    self.ray.kill(self.first[i], no_restart=False)
+                raise
+            for reply, ranks in found:
+                if isinstance(reply, tuple):
+                    raise Dead(ranks[0] if ranks else -1, reply[1])
+                for rank in ranks:
+                    out[rank] = reply
+        if None in out:
+            raise Dead(-1, "an actor between controller and workers was lost")
+        return out
 
     def keep(self, data: bytes) -> Any:
         """Data for all workers, which lie in one place."""
@@ -102,6 +135,9 @@ class RayTransport:
     def join(self, epoch: int, timeout: float) -> list[int]:
         """All workers make a group; their process ids. Dead names a worker that does not come."""
         self.await_start(max(START, timeout))
+        self.epoch, self.number = epoch, 0
+        for ref in [a.join.remote(epoch, *told) for a, *told in self.relays]:
+            self.get(-1, ref, timeout)
         found = [a.join.remote(self.maker, epoch) for a in self.actors]
         end, pids, dead = time.monotonic() + self.timeout + 10, [0] * self.workers, None
         waiting = {ref: rank for rank, ref in enumerate(found)}
@@ -124,7 +160,7 @@ class RayTransport:
     def await_start(self, timeout: float) -> None:
         """Until all processes have begun: what is asked of one that Ray is starting again fails at once."""
         end = time.monotonic() + timeout
-        for rank, actor in enumerate(self.actors):
+        for rank, actor in (*enumerate(self.actors), *((-1, a) for a, *_ in self.relays)):
             while True:
                 try:
                     self.get(rank, actor.ready.remote(), min(self.timeout, max(1.0, end - time.monotonic())))
@@ -150,9 +186,9 @@ class RayTransport:
         return self.actors[rank].refill.remote(n, *parts)
 
     def close(self) -> None:
-        for a in self.actors:
+        for a in (*[a for a, *_ in self.relays], *self.actors):
             self.ray.kill(a)
-        self.actors = []
+        self.actors = self.first = self.relays = []
         if self.started:
             self.ray.shutdown()
 
@@ -169,8 +205,9 @@ class Reply:
 class ThreadTransport:
     """Workers that are threads of this process: for tests, and to try a program without a cluster."""
 
-    def __init__(self, workers: int, timeout: float) -> None:
-        self.workers = workers
+    def __init__(self, shape: tuple[int, ...], timeout: float) -> None:
+        self.shape = shape
+        self.workers = workers = math.prod(shape)
         self.timeout = timeout
         self.drawing = threading.Lock()
         self.objects = [Worker(rank, workers, self.drawing) for rank in range(workers)]
@@ -196,11 +233,11 @@ class ThreadTransport:
         self.queues[rank].put((fn, args, reply))
         return reply
 
-    def send(self, rank: int, message: bytes, parts: tuple = ()) -> Reply:
-        return self.ask(rank, self.objects[rank].step, message, *parts)
-
     def send_all(self, message: bytes, parts: tuple = ()) -> list[Reply]:
-        return [self.send(rank, message, parts) for rank in range(self.workers)]
+        return [self.ask(rank, w.step, message, *parts) for rank, w in enumerate(self.objects)]
+
+    def replies(self, refs: list[Reply], timeout: float) -> list[bytes]:
+        return [self.get(rank, ref, timeout) for rank, ref in enumerate(refs)]
 
     def keep(self, data: bytes) -> bytes:
         return data
@@ -214,7 +251,15 @@ class ThreadTransport:
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         shared = Shared(self.workers, self.timeout)
-        found = [self.ask(r, w.join, lambda rank, size, epoch: Threads(shared, rank), epoch) for r, w in enumerate(self.objects)]
+        parts: dict[tuple[int, int], Shared] = {}
+
+        def group(rank: int, size: int, epoch: int) -> Threads:
+            return Threads(shared, rank, [Threads(parts[dim, first], at) for dim, (first, at, _) in enumerate(slices(self.shape, rank))])
+
+        for rank in range(self.workers):
+            for dim, (first, _, n) in enumerate(slices(self.shape, rank)):
+                parts.setdefault((dim, first), Shared(n, self.timeout))
+        found = [self.ask(r, w.join, group, epoch) for r, w in enumerate(self.objects)]
         return [int(self.get(r, f, timeout)) for r, f in enumerate(found)]
 
     def restart(self, rank: int, hung: bool) -> None:
@@ -237,8 +282,9 @@ class ThreadTransport:
 class ModelTransport:
     """Nobody: replies are empty. The controller does everything that it does for workers, so that its own cost can be measured."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, shape: tuple[int, ...], fanout: int = 256) -> None:
+        self.workers = math.prod(shape)
+        self.first, _ = tree(lambda: None, [None] * self.workers, fanout, 0.0)
         self.sent = self.bytes = 0
 
     def send(self, rank: int, message: bytes, parts: tuple = ()) -> bytes:
@@ -247,13 +293,13 @@ class ModelTransport:
         return message
 
     def send_all(self, message: bytes, parts: tuple = ()) -> list[bytes]:
-        return [self.send(rank, message, parts) for rank in range(self.workers)]
+        return [self.send(rank, message, parts) for rank in range(len(self.first))]
 
     def keep(self, data: bytes) -> bytes:
         return data
 
-    def get(self, rank: int, reference: bytes, timeout: float) -> bytes:
-        return EMPTY
+    def replies(self, refs: list[bytes], timeout: float) -> list[bytes]:
+        return [EMPTY] * self.workers
 
     def join(self, epoch: int, timeout: float) -> list[int]:
         return [0] * self.workers

@@ -1,6 +1,6 @@
 """Messages between controller and workers: a line that says the format, JSON, then the bytes of tensors. No code, no pickle.
 
-    PLIANT-REMOTE 1\\n
+    PLIANT-REMOTE 2\\n
     4 bytes: how long the JSON is (little-endian)
     JSON: {"seq": number of the first command, "do": commands or answers, "tensors": [[dtype, sizes], ...]}
     for each tensor: zeros up to a multiple of 64 bytes, then its elements, row-major
@@ -19,7 +19,7 @@ import torch
 from pliant.export.file import DTYPES, NAMES
 from pliant.remote.placements import RemoteError
 
-VERSION = 1
+VERSION = 2
 HEAD = b"PLIANT-REMOTE %d\n"
 BOUNDARY = 64
 

@@ -28,7 +28,10 @@ from pliant.guards.guard import Site
 from pliant.lower import liveness
 from pliant.remote import collectives as c
 from pliant.remote import wire
-from pliant.remote.placements import RemoteError, chunk
+from pliant.remote.placements import RemoteError, chunk, pieces
+from pliant.symbolic.expr import Expr
+from pliant.symbolic.parser import parse
+from pliant.symbolic.scope import Scope
 
 PROGRAM_SPACES = SPACES | {c.SPACE}
 
@@ -91,7 +94,7 @@ class Exact(Runner):
 class Loaded:
     """A program, ready to run. `collectives`: its operations that are, with the sizes of their operands."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, numbers: list[str], cuts: list[list]) -> None:
         self.program: Program = Reader(PROGRAM_SPACES).program(text)
         for op in self.program.ops:  # so that an error has the user's line
             if op.site is not None:
@@ -102,22 +105,25 @@ class Loaded:
         self.n_tensors = len([i for i in tensors if i.name != "token"])
         self.token = any(i.name == "token" for i in tensors)
         self.numbers = [i.name for i in self.program.inputs if not i.is_tensor]
+        self.given = numbers
+        scope = Scope()
+        known = {n: scope.backed(n, hint=2) for n in (*numbers, *[f"{a}{i}" for i in range(len(cuts)) for a in "lb"])}
+        self.cuts = [(int(axis), parse(str(base), known)) for axis, base in cuts]
         self.collectives = [op for op in self.program.ops if op.target in c.COLLECTIVES]
         memory = {i.value.storage_id: i.name for i in tensors}
         given = [o.value.storage_id for o in self.program.outputs if type(o.value) is TracedTensor]
         self.runner.views = frozenset(memory[sid] for sid in given if sid in memory)
 
-    def inputs(self, tensors: list[torch.Tensor], numbers: list[Any], cuts: list[int], group: Any, token: torch.Tensor) -> dict[str, Any]:
+    def inputs(self, tensors: list[torch.Tensor], numbers: list[Any], group: Any, token: torch.Tensor) -> dict[str, Any]:
         values: dict[str, Any] = dict(zip(self.names, tensors))
         if self.token:
             values["token"] = token
-        given = iter(numbers)
+        env = dict(zip(self.given, numbers, strict=True))
+        for i, (axis, base) in enumerate(self.cuts):
+            part = group.along(axis)
+            env[f"b{i}"], env[f"l{i}"] = chunk(int(base.evaluate(env)) if type(base) is Expr else base, part.size, part.rank)
         for name in self.numbers:
-            if name[0] in "lb" and name[1:].isdigit():
-                begin, length = chunk(cuts[int(name[1:])], group.size, group.rank)
-                values[name] = length if name[0] == "l" else begin
-            else:
-                values[name] = next(given)
+            values[name] = env[name]
         return values
 
     def run(self, values: dict[str, Any]) -> list[Any]:
@@ -157,7 +163,7 @@ class Worker:
         self.rank, self.size, self.drawing = rank, size, drawing
         self.tensors: dict[int, Any] = {}
         self.programs: dict[str, Loaded] = {}
-        self.texts: dict[str, str] = {}
+        self.texts: dict[str, list] = {}
         self.token = torch.zeros(1, dtype=torch.int64)
         self.group: Any = None
         self.times: list[tuple[str, float, float]] = []
@@ -197,24 +203,32 @@ class Worker:
         return t
 
     def put(self, command: list, tensors: list, parts: Any, *_: Any) -> None:
-        """["put", handle, index of the tensor, rank or None, cut or None]."""
-        _, handle, index, rank, cut = command
+        """["put", handle, index of the tensor, rank or None, cuts]; a cut is [dim of the mesh, dim of the tensor, factor]."""
+        _, handle, index, rank, cuts = command
         if rank is not None and rank != self.rank:
             return
         t = tensors[index] if index >= 0 else wire.decode(parts[-1 - index])[2][0]
-        if cut is not None:
-            dim, base, factor = cut
-            begin, length = chunk(base, self.size, self.rank)
-            t = t.narrow(dim, begin * factor, length * factor)
+        t = self.piece(t, cuts)
         self.tensors[handle] = t.clone(memory_format=torch.preserve_format if t.is_contiguous() else torch.contiguous_format)
+
+    def along(self, axis: int) -> tuple[int, int]:
+        part = self.group.along(axis)
+        return part.size, part.rank
+
+    def piece(self, t: torch.Tensor, cuts: list[list[int]]) -> torch.Tensor:
+        """What this worker has of a tensor that is cut so."""
+        for _, dim, _, _, begin, length in pieces(list(t.shape), cuts, self.along):
+            t = t.narrow(dim, begin, length)
+        return t
 
     def free(self, command: list, *_: Any) -> None:
         for handle in command[1]:
             self.tensors.pop(handle, None)
 
     def load(self, command: list, *_: Any) -> None:
-        _, name, text = command
-        self.texts[name] = text
+        """["load", program, its text, names of the numbers of a call, cuts]; a cut is [dim of the mesh, what is cut]."""
+        _, name, text, numbers, cuts = command
+        self.texts[name] = [text, numbers, cuts]
 
     def program(self, name: str) -> Loaded:
         found = self.programs.get(name)
@@ -224,14 +238,14 @@ class Worker:
             with turns.compiling:
                 found = _loaded.get(name)
                 if found is None:
-                    found = _loaded[name] = Loaded(self.texts[name])
+                    found = _loaded[name] = Loaded(*self.texts[name])
                     self.counts["compiled"] += 1
             self.programs[name] = found
         return found
 
     def call(self, command: list, tensors: list, parts: Any, answers: list, given: list, seq: int, errors: list) -> None:
-        """["call", program, inputs, outputs, numbers, cuts, seed or None, rank or None, whether numbers are wanted]."""
-        _, name, inputs, outputs, numbers, cuts, seed, rank, wanted = command
+        """["call", program, inputs, outputs, numbers, seed or None, rank or None, whether numbers are wanted]."""
+        _, name, inputs, outputs, numbers, seed, rank, wanted = command
         if rank is not None and rank != self.rank:
             return
         self.counts["calls"] += 1
@@ -244,13 +258,13 @@ class Worker:
             if wanted:
                 answers.append(None)
             with c.using(group):  # the others may not know, and wait for this worker
-                program.give_up(program.inputs([], numbers, cuts, group, self.token), 0)
+                program.give_up(program.inputs([], numbers, group, self.token), 0)
             return
         try:
             missing = [h for h in inputs if h not in self.tensors]
             if missing:
                 raise RemoteError(f"worker {self.rank} has no tensor {missing[0]}")
-            values = program.inputs([self.tensors[h] for h in inputs], numbers, cuts, group, self.token)
+            values = program.inputs([self.tensors[h] for h in inputs], numbers, group, self.token)
             with c.using(group), self.seeded(seed, bool(program.collectives) and rank is None):
                 outs = program.run(values)
         except Exception as e:
@@ -296,9 +310,9 @@ class Worker:
             self.tensors[h] = Failure(seq, text)
 
     def get(self, command: list, tensors: list, parts: Any, answers: list, given: list, *_: Any) -> None:
-        """["get", handle, rank or None]: its tensor, or what it failed of."""
-        _, handle, rank = command
-        if rank is not None and rank != self.rank:
+        """["get", handle, ranks or None]: its tensor, or what it failed of."""
+        _, handle, ranks = command
+        if ranks is not None and self.rank not in ranks:
             answers.append(None)
             return
         t = self.value(handle)
@@ -330,7 +344,7 @@ class Worker:
             self.tensors[new] = Pending(lambda: arrived(wait(), sizes, wire.DTYPES[dtype]))
 
     def move(self, command: list, *_: Any) -> None:
-        """["move", handle, new handle, from rank, from cut, to rank, to cut, sizes, dtype]; a rank or a cut is None where there is none."""
+        """["move", handle, new handle, from rank, from cuts, to rank, to cuts, sizes, dtype]; a rank is None where there is none."""
         _, handle, new, source, cut, to, want, sizes, dtype = command
         t = self.value(handle)
         bad = t if type(t) is Failure else None
@@ -343,21 +357,17 @@ class Worker:
             elif to in (None, self.rank):
                 seq, what, found = wire.decode(self.group.receive(source))
                 t, bad = (found[0], None) if what[0] == "tensor" else (None, Failure(seq, what[1]))
-        elif cut is not None:
-            x = t
-            if bad is not None:
-                sizes[cut[0]] = chunk(cut[1], self.size, self.rank)[1] * cut[2]
-                x = torch.zeros(sizes, dtype=wire.DTYPES[dtype])
-            dim, base, factor = cut
-            t = c.all_gather(x, dim, base, factor, self.token)
+        elif cut:
+            steps = pieces(sizes, cut, self.along)
+            t = t if bad is None else torch.zeros(sizes, dtype=wire.DTYPES[dtype])
+            for axis, dim, base, factor, *__ in reversed(steps):
+                t = c.all_gather(t, dim, base, factor, axis, self.token)
         if to is not None and to != self.rank:
             return
         if bad is not None:
             self.tensors[new] = bad
             return
-        if want is not None:
-            begin, length = chunk(want[1], self.size, self.rank)
-            t = t.narrow(want[0], begin * want[2], length * want[2])
+        t = self.piece(t, want)
         self.tensors[new] = t.clone(memory_format=torch.contiguous_format)
 
     def save(self, command: list, *_: Any) -> None:
@@ -438,6 +448,9 @@ class Alone:
     """The group of a program that one worker runs alone."""
 
     rank, size = 0, 1
+
+    def along(self, mesh_dim: int) -> Alone:
+        return self
 
     def all_reduce(self, x: torch.Tensor, op: str, owned: bool = False) -> torch.Tensor:
         return x

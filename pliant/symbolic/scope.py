@@ -388,6 +388,10 @@ class Scope:
             self._minimal = key, [*without_declared(self.declared_guards(), decided), *decided]
         return list(self._minimal[1])
 
+    def guards_since(self, token: tuple) -> list[SymGuard]:
+        """Those that were decided after `snapshot` gave the token."""
+        return self._guards[token[1] :]
+
     @property
     def all_guards(self) -> list[SymGuard]:
         """Every guard as it was recorded, implied ones too: for the log."""

@@ -95,3 +95,25 @@ def test_a_lost_controller_leaves_nobody(tmp_path):
     while alive(worker) and time.monotonic() < end:
         time.sleep(0.2)
     assert not alive(worker)
+
+
+def test_a_tree_of_controllers_on_a_mesh_of_two_dims(ray_session):
+    """Weights are cut along one dim of the mesh and batches along the other; an actor of the tree is killed."""
+    a, b = made(), made()
+    here = step_of(a, torch.optim.AdamW(a.parameters(), lr=1e-2))
+    want = [float(here(x, y).detach()) for x, y in batches(7)]
+    with remote.mesh(shape=(2, 2), names=("data", "tensor"), timeout=30, lineage=4, fanout=2, options={"num_cpus": 0.5}) as mesh:
+        assert len(mesh.transport.first) == 2 == len(mesh.transport.relays)
+        rows, columns = {"tensor": remote.Shard(0)}, {"tensor": remote.Shard(1)}
+        mesh.place(b, {"0.weight": rows, "0.bias": rows, "2.weight": columns})
+        step = pliant.compile(step_of(b, torch.optim.AdamW(b.parameters(), lr=1e-2)), on=mesh)
+        losses = []
+        for i, (x, y) in enumerate(batches(7)):
+            losses.append(step(mesh.shard(x, along="data"), mesh.shard(y, along="data")))
+            mesh.flush()
+            if i == 4:
+                mesh.synchronize()
+                ray_session.kill(mesh.transport.relays[0][0], no_restart=False)
+        assert [float(v) for v in losses] == pytest.approx(want, rel=1e-4)
+        assert str(b[0].weight.placement) == "(Replicate(), Shard(0))" and torch.allclose(b[0].weight.cpu(), a[0].weight, atol=1e-5)
+        assert mesh.counts["recoveries"] == 1 and mesh.stats()["leaked"] == 0

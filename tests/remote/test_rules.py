@@ -163,8 +163,21 @@ def test_pieces_of_sums_travel_once(mesh):
     f = pliant.compile(lambda a, b, c: a.t() @ b + c, on=mesh)
     out = f(mesh.shard(x), mesh.shard(y), mesh.shard(w))
     torch.testing.assert_close(out.cpu(), x.t() @ y + w)
-    text = "".join(mesh.sent.values())
+    text = "".join(text for _, _, text, *_ in mesh.sent.values())
     assert "reduce_scatter" in text and "all_reduce" not in text and str(out.placement) == "Shard(0)"
+
+
+def test_a_worker_without_rows_in_the_gradient_of_a_norm(mesh):
+    """PyTorch's kernel for statistics that are given divides by the number of rows, as whole numbers."""
+    fn = lambda x, m, v, w: F.batch_norm(x, m, v + 2, w)
+    given = [torch.randn(2, 3).double().requires_grad_(), *[torch.randn(3).double().abs() for _ in range(3)]]
+    given[3].requires_grad_()
+    put = [mesh.shard(given[0].detach()).requires_grad_(), *[mesh.replicate(t.detach()) for t in given[1:]]]
+    put[3].requires_grad_()
+    (fn(*given) ** 2).sum().backward()
+    (pliant.compile(fn, on=mesh)(*put) ** 2).sum().backward()
+    for a, b in ((given[0], put[0]), (given[3], put[3])):
+        torch.testing.assert_close(b.grad.cpu(), a.grad)
 
 
 @pytest.mark.parametrize("fn", [lambda a: a.roll(1, 2), lambda a: a.flip(2), lambda a: a.softmax(3), lambda a: a.sort(2).values])

@@ -215,6 +215,8 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
             if not applies(rec, e):
                 continue
             del trace.ops[n:]  # whatever the first try recorded
+            if torch._C._is_any_autocast_enabled():
+                torch.clear_autocast_cache()  # which may hold some of it
             try:
                 return way(rec)
             except Exception as again:

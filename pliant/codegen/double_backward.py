@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples
+from pliant.graph import recurrent
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -56,7 +57,7 @@ class Again:
                 return f"it writes to an input ({name})"
         for op in self.ops:
             name = op.target._schema.name
-            if liveness.RANDOM in op.target.tags:
+            if liveness.RANDOM in op.target.tags and not recurrent.draws_nothing(op):
                 return f"it draws random numbers ({name})"
             if not name.startswith("aten::"):
                 return f"it calls {name}"

@@ -265,7 +265,9 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
     except NotImplementedError as e:
         for t in twins.values():
             t.meta = None
-        raise Untraceable(func, f"PyTorch has no shape function for it ({str(e).splitlines()[0]})") from e
+        said = str(e).splitlines()[0]
+        more = "" if NO_KERNEL in said else f" ({said})"
+        raise Untraceable(func, f"PyTorch has no shape function for it{more}") from e
     for m in made.values():
         refresh(trace, func, twins[id(m)], m)
 
@@ -279,6 +281,10 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
     if type(out) is tuple and len(info.returns) == len(out) > 1:
         return tuple(lift_all(lift, o, a) for o, a in zip(out, info.returns))
     return lift_all(lift, out, info.returns[0] if info.returns else None)
+
+
+NO_KERNEL = "attempted to run this operator with Meta tensors"
+"""PyTorch's words for just that."""
 
 
 def lift_all(lift: Any, o: Any, alias: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Recurrent networks (LSTM, GRU, plain) and packed sequences as single operations, where no gradient is recorded.
+"""Recurrent networks (LSTM, GRU, plain) and packed sequences as single operations.
 
 PyTorch's C++ code loops over the time steps, or reads how many sequences go on at each step from the data: on stand-ins the first would
 pin the length of the sequence, and the second cannot be done. The operator itself takes any length, so it is recorded whole, and the
-kernels (oneDNN's or PyTorch's) run as in eager. Where gradients are recorded PyTorch's code says what is captured.
+kernels (oneDNN's or PyTorch's) run as in eager. Where gradients are recorded each layer is an operation and a node of the tape, whose
+backward part is another operation (`recurrent_gradients.py`). Packing and padding again are each other's derivatives.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.decompositions import apply, undisturbed
-from pliant.graph.dispatch import check
+from pliant.graph.decompositions import apply, free, undisturbed
+from pliant.graph.dispatch import check, tensors_in
 from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.layout import ask
 from pliant.graph.numbers import NUMBERS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind, Op
-from pliant.graph.rules.shape import known_equal, new, strided
+from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
+from pliant.graph.rules.shape import known_equal, new, same, strided
 from pliant.graph.rules.table import handler, rule
 from pliant.graph.schema import op_info
 from pliant.graph.symnode import expr_of, to_sym
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.symbolic import ops
 
 aten = torch.ops.aten
@@ -37,16 +39,187 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
     def spelled(x: Any, second: Any, third: Any, *rest: Any) -> Any:
         packed = type(second) is TracedTensor and (states == 2 or type(third) is TracedTensor)
         hx, params = (third, rest[0]) if packed else (second, third)
-        trace = undisturbed(x, *(hx if states == 2 else (hx,)), *params, *((second,) if packed else ()))
+        tensors = (x, *(hx if states == 2 else (hx,)), *params, *((second,) if packed else ()))
         options = rest[1:] if packed else rest
-        if trace is None or len(options) != (5 if packed else 6) or not all([type(o) in (bool, int, float) for o in options]):
+        if len(options) != (5 if packed else 6) or not all([type(o) in (bool, int, float) for o in options]):
             return NotImplemented
         given = list(hx) if states == 2 else hx
+        trace = undisturbed(*tensors)
+        if trace is None:
+            trace = recording(*tensors)
+            return NotImplemented if trace is None else stacked(trace, op, x, second if packed else None, given, list(params), *options)
         if packed:
             return apply(trace, op.data, x, second, given, list(params), *options)
         return apply(trace, op.input, x, given, list(params), *options)
 
     return spelled
+
+
+def recording(*tensors: Any) -> Any:
+    """The trace of these stand-ins, where a tape is written and nothing else is in the way."""
+    if not all([type(t) is TracedTensor for t in tensors]):
+        return None
+    trace = tensors[0].owner()
+    return trace if trace is not None and free(trace) and all([t.owner() is trace for t in tensors]) else None
+
+
+def stacked(
+    trace: Any, op: Any, x: Any, batch_sizes: Any, hx: Any, params: list, biases: bool, count: int, p: float, train: bool, both: bool,
+    batch_first: bool = False,
+) -> Any:  # fmt: skip
+    """The layers one by one, each a node of the tape, with what PyTorch puts between them."""
+    states, ways = hx if type(hx) is list else [hx], 2 if both else 1
+    each = len(params) // (count * ways) if count > 0 else 0
+    if count < 1 or each * count * ways != len(params) or any([len(h.sizes) != 3 or not same(h.sizes[0], count * ways) for h in states]):
+        return NotImplemented
+    x = x.transpose(0, 1) if batch_first else x
+    kept = op is aten.lstm and batch_sizes is None and each == (4 if biases else 2) and for_onednn(trace, x, states, params)
+    x, states = (x.contiguous(), [h.contiguous() for h in states]) if kept else (x, states)
+    last: list[list] = [[] for _ in states]
+    for layer in range(count):
+        own = [h.narrow(0, layer * ways, ways) for h in states] if count > 1 else states
+        weights = params[layer * each * ways : (layer + 1) * each * ways]
+        if kept:
+            x, *ends = onednn_layer(x, own, weights, count, biases, both, batch_first, train)
+        else:
+            x, *ends = Layer.apply(trace, op, (biases, train, both), batch_sizes, len(states), x, *own, *weights)
+        for found, end in zip(last, ends, strict=True):
+            found.append(end)
+        if p != 0 and train and layer < count - 1:
+            x = torch.dropout(x, p, True)
+    final = [torch.cat(found) if count > 1 else found[0] for found in last]
+    return (x.transpose(0, 1) if batch_first else x, *final)
+
+
+def for_onednn(trace: Any, x: Any, states: list, params: list) -> bool:
+    """Whether PyTorch gives this LSTM to oneDNN, whose layers are operators with a derivative. (use_mkldnn of RNN.cpp)"""
+    if not torch._C._get_mkldnn_enabled() or x.dtype is not torch.float32 or fitting(trace, x, states, params, x.sizes[1], 3) is None:
+        return False
+    return trace.scope.known_true(ops.gt(numel(trace, x.sizes), 0)) and all([type(h.sizes[2]) is int for h in states])
+
+
+def onednn_layer(x: Any, states: list, params: list, count: int, biases: bool, both: bool, batch_first: bool, train: bool) -> tuple:
+    """(result, last states) of a layer."""
+    each, results, ends = len(params) // (2 if both else 1), [], []
+    for way in range(2 if both else 1):
+        w, u, *sums = params[way * each : (way + 1) * each]
+        sums = sums or [torch.zeros(p.sizes, dtype=p.dtype) for p in (w, u)]  # as PyTorch has it
+        h, c = [s.select(0, way) for s in states]
+        out, *end = OneDNN.apply((way == 1, states[0].sizes[2], count, biases, both, batch_first, train), x, w, u, *sums, h, c)
+        results.append(out)
+        ends.append(end)
+    return torch.cat(results, -1) if both else results[0], *map(torch.stack, zip(*ends, strict=True))
+
+
+class OneDNN(torch.autograd.Function):
+    """One direction of a layer of an LSTM that oneDNN computes, in the tape of a capture."""
+
+    @staticmethod
+    def forward(ctx: Any, options: tuple, *tensors: Any) -> tuple:
+        reverse, width, count, biases, both, batch_first, train = options
+        *results, kept = ONEDNN(*tensors, reverse, width, count, biases, both, batch_first, train)
+        ctx.options = options
+        ctx.save_for_backward(*tensors, *results, kept)
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        *tensors, kept = ctx.saved_tensors
+        reverse, width, count, biases, both, batch_first, train = ctx.options
+        if is_grad_enabled():
+            raise RuntimeError("derivative for aten::mkldnn_rnn_layer_backward is not implemented")
+        func = aten.mkldnn_rnn_layer_backward.default
+        return None, *func(*tensors, *grads, reverse, 2, width, count, biases, train, both, [], batch_first, kept)
+
+
+@handler("pliant::onednn_lstm")
+def onednn_lstm(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """(result, h, c, what the derivative needs). The last is as large as the library says when it runs."""
+    check(trace, func, args)
+    x, h, c, width = args[0], args[5], args[6], args[8]
+    kept = new_size(trace, func)
+    results = [new(trace, sizes, x.dtype, x.device) for sizes in ((*x.sizes[:2], width), h.sizes, c.sizes)]
+    results.append(fresh(trace, (to_sym(trace.scope, kept),), torch.uint8, x))
+    return bound(trace, func, args, kwargs, tuple(results), Bind(kept, 3, 0))
+
+
+@rule("mkldnn_rnn_layer_backward")
+def onednn_backward(trace: Any, x: Any, w: Any, u: Any, b: Any, v: Any, h: Any, c: Any, *rest: Any) -> tuple:
+    sums = (w.sizes[:1],) * 2
+    return tuple([new(trace, sizes, x.dtype, x.device) for sizes in (x.sizes, w.sizes, u.sizes, *sums, h.sizes, c.sizes)])
+
+
+class Layer(torch.autograd.Function):
+    """One layer of a network, in the tape of a capture."""
+
+    @staticmethod
+    def forward(ctx: Any, trace: Any, op: Any, options: tuple, batch_sizes: Any, states: int, x: Any, *rest: Any) -> tuple:
+        out, *last = run_layer(trace, op, options, batch_sizes, x, list(rest[:states]), list(rest[states:]))
+        trace.ops[-1].grad = True  # it is the operation that autograd was on for
+        ctx.trace, ctx.begin, ctx.out = trace.ref, len(trace.ops), alike(out)
+        ctx.layer = op, options, batch_sizes
+        ctx.states = states
+        ctx.save_for_backward(x, *rest)
+        ctx.set_materialize_grads(False)
+        return (out, *last)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Any, *grad_last: Any) -> tuple:
+        x, *rest = ctx.saved_tensors
+        trace, (op, options, batch_sizes), n = ctx.trace(), ctx.layer, ctx.states
+        hx, params = rest[:n], rest[n:]
+        (biases, _, both), out = options, ctx.out
+        if is_grad_enabled():
+            return (None, None, None, None, None, *differentiable_gradients(ctx, x, rest, grad_out, grad_last))
+        if written_since(trace, out, ctx.begin):
+            out, *_ = run_layer(trace, op, options, batch_sizes, x, hx, params)
+        needs = ctx.needs_input_grad[5:]
+        wanted = [needs[0], any(needs[1 : 1 + n]), any(needs[1 + n :])]
+        grads = iter(BACKWARD(op.__name__, x, batch_sizes, hx, out, params, biases, both, grad_out, list(grad_last), wanted))
+        groups = zip(wanted, (1, n, len(params)), strict=True)
+        return (None, None, None, None, None, *[next(grads) if there else None for there, k in groups for _ in range(k)])
+
+
+def differentiable_gradients(ctx: Any, x: Any, rest: list, grad_out: Any, grad_last: tuple) -> list:
+    """The gradients of a layer where they are differentiated again: through PyTorch's own code, which takes a number of steps."""
+    (op, (biases, train, both), batch_sizes), n = ctx.layer, ctx.states
+    if batch_sizes is not None:
+        raise Untraceable(op.data, "its gradients are differentiated again")
+    given = rest[:n] if op is aten.lstm else rest[0]
+    results = op.input(x, given, rest[n:], biases, 1, 0.0, train, both, False)
+    heads = [(r, g) for r, g in zip(results, (grad_out, *grad_last), strict=True) if g is not None]
+    needs = ctx.needs_input_grad[5:]
+    targets = [t for t, needed in zip((x, *rest), needs, strict=True) if needed]
+    grads = iter(torch.autograd.grad([r for r, _ in heads], targets, [g for _, g in heads], create_graph=True, allow_unused=True))
+    return [next(grads) if needed else None for needed in needs]
+
+
+def run_layer(trace: Any, op: Any, options: tuple, batch_sizes: Any, x: Any, hx: list, params: list) -> Any:
+    """(result, last states) of one layer, recorded."""
+    biases, train, both = options
+    given = hx if op is aten.lstm else hx[0]
+    if batch_sizes is None:
+        return apply(trace, op.input, x, given, params, biases, 1, 0.0, train, both, False)
+    return apply(trace, op.data, x, batch_sizes, given, params, biases, 1, 0.0, train, both)
+
+
+def draws_nothing(op: Any) -> bool:
+    """Whether this is a network without dropout, whose operator may draw random numbers."""
+    names = [a.name for a in op.target._schema.arguments]
+    return op.target in WHOLE and "dropout" in names and op.args[names.index("dropout")] == 0
+
+
+def alike(x: TracedTensor) -> TracedTensor:
+    """Another object for the same tensor of the trace. (A node that held its own result would never be freed.)"""
+    y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
+    y.vid = x.vid
+    return y
+
+
+def written_since(trace: Any, x: TracedTensor, begin: int) -> bool:
+    """Whether an operation from `begin` on may have written to the memory of `x`."""
+    return any([op_info(op.target).writes and any([t.storage_id == x.storage_id for t in tensors_in(op.args)]) for op in trace.ops[begin:]])
 
 
 @rule("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
@@ -92,11 +265,73 @@ def last_states(trace: Any, x: Any, hidden: list, batch: Any) -> list:
 
 def pad_packed(data: Any, batch_sizes: Any, *options: Any) -> Any:
     """The spelling of `_pad_packed_sequence`."""
-    trace = undisturbed(data, batch_sizes)
-    func = aten._pad_packed_sequence.default
-    if trace is None or len(options) != 3 or not all([type(o) in (bool, int, float, torch.SymInt) for o in options]):
+    trace, func = undisturbed(data, batch_sizes), aten._pad_packed_sequence.default
+    if len(options) != 3 or not all([type(o) in (bool, int, float, torch.SymInt) for o in options]):
         return NotImplemented
-    return padded(trace, func, (data, batch_sizes, *options), {}) if len(batch_sizes.sizes) == 1 and data.sizes else NotImplemented
+    taped = recording(data, batch_sizes) if trace is None else None
+    if (trace is None and taped is None) or len(batch_sizes.sizes) != 1 or not data.sizes:
+        return NotImplemented
+    return padded(trace, func, (data, batch_sizes, *options), {}) if taped is None else Padded.apply(taped, data, batch_sizes, *options)
+
+
+def pack(x: Any, lengths: Any, batch_first: Any) -> Any:
+    """The spelling of `_pack_padded_sequence` where gradients are recorded."""
+    trace = recording(x, lengths)
+    if trace is None or not is_grad_enabled() or not x.requires_grad or type(batch_first) is not bool:
+        return NotImplemented
+    return Packed.apply(trace, x, lengths, batch_first)
+
+
+class Padded(torch.autograd.Function):
+    """A packed sequence padded again, in the tape of a capture."""
+
+    @staticmethod
+    def forward(ctx: Any, trace: Any, data: Any, batch_sizes: Any, *options: Any) -> Any:
+        out = padded(trace, aten._pad_packed_sequence.default, (data, batch_sizes, *options), {})
+        trace.ops[-1].grad = True
+        ctx.save_for_backward(batch_sizes)
+        ctx.rows, ctx.batch_first = data.sizes[0], options[0]
+        ctx.mark_non_differentiable(out[1])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any, _: Any) -> tuple:
+        if is_grad_enabled():
+            raise Untraceable(aten._pad_packed_sequence.default, "its gradients are differentiated again")
+        return None, PACKED_ROWS(grad, *ctx.saved_tensors, ctx.rows, ctx.batch_first), None, None, None, None
+
+
+class Packed(torch.autograd.Function):
+    """A padded sequence packed, in the tape of a capture."""
+
+    @staticmethod
+    def forward(ctx: Any, trace: Any, x: Any, lengths: Any, batch_first: bool) -> Any:
+        out = pack_padded(trace, aten._pack_padded_sequence.default, (x, lengths, batch_first), {})
+        trace.ops[-1].grad = True
+        ctx.sizes, ctx.batch_first, ctx.batch_sizes = x.sizes, batch_first, alike(out[1])
+        ctx.trace, ctx.begin = trace.ref, len(trace.ops)
+        ctx.mark_non_differentiable(out[1])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any, _: Any) -> tuple:
+        if is_grad_enabled() or written_since(ctx.trace(), ctx.batch_sizes, ctx.begin):
+            raise Untraceable(aten._pack_padded_sequence.default, "its gradients are differentiated again, or its batch sizes written to")
+        return None, UNPACKED_ROWS(grad, ctx.batch_sizes, ctx.sizes, ctx.batch_first), None, None
+
+
+@rule("pliant::packed_rows")
+def rows_of_padded(trace: Any, x: Any, batch_sizes: Any, rows: Any, batch_first: bool) -> Any:
+    return new(trace, (rows, *x.sizes[2:]), x.dtype, x.device)
+
+
+@rule("pliant::unpacked_rows")
+def padded_like(trace: Any, x: Any, batch_sizes: Any, sizes: Any, batch_first: bool) -> Any:
+    if not batch_first:
+        return new(trace, tuple(sizes), x.dtype, x.device)
+    batch, steps, *rest = sizes
+    s = new(trace, (steps, batch, *rest), x.dtype, x.device).strides
+    return strided(trace, tuple(sizes), (s[1], s[0], *s[2:]), x.dtype, x.device)
 
 
 @handler("_pad_packed_sequence")
@@ -168,6 +403,7 @@ SPELLED: dict[Any, Callable[..., Any]] = {
     torch.rnn_tanh: layers(aten.rnn_tanh, 1),
     torch.rnn_relu: layers(aten.rnn_relu, 1),
     torch._VF._pad_packed_sequence: pad_packed,
+    torch._VF._pack_padded_sequence: pack,
 }
 """As `decompositions.SPELLED`."""
 WHOLE = frozenset(

@@ -59,17 +59,18 @@ class Untraceable(PliantError):
 
 
 #: What PyTorch's C++ code says when it wanted data, or plain integers, of a tensor that has none.
-LIMITS = (
-    "data is not allocated yet",
-    "with symbolic sizes/strides",
-    "expected to contain only concrete integers",
-    "dispatch_on_subclass called with NO overloaded args",
-    "Cannot access data pointer",
-    "Cannot access storage",
-    "Expected IntList but got GenericList",
-    "setStorage: sizes",
-    "is not supported for tensor subclasses",
-)
+NO_MEMORY, WANTS_NUMBERS = "it looks at the memory of a tensor, which has none yet", "its C++ code wants sizes that are plain numbers"
+LIMITS = {
+    "data is not allocated yet": NO_MEMORY,
+    "with symbolic sizes/strides": WANTS_NUMBERS,
+    "expected to contain only concrete integers": WANTS_NUMBERS,
+    "dispatch_on_subclass called with NO overloaded args": "it does not know the tensor's class",
+    "Cannot access data pointer": NO_MEMORY,
+    "Cannot access storage": NO_MEMORY,
+    "Expected IntList but got GenericList": WANTS_NUMBERS,
+    "setStorage: sizes": NO_MEMORY,
+    "is not supported for tensor subclasses": "it is not for subclasses of tensors",
+}
 
 
 #: How C++ code without symbolic sizes refuses them.
@@ -106,6 +107,11 @@ class NoBackward(Exception):
 def is_limit(error: BaseException) -> bool:
     """Whether an exception says that C++ code cannot work on a stand-in (not that the program is wrong): a reason to break the graph."""
     return isinstance(error, (RuntimeError, NotImplementedError)) and any(text in str(error) for text in LIMITS)
+
+
+def limit_of(error: BaseException) -> str:
+    """What an exception of C++ code that cannot work on a stand-in means, in words for the program's author."""
+    return next((reason for text, reason in LIMITS.items() if text in str(error)), str(error).splitlines()[0])
 
 
 def unhandled(func: Any, args: tuple, kwargs: dict) -> Any:

@@ -32,6 +32,7 @@ from pliant.graph.traced import (
     TracedTensor,
     Untraceable,
     is_limit,
+    limit_of,
 )
 from pliant.guards import source as S
 from pliant.guards.guard import Guard
@@ -216,13 +217,15 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
             if not applies(rec, e):
                 continue
             del trace.ops[n:]  # whatever the first try recorded
+            if torch._C._is_any_autocast_enabled():
+                torch.clear_autocast_cache()  # which may hold some of it
             try:
                 return way(rec)
             except Exception as again:
                 e = again
         fn = rec.fn
         if is_limit(e) or refuses_symbols(rec, e):
-            raise Break("PL0011", str(e).splitlines()[0]) from e
+            raise Break("PL0011", f"{getattr(fn, '__name__', fn)}: {limit_of(e)}") from e
         if layout.Framework.guesses != guesses and not isinstance(e, (DataDependent, PliantError)):
             # what was asked of sizes that only the run knows was no short cut but a check
             raise Break("PL0002", f"{getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e

@@ -1,4 +1,5 @@
-"""Values at whose end code of the program runs: generators half way through, objects with a `__del__`.
+"""Values at whose end code of the program runs: generators half way through, objects with a `__del__`, objects that are watched by a weak
+reference with a callback.
 
 A frame that goes on behind a graph break is handed its values in a list. While it is interpreted, they are real objects that others
 hold, so their end cannot be seen: what is watched is whether the frame still has them, and where it has not, the graph ends. Emitted code
@@ -9,6 +10,8 @@ which end as the real ones do (`generators.py`).
 from __future__ import annotations
 
 import itertools
+import types
+import weakref
 from typing import Any
 
 from pliant import native
@@ -22,9 +25,20 @@ ITERATORS = (
 """Types that may hold a generator, and nobody else does."""
 
 
+LASTING = (type, types.FunctionType, types.ModuleType)
+"""What is watched by libraries and does not end with a frame."""
+
+
 def may_end(v: Any) -> bool:
     """Whether code of the program may run when the last reference to `v`, a real object, goes."""
-    return native.has_end(v) or type(v) in ITERATORS
+    return native.has_end(v) or type(v) in ITERATORS or (weakref.getweakrefcount(v) > 0 and watched(v))
+
+
+def watched(v: Any) -> bool:
+    """Whether a weak reference calls something when `v` ends."""
+    if isinstance(v, LASTING):
+        return False
+    return any([type(r) is not weakref.ref or r.__callback__ is not None for r in weakref.getweakrefs(v)])  # a proxy hides it
 
 
 def let_go(f: Any) -> bool:

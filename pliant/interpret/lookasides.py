@@ -17,7 +17,7 @@ import torch
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks
+from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks, weak
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
@@ -69,6 +69,9 @@ def named(args: tuple) -> None:
     """The name of an attribute decides what is read: one that changes on every call breaks the graph."""
     if len(args) > 1 and type(args[1]) is Opaque:
         raise Break("PL0017", f"{args[1].source.name} is the name of an attribute", clean=True)
+
+
+lookaside(weakref.ref)(weak.make)
 
 
 @lookaside(getattr, tail=True)

@@ -1,4 +1,8 @@
-"""Weak references: what one refers to is known as long as the program certainly holds it."""
+"""Weak references: what one refers to is known as long as the program certainly holds it.
+
+One that the program makes, without a callback, is made of what stands for its object, and made again of the object where it leaves
+the graph.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
 from pliant.interpret.effects import unwritten_so_far
@@ -21,6 +26,8 @@ def dereference(ref: weakref.ReferenceType) -> Any:
     world = vm.world
     o = ref()
     if id(ref) not in world.outside:
+        if o is not None and not in_a_frame(o):
+            raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
         return o
     known = world.tensors.get(id(o))
     h = world.shadows.get(id(o))
@@ -30,9 +37,35 @@ def dereference(ref: weakref.ReferenceType) -> Any:
         return world.locate(o, world.sources[id(ref)].apply("referent"))
     if o is None or source is None or not held(o, seen, source):
         raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
-    world.guard(world.sources[id(ref)], "ID_MATCH", ref)
-    world.guard(source, "ID_MATCH", o)
+    world.guard(world.sources[id(ref)].apply("referent"), "ALIAS", source)
     return seen
+
+
+def make(args: tuple, kw: dict) -> Any:
+    """`weakref.ref(o)`."""
+    if kw or len(args) == 2 and args[1] is not None or not args or type(args[0]) is not TracedTensor and not of_the_program(args[0]):
+        raise Break("PL0007", "a weak reference with a callback, or to what is not the program's own", clean=True)
+    return weakref.ref(args[0])
+
+
+def of_the_program(o: Any) -> bool:
+    """Whether `o` is a plain object of a class that is written in Python."""
+    t = type(o)
+    return type(t) is type and t.__weakrefoffset__ > 0 and all([c is object or c.__flags__ & HEAP for c in t.__mro__])
+
+
+HEAP = 1 << 9
+"""The flag of classes that Python code has made. (Py_TPFLAGS_HEAPTYPE)"""
+
+
+def in_a_frame(o: Any) -> bool:
+    """Whether a variable or the stack of a frame of the program holds `o`."""
+    f = vm.frame
+    while f is not None:
+        if any([v is o for v in (*f.stack, *f.fast)]):
+            return True
+        f = f.parent
+    return False
 
 
 def held(o: Any, seen: Any, source: Source) -> bool:

@@ -371,7 +371,7 @@ def super_literal(b: Builder, s: super) -> str:
 def weakref_literal(b: Builder, w: weakref.ref) -> str:
     target = w()
     if target is None:
-        raise CannotReconstruct("a dead weak reference")
+        return f"{b.constant(support.dead_reference)}()"
     callback = w.__callback__
     return f"{b.constant(type(w))}({b.ref(target)}{', ' + b.ref(callback) if callback is not None else ''})"
 

@@ -8,6 +8,7 @@ import gc
 import itertools
 import random
 import types
+import weakref
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -123,6 +124,11 @@ def stale(view: Any, kind: Any = dict) -> Any:
     it = view(c)
     GROWING[kind](c)
     return it
+
+
+def dead_reference() -> weakref.ref:
+    """A weak reference to what is gone."""
+    return weakref.ref(set())
 
 
 def referents(obj: Any) -> list:

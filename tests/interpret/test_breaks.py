@@ -6,7 +6,10 @@ import pathlib
 import re
 
 import pytest
+import torch
+import torch.nn.functional as F
 
+import pliant
 from pliant.guards.guard import Site
 from pliant.interpret import breaks
 from pliant.interpret.breaks import BREAKS
@@ -49,3 +52,15 @@ def test_format_break():
 def test_the_page_of_the_docs_is_in_step():
     """After a change of the table: `python -m pliant.interpret.breaks docs/graph-breaks.md`."""
     assert (ROOT / "docs" / "graph-breaks.md").read_text(encoding="utf-8") == breaks.docs_page()
+
+
+def test_reasons_are_in_the_words_of_the_program():
+    """Not in those of the C++ code that cannot work on a stand-in."""
+    x = torch.randn(5, 3)
+    programs = {
+        "linalg_lstsq": lambda x: torch.linalg.lstsq(x, x).solution,
+        "ctc_loss": lambda x: F.ctc_loss(x.log_softmax(1)[:, None], torch.tensor([[1]]), (x.shape[0],), (1,)),
+    }
+    for name, fn in programs.items():
+        told = [line for line in str(pliant.explain(fn, x)).splitlines() if line.strip().startswith("what:")]
+        assert len(told) == 1 and name in told[0] and len(told[0]) < 120, told

@@ -224,11 +224,11 @@ def warned_once():
     return run, None
 
 # -- modules and operators --------------------------------------------------------------------------------------------------
-@program(*each(2, 3, 1, tail=(5, 4), n=1), world=True, breaks=0, captures=(1, 2))
+@program(*each(2, 3, 1, tail=(5, 4), n=1), world=True, grad=True, breaks=0, captures=(1, 2))
 def weights_known_by_weak_references():
     """`nn.LSTM` looks whether its parameters are still those that it holds weak references to."""
     torch.manual_seed(0)
-    model = torch.nn.LSTM(4, 3, batch_first=True).requires_grad_(False)  # with gradients it runs in eager PyTorch
+    model = torch.nn.LSTM(4, 3, batch_first=True)
     return (lambda x: model(x)[0]), model
 
 

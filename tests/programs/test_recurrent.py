@@ -1,7 +1,8 @@
-"""LSTM, GRU and plain recurrent networks, padded and packed: one graph for every length where no gradient is recorded."""
+"""LSTM, GRU and plain recurrent networks, padded and packed: one graph for every length, forward and backward."""
 
 from __future__ import annotations
 
+import copy
 import random
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 import pliant
 from tests.helpers import check
@@ -102,19 +104,159 @@ def test_batch_sizes_that_were_written_are_read_again() -> None:
         check(fn, (padded(m, 3, 4), torch.tensor([4, 2, 1])), (padded(m, 2, 6), torch.tensor([5, 2])))
 
 
-def test_with_gradients() -> None:
-    """Taken apart by PyTorch's own code, or a break; the answers and gradients are eager's."""
+class Trained(nn.Module):
+    """A network behind a layer, told how to use it."""
+
+    def __init__(self, name: str, options: dict[str, Any], use: Any) -> None:
+        super().__init__()
+        self.layers, self.use = network(name, options), use
+        self.scale = nn.Parameter(torch.ones(4, dtype=options.get("dtype")))
+
+    def forward(self, x: torch.Tensor, *rest: Any) -> Any:
+        return self.use(self.layers, x * self.scale, *rest)
+
+
+def leaves(m: nn.Module, sizes: Any = ((2, 3), (4, 6), (3, 2))) -> list[tuple]:
+    return [(padded(m, n, t).requires_grad_(),) for n, t in sizes]
+
+
+EXACT = {"dtype": torch.float64}
+TRAINED = {
+    "both": {"bidirectional": True, "num_layers": 2, **EXACT}, "no bias": {"bias": False, **EXACT},
+    "batch second": {"batch_first": False, **EXACT}, "dropout": {"dropout": 0.5, "num_layers": 2, **EXACT},
+    "relu": {"nonlinearity": "relu"}, "projected": {"proj_size": 3, "num_layers": 2, "bidirectional": True, **EXACT},
+    "float": {"num_layers": 2, "bidirectional": True},
+    "float, no bias, dropout": {"bias": False, "num_layers": 2, "dropout": 0.5},
+}  # fmt: skip
+FITS = {"projected": ["lstm"], "relu": ["rnn"], "float": ["lstm"], "float, no bias, dropout": ["lstm"]}  # else sums differ in the last bits
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(("name", "options"), [(n, o) for o in TRAINED for n in FITS.get(o, NETWORKS)])
+def test_training_is_one_graph(name: str, options: str) -> None:
+    m = Trained(name, TRAINED[options], lambda layers, x: layers(x))
+    check(m, *leaves(m.layers), captures=1, breaks=0, grad=True)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(("name", "options", "ordered"), [
+    *[(n, "both", False) for n in NETWORKS], ("gru", "batch second", True), ("rnn", "dropout", False), ("lstm", "projected", False)
+])  # fmt: skip
+def test_training_on_packed_sequences_is_one_graph(name: str, options: str, ordered: bool) -> None:
+    def use(layers: nn.Module, x: torch.Tensor, n: torch.Tensor) -> Any:
+        out, last = layers(pack_padded_sequence(x, n, batch_first=layers.batch_first, enforce_sorted=ordered))
+        return *pad_packed_sequence(out, batch_first=layers.batch_first, padding_value=-1.0), last
+
+    m = Trained(name, TRAINED[options], use)
+    calls = [(x, lengths(*x.shape[:2] if m.layers.batch_first else x.shape[1::-1], ordered)) for x, in leaves(m.layers)]
+    check(m, *calls, captures=1, breaks=0, grad=True)
+
+
+def written(layers: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    out = layers(x)[0]
+    out[:, 0].mul_(2.0)
+    out.relu_()
+    return out.sum()
+
+
+def carried(layers: nn.Module, x: torch.Tensor, *h: torch.Tensor) -> Any:
+    out, last = layers(x, h if len(h) > 1 else h[0])
+    return layers(x, last), out
+
+
+def twice_differentiated(layers: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    g = torch.autograd.grad(layers(x)[0].sin().sum(), x, create_graph=True)[0]
+    return (g * g).sum()
+
+
+def checkpointed(layers: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(lambda x: layers(x)[0].sin(), x, use_reentrant=False)
+
+
+def stepped(layers: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    layers(x)[0].sum().backward()
+    return x * 1
+
+
+def last_alone(layers: nn.Module, x: torch.Tensor) -> Any:
+    return layers(x)[1]
+
+
+def stacked(layers: nn.Module, x: torch.Tensor) -> Any:
+    return layers(layers(x)[0][..., :4])
+
+
+@pytest.mark.parametrize("use", [written, checkpointed, stepped, last_alone, stacked])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_uses_in_training(name: str, use: Any) -> None:
+    m = Trained(name, EXACT, use)
+    check(m, *leaves(m.layers), breaks=0, captures=(1, 2), grad=use is not stepped)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_states_that_have_gradients(name: str) -> None:
+    m = Trained(name, EXACT, carried)
+    states = 2 if name == "lstm" else 1
+    calls = [(x, *[torch.ones(1, len(x), 5, dtype=torch.float64).requires_grad_() for _ in range(states)]) for x, in leaves(m.layers)]
+    check(m, *calls, breaks=0, captures=1, grad=True)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_some_parameters_are_frozen(name: str) -> None:
+    m = Trained(name, EXACT, lambda layers, x: layers(x))
+    m.layers.weight_hh_l0.requires_grad_(False)
+    check(m, *leaves(m.layers)[:2], breaks=0, captures=1, grad=True)
+    m.layers.requires_grad_(False)
+    check(m, *leaves(m.layers), breaks=0, captures=1, grad=True)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_differentiated_twice(name: str) -> None:
+    m = network(name, EXACT)
+    check(lambda x: twice_differentiated(m, x), *leaves(m)[:2], grad=True)
+    m = Trained(name, EXACT, lambda layers, x: layers(x)[0].sin().sum())
+    run, found = pliant.compile(m), []
+    for f in (m, run):
+        (x,) = leaves(m.layers)[1]
+        g = torch.autograd.grad(f(x), x, create_graph=True)[0]
+        found.append(torch.autograd.grad((g * g).sum(), [x, *m.layers.parameters()]))
+    torch.testing.assert_close(*found)
+
+
+def test_what_the_library_keeps_must_not_be_written() -> None:
+    """oneDNN's derivative of an LSTM reads its result; eager says so when the gradients are asked for."""
+    m = Trained("lstm", {}, written)
+    check(m, *leaves(m.layers), grad=True)
+
+
+def test_empty_and_single(recwarn: Any) -> None:
     for name in NETWORKS:
-        m = network(name, {})
-        run = pliant.compile(m)
-        for n, t in ((2, 3), (4, 6), (3, 2)):
-            x = padded(m, n, t)
-            got = []
-            for f in (m, run):
-                m.zero_grad()
-                f(x)[0].square().sum().backward()
-                got.append([p.grad.clone() for p in m.parameters()])
-            torch.testing.assert_close(got[1], got[0])
+        m = Trained(name, EXACT, lambda layers, x: layers(x))
+        check(m, *leaves(m.layers, ((2, 3), (0, 3), (4, 1), (1, 1))), grad=True)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_of_halves_are_as_good_as_eager_s(name: str) -> None:
+    m = network(name, {"dtype": torch.bfloat16, "num_layers": 2})
+    exact = copy.deepcopy(m).double()
+    grads = []
+    for f, of in ((exact, exact), (m, m), (pliant.compile(m), m)):
+        of.zero_grad()
+        x = padded(m, 4, 6).to(of.weight_ih_l0.dtype).requires_grad_()
+        f(x)[0].sum().backward()
+        grads.append([g.double().clone() for g in (x.grad, *[p.grad for p in of.parameters()])])
+    for exact, eager, ours in zip(*grads, strict=True):
+        assert (ours - exact).abs().max() <= 1.5 * (eager - exact).abs().max() + 1e-3
+
+
+@pytest.mark.parametrize("name", ["gru", "rnn"])
+def test_under_autocast(name: str) -> None:
+    def use(layers: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return layers(x)[0].float()
+
+    m = Trained(name, {}, use)
+    check(m, *leaves(m.layers)[:2])
 
 
 @pytest.mark.parametrize("packed", [False, True])

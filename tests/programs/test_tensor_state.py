@@ -366,6 +366,81 @@ def weak_reference_given_back(x):
     return y, weakref.ref(y)() is y
 
 
+class Node:
+    """What programs refer to."""
+
+
+def weak_reference_returned(x):
+    y, o = x * 2, Node()
+    o.y = y
+    return y, weakref.ref(y), o, weakref.ref(o), weakref.ref(Node())
+
+
+def weak_reference_in_place(x):
+    y = x * 2
+    r = weakref.ref(y)
+    y += 1
+    y.mul_(2)
+    return r() + 1, r() is y, weakref.ref(y) is r
+
+
+def weak_references_to_objects(x):
+    owner, part = Node(), Node()
+    part.owner, owner.part, owner.v = weakref.ref(owner), part, x * 2
+    return owner.part.owner().v + 1, part.owner() is owner
+
+
+def weak_references_to_gone(x):
+    refs = []
+    for i in range(3):
+        o = Node()
+        o.i = i
+        refs.append(weakref.ref(o))
+    return [r() is None for r in refs[:2]], refs[2]().i + x
+
+
+def weak_reference_as_key(x):
+    d = {weakref.ref(x): 1}
+    return d[weakref.ref(x)], isinstance(weakref.ref(x), weakref.ref), x + 1
+
+
+def weak_reference_over_a_break(x):
+    y, o = x * 2, Node()
+    r, s = weakref.ref(y), weakref.ref(o)
+    print(float(y.sum()))
+    return r() + 1, s() is o
+
+
+def weak_reference_of_a_subclass(x):
+    class Named(weakref.ref):
+        pass
+
+    o = Node()
+    return Named(o)() is o, x + 1
+
+
+def weak_reference_refused(x):
+    try:
+        weakref.ref(3)
+    except TypeError as e:
+        return str(e), x + 1
+
+
+def weak_reference_that_calls(x):
+    seen, o = [], Node()
+    r = weakref.ref(o, lambda _: seen.append(len(seen)))
+    del o
+    n = len(seen)
+    return n, r() is None, seen, x + n
+
+
+def weak_proxy(x):
+    o = Node()
+    o.v = x
+    p = weakref.proxy(o)
+    return p.v + 1
+
+
 def weak_keys(x):
     d = torch.utils.weak.WeakTensorKeyDictionary()
     y = x * 2
@@ -903,7 +978,9 @@ PLAIN = [
     transposed_in_place, parameter_flags, parameter_shares, parameter_given_back, parameter_without_gradients_given_back,
     parameter_without_arguments, parameter_trained, buffer_made, module_made, tensor_of_list, tensor_of_sizes, tensor_of_tensor,
     float_tensor, new_of_tensor, tensor_copied, tensor_with_gradients, weak_reference, weak_reference_to_input, weak_reference_dead,
-    weak_reference_deleted, weak_reference_given_back, weak_keys, weak_id_keys, weak_values, default_dtype, default_dtype_asked,
+    weak_reference_deleted, weak_reference_given_back, weak_reference_returned, weak_reference_in_place, weak_references_to_objects,
+    weak_references_to_gone, weak_reference_as_key, weak_reference_over_a_break, weak_reference_of_a_subclass, weak_reference_refused,
+    weak_reference_that_calls, weak_proxy, weak_keys, weak_id_keys, weak_values, default_dtype, default_dtype_asked,
     default_dtype_try, default_dtype_wrong, default_tensor_type, default_device, device_block, device_block_meta, device_decorated,
     device_block_nested, inference, inference_flags, inference_then_outside, inference_off, inference_inside_off, inference_written,
     inference_saved, inference_cloned, inference_decorated, inference_decorated_inside, inference_of_input_written, versions,
@@ -934,15 +1011,15 @@ listed(__name__, {
     "module_made": "a module is made, whose parameters are shared with its dicts",
     "tensor_of_sizes": "a tensor is made by its class of a size",
     "tensor_of_tensor": "a tensor is made by its class of a tensor",
-    "weak_reference": "the garbage collector decides",
-    "weak_reference_to_input": "the garbage collector decides",
     "weak_reference_dead": "the garbage collector decides",
     "weak_reference_deleted": "the garbage collector decides",
-    "weak_reference_given_back": "the garbage collector decides",
+    "weak_reference_of_a_subclass": "a class over one of C",
+    "weak_reference_refused": "an int, of which eager says that there is none",
+    "weak_reference_that_calls": "a callback",
+    "weak_proxy": "the garbage collector decides",
     "weak_keys": "the garbage collector decides",
     "weak_id_keys": "the garbage collector decides",
     "weak_values": "the garbage collector decides",
-    "d_weak_reference": "the garbage collector decides",
     "default_dtype_asked": "a quotient of integers is of the default dtype",
     "default_tensor_type": "it is deprecated, and warns",
     "inference_saved": "an operator raises inside `try`",

@@ -29,6 +29,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
+from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
@@ -114,7 +115,7 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
-OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM}
+OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 
@@ -168,20 +169,28 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
             if owner is not code:
                 table.hint(code, "code", owner, path)
         table.hint(fn.__globals__, "func", fn, "__globals__")
-        table.hint(getattr(fn, "__wrapped__", None), "func", fn, "__wrapped__")
-        for i, cell in enumerate(fn.__closure__ or ()):
-            table.hint(cell, "cell", fn, i)
-            with contextlib.suppress(ValueError):
-                table.hint(cell.cell_contents, "contents", cell, None)
+        inside(table, fn)
     for g in c.guards:
         if g.kind == "TYPE_ATTRS" and g.source.op == "const":
             for name, v in g.value.items():
                 table.hint(v, "attr", g.source.arg.obj, name)
+                while type(v) is types.FunctionType:  # under decorators
+                    inside(table, v)
+                    v = vars(v).get("__wrapped__")
         elif g.kind in ("ID_MATCH", "TYPE_MATCH", "EMPTY"):
             at_source(table, g.value, g.source, () if g.kind == "ID_MATCH" else (("type", None),))
         elif g.kind == "TENSOR_MATCH":
             at_source(table, g.value.pytype, g.source, (("type", None),))
     return codes
+
+
+def inside(table: Writer, fn: types.FunctionType) -> None:
+    """What a function holds: the one that it wraps, its cells and what is in them."""
+    table.hint(getattr(fn, "__wrapped__", None), "func", fn, "__wrapped__")
+    for i, cell in enumerate(fn.__closure__ or ()):
+        table.hint(cell, "cell", fn, i)
+        with contextlib.suppress(ValueError):
+            table.hint(cell.cell_contents, "contents", cell, None)
 
 
 def at_source(table: Writer, value: Any, source: Source, more: tuple) -> None:

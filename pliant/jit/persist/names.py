@@ -316,6 +316,9 @@ class Writer:
         if t in DESCRIPTORS:
             owner = value.__objclass__
             return ("attr", (("@", self.refer(owner)), value.__name__)) if class_attr(owner, value.__name__) is value else None
+        forward = vars(value).get("_forward_cls") if isinstance(value, type) else None  # of the node of an autograd.Function
+        if isinstance(forward, type) and class_attr(forward, "_backward_cls") is value:
+            return "attr", (("@", self.refer(forward)), "_backward_cls")
         path = self.path_of(value)
         return ("path", path) if path is not None else None
 

@@ -11,6 +11,7 @@ import functools
 import logging
 import re
 import types
+import typing
 import zlib
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -117,6 +118,7 @@ OWN_NAMES: dict[type, tuple[str, ...]] = {
     torch._ops.OpOverloadPacket: ("_qualified_op_name",),
     torch._ops._OpNamespace: ("name",),
     contextvars.ContextVar: ("name",),
+    **dict.fromkeys((typing.TypeVar, typing.ParamSpec), ("__module__", "__name__", "__bound__", "__constraints__")),
     **dict.fromkeys(
         (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
          types.ClassMethodDescriptorType),

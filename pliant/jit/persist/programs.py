@@ -31,7 +31,7 @@ from pliant.jit.persist.names import Missing, Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor
 from pliant.jit.persist.values import NotPortable, decode, encode_held
 
-OWN = "aten", "prims", "pliant_numpy"
+OWN = "aten", "prims", "pliant", "pliant_numpy"
 
 
 class Linker:

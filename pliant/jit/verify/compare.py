@@ -117,6 +117,8 @@ class Comparer:
         elif isinstance(want, np.ndarray):
             if self.identity(want, got, path):
                 self.array(want, got, path)
+        elif tw is weakref.ref:
+            self.push(want(), got(), path)
         elif tw in ATOMS:
             self.expect(bool(want == got), path, "value", want, got)
         elif isinstance(want, (tuple, frozenset)) or self.identity(want, got, path):
@@ -412,7 +414,6 @@ CONTENT: tuple[tuple[Any, Any], ...] = (
     (slice, lambda c, a, b, path: c.push((a.start, a.stop, a.step), (b.start, b.stop, b.step), path)),
     ((type({}.keys()), type({}.values()), type({}.items())), lambda c, a, b, path: c.push(list(a), list(b), path)),
     ((property, staticmethod, classmethod, types.CodeType, types.FrameType, types.TracebackType), lambda c, a, b, path: None),
-    (weakref.ref, lambda c, a, b, path: c.push(a(), b(), path)),
     (BaseException, Comparer.error),
     ((bytearray, memoryview), lambda c, a, b, path: c.expect(bytes(a) == bytes(b), path, "bytes", a, b)),
 )

@@ -737,10 +737,8 @@ def of_class(out: Any, cls: type, before: int) -> Any:
         out.pytype = cls
         vm.world.has_subclasses = True
         return out
-    if type(out) in (list, tuple):
+    if isinstance(out, list | tuple):  # (named results of PyTorch, too; a named tuple of the program's raises there, as it does in eager)
         return type(out)([of_class(x, cls, before) for x in out])
-    if isinstance(out, tuple) and hasattr(out, "_fields"):
-        return type(out)(*[of_class(x, cls, before) for x in out])
     return out
 
 

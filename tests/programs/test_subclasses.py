@@ -614,3 +614,37 @@ def test_parts_in_slots():
         value, same = fn(Slotted(y), y)
         assert torch.equal(value, y * 3) and same
     assert pliant.stats()["fallbacks"] == start["fallbacks"]
+
+
+class Watching(torch.Tensor):
+    """A class whose own function is told of everything, and changes nothing."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Named(torch.Tensor):
+    pass
+
+
+def classes(value):
+    return [type(value).__name__, *map(classes, value)] if isinstance(value, tuple | list) else type(value).__name__
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x.max(0), torch.sort(x, 1), torch.topk(x, 2).indices, x.aminmax(), torch.linalg.qr(x)),
+        lambda x: (torch.unique(x), torch.unique(x, return_inverse=True), torch.unique(x, False, False, True)),
+        lambda x: (torch.unique_consecutive(x), torch.unique_consecutive(x, True, True)),
+        lambda x: (torch.split(x, 1), x.unbind(), torch.meshgrid(x[0], x[1], indexing="ij"), torch.broadcast_tensors(x, x[0])),
+    ],
+)
+def test_results_have_the_class_also_in_named_tuples_and_behind_a_choice_of_functions(kind, fn) -> None:
+    x = torch.tensor([[-1.5, 0.25, 0.5], [2.0, 0.25, -3.0]])
+    want, ours = fn(x.as_subclass(kind)), compiled(fn)
+    for _ in range(2):
+        got = ours(x.as_subclass(kind))
+        assert classes(got) == classes(want)

@@ -307,6 +307,8 @@ def attribute(t: Any, name: str, raw: Any) -> Any:
     if jagged.is_jagged(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
         return graph_call(getattr, (t, name), {})
     if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
+        if name == "_version":
+            raise Break("PL0012", f"the version of a {t.pytype.__name__}, whose __torch_function__ has a say in it", clean=True)
         return told(getattr, (t, name), {})
     own = own_attribute(t, name)
     if own is not UNSET or not is_wrapped(t):

@@ -648,3 +648,28 @@ def test_results_have_the_class_also_in_named_tuples_and_behind_a_choice_of_func
     for _ in range(2):
         got = ours(x.as_subclass(kind))
         assert classes(got) == classes(want)
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+def test_the_memory_behind_a_tensor_of_a_class_is_of_that_class(kind) -> None:
+    def plain(x):
+        return x.data, x.data + 1, x.data.add_(1), x
+
+    def written(x):
+        d = x.data
+        d.mul_(2)
+        return d, d._version, x._version, x
+
+    def assigned(x):
+        y = x + 1
+        y.data = x * 2
+        return y, y.data, y._version
+
+    def told(value):
+        return [(type(v), v.tolist(), v._version) if isinstance(v, torch.Tensor) else v for v in value]
+
+    for fn in (plain, written, assigned):
+        ours = compiled(fn)
+        for _ in range(2):
+            want, got = (told(f(torch.tensor([1.0, 2.0]).as_subclass(kind))) for f in (fn, ours))
+            assert got == want

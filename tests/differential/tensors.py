@@ -5,6 +5,8 @@ that does ends a few programs). All that is computed is returned. Later calls ha
 counts where everything before it is the same to the bit, or where eager in float64 is nearer to eager than to the compiled answer.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import contextlib

@@ -673,3 +673,17 @@ def test_the_memory_behind_a_tensor_of_a_class_is_of_that_class(kind) -> None:
         for _ in range(2):
             want, got = (told(f(torch.tensor([1.0, 2.0]).as_subclass(kind))) for f in (fn, ours))
             assert got == want
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+def test_what_is_made_in_inference_mode_is_of_it_in_every_class(kind) -> None:
+    def fn(x):
+        y = x + 1
+        with torch.inference_mode():
+            z = y * 2
+        return y, z
+
+    ours = compiled(fn)
+    for _ in range(2):
+        want, got = (f(torch.ones(2).as_subclass(kind)) for f in (fn, ours))
+        assert [(type(t), t.is_inference(), t.tolist()) for t in got] == [(type(t), t.is_inference(), t.tolist()) for t in want]

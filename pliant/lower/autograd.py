@@ -34,7 +34,7 @@ from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
 ACCUMULATES = "torch::autograd::AccumulateGrad"
-WITHOUT_DERIVATIVE = re.compile(r"derivative for '([^']+)' is not implemented")
+WITHOUT_DERIVATIVE = re.compile(r"derivative for (?:'|aten::)([^' ]+)'? is not implemented")
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 

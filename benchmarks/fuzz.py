@@ -3,6 +3,7 @@
 python -m benchmarks.fuzz --count 100000 --json fuzz.json           # a second run goes on where the first one stopped
 python -m benchmarks.fuzz --show foreign:1234                       # print one program and what is wrong with it
 python -m benchmarks.fuzz --themes foreign --first 5000 --count 500
+python -m benchmarks.fuzz --themes tensors                          # tensors of all dtypes, sizes and layouts through native kernels
 
 What programs are made of is in `tests/differential/grammar.py`; how they are compared in `tests/helpers.py`. Programs run in worker
 processes, six hundred to a process; one that does not end in eager within its time is counted, and shows that the grammar is wrong.
@@ -37,10 +38,12 @@ from pliant.cli.workers import report
 from pliant.errors import PliantError
 from pliant.jit import branches
 from tests import helpers
+from tests.differential import tensors
 from tests.differential.generate import seeded
 from tests.helpers import Mismatch, check_world
 
 THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2, "python": 6}  # of twenty programs
+OTHERS = {"tensors": 1}  # by name alone, so that the numbers above keep their programs
 CHUNK = 600
 EAGER_S, WHOLE_S = 2.0, 60.0
 
@@ -55,13 +58,15 @@ def too_slow(*_: Any) -> None:
 
 def numbers(themes: list[str], first: int, count: int) -> list[str]:
     """The programs of a range of numbers: themes take turns by their share."""
-    turn = [t for t in themes for _ in range(THEMES[t])]
+    turn = [t for t in themes for _ in range((THEMES | OTHERS)[t])]
     return [f"{turn[i % len(turn)]}:{i}" for i in range(first, first + count)]
 
 
 def examine(name: str, exits: bool = False) -> tuple[str, str]:
     """(what became of the program, what differs)."""
     theme, number = name.split(":")
+    if theme == "tensors":
+        return tensors.examine(int(number))
     branches.forced = forced(name) if exits else None
     program = seeded(theme, int(number))
     signal.signal(signal.SIGALRM, too_slow)
@@ -209,7 +214,7 @@ def main() -> None:
     args.themes = args.themes.split(",")
     if args.show:
         theme, number = args.show.split(":")
-        print(seeded(theme, int(number)))
+        print(tensors.Program(int(number)) if theme == "tensors" else seeded(theme, int(number)))
         helpers.BACKEND = args.backend
         print(*examine(args.show, args.exits), sep="\n")
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import enum
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,15 @@ class Kept:
     def __init__(self, path: str, obj: Any) -> None:
         self.path, self.obj = path, obj
         self.state = self.read()
+        self.ids = [id(x) for x in self.state]
 
     def read(self) -> Any:
         raise NotImplementedError
 
     def changed(self) -> bool:
         now = self.read()
+        if [*map(id, now)] == self.ids:
+            return False
         return len(now) != len(self.state) or not all(same(a, b) for a, b in zip(now, self.state, strict=True))
 
     def restore(self) -> None:
@@ -126,11 +129,21 @@ class KeptDict(Kept):
 class KeptGlobals(Kept):
     """A module's names: never emptied, code may be running in it."""
 
+    def __init__(self, path: str, obj: Any) -> None:
+        super().__init__(path, obj)
+        space = self.space()
+        self.names, self.alive = [*space], [*space.values()]
+        self.ids = [*map(id, self.alive)]
+
+    def space(self) -> Any:
+        return self.obj
+
     def read(self) -> Any:
         return dict(self.obj)
 
     def changed(self) -> bool:
-        return bool(self.contents())
+        space = self.space()
+        return ([*map(id, space.values())] != self.ids or [*space] != self.names) and bool(self.contents())
 
     def contents(self) -> dict:
         """What is other than it was, in the order of names."""
@@ -212,6 +225,9 @@ class KeptFunction(Kept):
 
 
 class KeptClass(KeptGlobals):
+    def space(self) -> Any:
+        return vars(self.obj)
+
     def read(self) -> Any:
         return {n: v for n, v in vars(self.obj).items() if n not in CLASS_NOISE}
 
@@ -337,15 +353,13 @@ class World:
                 self.storages.setdefault(storage_of(obj)._cdata, path)
         self.kept += [KeptGlobals(path, space) for path, space in spaces.values()]
 
-    def changes(self) -> Iterator[tuple[str, Any]]:
-        for k in self.kept:
-            if k.changed():
-                yield k.path, k.contents()
+    def changed(self) -> list[Kept]:
+        return [k for k in self.kept if k.changed()]
 
-    def restore(self) -> None:
-        for k in self.kept:
-            if k.changed():
-                k.restore()
+    def restore(self, changed: list[Kept] | None = None) -> None:
+        """Put back what has `changed` (None: look)."""
+        for k in self.changed() if changed is None else changed:
+            k.restore()
 
     def adopt(self) -> Callable[[], None]:
         """Take the world as it is now, a change made, for the one that calls begin with; returns how to go back."""

@@ -213,16 +213,15 @@ class Trial:
                 description.add("exception", (type(error).__qualname__, told(error)))
             description.add("printed", ADDRESS.sub("0x", printed.getvalue()))
             description.add("process", state)
-            for world in worlds:
-                if world is not own:
-                    for path, contents in world.changes():
-                        if not (path.startswith("globals(") and path.endswith(")") and is_library(path[8:-1])):
-                            description.root(path, contents)
+            changed = [(world, world.changed()) for world in worlds if world is not own]
+            for _, things in changed:
+                for k in things:
+                    if not (k.path.startswith("globals(") and k.path.endswith(")") and is_library(k.path[8:-1])):
+                        description.root(k.path, k.contents())
         if undo_double is not None:
             undo_double()
-        for world in worlds:
-            if world is not own:
-                world.restore()
+        for world, things in changed:
+            world.restore(None if double else things)
         random.seed(11)
         return Outcome(description.rows, error, took)
 

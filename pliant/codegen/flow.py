@@ -1,12 +1,12 @@
 """Flows (`graph/control_flow.py`) as Python: each block a compiled function, and between them `if` and `while`.
 
-    def flow_0(t3, u2, t1, s0):
+    def flow_0(v3, u2, v1, s0):
         while True:
-            t9, u4 = _block0(t3, t1, s0)
+            v9, u4 = _block0(v3, v1, s0)
             if u4:
-                t3, u2 = t9, u2 + 1
+                v3, u2 = v9, u2 + 1
             else:
-                return (t9, u2 + 1)
+                return (v9, u2 + 1)
 
 No objects are made from round to round but tensors and numbers. Python's numbers stay Python's: integers of any size, floats in double.
 An exception ends it, as does Ctrl-C.
@@ -197,7 +197,7 @@ def read_size(t: TracedTensor, d: int | None, late: bool) -> str:
 
 
 def name_of(v: Any) -> str:
-    return f"t{v.vid}" if type(v) is TracedTensor else v.name if type(v) is Expr else v.node.expr.name
+    return f"v{v.vid}" if type(v) is TracedTensor else v.name if type(v) is Expr else v.node.expr.name
 
 
 def indented(lines: Iterable[str]) -> list[str]:

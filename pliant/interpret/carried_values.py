@@ -15,6 +15,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.grown_lists import NUMBERS, PLAIN, Grown
 from pliant.interpret.state import by_value, vm
 from pliant.interpret.subprograms import Open
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.symbolic import ops
 
 
@@ -51,6 +52,8 @@ def alike(a: TracedTensor, b: TracedTensor, name: str) -> tuple:
     """The sizes of what may be either tensor: a new symbol where they differ."""
     if a.dtype is not b.dtype or a.device != b.device or len(a.sizes) != len(b.sizes) or a.pytype is not b.pytype:
         raise Open(f"{name} changes its dtype or number of dims")
+    if a.pytype not in TENSOR_TYPES:  # the class is given behind the graph, to an object of its own for each result
+        raise Open(f"{name} is a {a.pytype.__name__}, and may be one object with another")
     if (a.requires_grad or b.requires_grad) and not vm.differentiates:
         raise Open("gradients flow through it")
     if vm.trace.lazy_bits:

@@ -32,6 +32,8 @@ def read(t: Any) -> Any:
     """`t.data` of a traced tensor."""
     if vm.break_at_data or DATA in vm.refused:
         raise Break("PL0012", "a write through .data")
+    if t.pytype not in (torch.Tensor, torch.nn.Parameter):  # what is read off the real tensor has a class and versions of its own
+        raise Break("PL0012", f".data of a {t.pytype.__name__}", clean=True)
     d = t.data
     vm.world.data_of[id(d)] = (d, t)
     vm.world.data_views[id(d)] = d

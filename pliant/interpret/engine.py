@@ -408,10 +408,25 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # the user's own frozen objects stay so
+            if not frozen_by_user():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+asked = {"captures": 0}
+
+
+def frozen_by_user() -> bool:
+    """Whether the program has frozen objects of its own, which stay so.
+
+    CPython counts them one by one, tens of milliseconds in a process of PyTorch's size. Once there are some, one capture in a hundred
+    asks again.
+    """
+    if asked["captures"] % 100 == 0 and not gc.get_freeze_count():
+        return False
+    asked["captures"] += 1
+    return True
 
 
 def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: Any) -> C.Capture:

@@ -307,6 +307,8 @@ def attribute(t: Any, name: str, raw: Any) -> Any:
     if jagged.is_jagged(t.pytype) and computed and name not in HISTORY and name not in ("requires_grad", "is_leaf"):
         return graph_call(getattr, (t, name), {})
     if computed and name != "__dict__" and torch._C._is_torch_function_enabled() and overrides(t.pytype):
+        if name == "_version":
+            raise Break("PL0012", f"the version of a {t.pytype.__name__}, whose __torch_function__ has a say in it", clean=True)
         return told(getattr, (t, name), {})
     own = own_attribute(t, name)
     if own is not UNSET or not is_wrapped(t):
@@ -737,10 +739,8 @@ def of_class(out: Any, cls: type, before: int) -> Any:
         out.pytype = cls
         vm.world.has_subclasses = True
         return out
-    if type(out) in (list, tuple):
+    if isinstance(out, list | tuple):  # (named results of PyTorch, too; a named tuple of the program's raises there, as it does in eager)
         return type(out)([of_class(x, cls, before) for x in out])
-    if isinstance(out, tuple) and hasattr(out, "_fields"):
-        return type(out)(*[of_class(x, cls, before) for x in out])
     return out
 
 

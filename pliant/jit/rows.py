@@ -103,7 +103,14 @@ REBOUND = Row(lambda b, t: f"{b.constant(support.with_version, 'with_version')}(
 """A tensor that was given other memory, or a view of a `.data`: it does not share the version of what else has that memory."""
 
 OF_INFERENCE = Row(of_inference)
-OF_CLASS = Row(lambda b, t: f"{b.output(t)}.as_subclass({b.ref(t.pytype)})")
+
+
+def of_class(b: Builder, t: Any) -> str:
+    inference = (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference
+    return f"{of_inference(b, t) if inference else b.output(t)}.as_subclass({b.ref(t.pytype)})"
+
+
+OF_CLASS = Row(of_class)
 
 
 def wrapper(b: Builder, t: Any) -> str:

@@ -18,6 +18,7 @@ from pliant import turns
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.dependences import Dependences
+from pliant.lower.implemented import implemented
 from pliant.lower.loop_nest import Dims, Facts, LoopNest, TensorStore, is_zero, match, reorder, rewrite, split
 from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder
@@ -76,7 +77,7 @@ class Fuser:
             turns.rest()
             written = {self.aliases.storage(t) for t in liveness.written(op)}
             effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
-            nests = None if effect and not checks or not KERNELS.allows(op) else self.builder.lower(op)
+            nests = None if effect and not checks or not KERNELS.allows(op) or not implemented(op) else self.builder.lower(op)
             if nests is not None and written:
                 first = nests[0]
                 nests = nests if len(nests) == 1 and self.writes_in_place(first, {p.root for p in first.stores}) else None

@@ -100,10 +100,10 @@ def test_world_is_put_back():
     shared["n"] = 7
     shared["new"] = object()
     t.add_(1)
-    assert {path for path, _ in world.changes()} == {"shared", "shared['seen']", "shared['t']"}
+    assert {k.path for k in world.changed()} == {"shared", "shared['seen']", "shared['t']"}
     world.restore()
     assert shared == {"seen": [], "t": t, "n": 1} and shared["seen"] is part and torch.equal(t, torch.zeros(2))
-    assert not list(world.changes())
+    assert not world.changed()
 
 
 def described(value, known=()):

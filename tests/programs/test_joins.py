@@ -13,7 +13,7 @@ import pliant
 from pliant import events, native
 from pliant.jit import branches
 from tests import helpers
-from tests.helpers import check, check_world
+from tests.helpers import check, check_world, compiled
 from tests.programs.registry import t
 
 OURS = helpers.BACKEND in ("aten", "native")
@@ -415,3 +415,30 @@ def test_prints_of_a_side_happen_once_and_in_order(fn, caplog):
             mine.clear()
     assert told[0] == told[1]
     assert not OURS or fn is not tells or pliant.stats()["graph_breaks"] == 0
+
+
+class Marked(torch.Tensor):
+    """A class of its own: an object is made of it behind the graph."""
+
+
+def either(x):
+    if x.sum() > 3:
+        y = x + 1
+    elif x.min() < -2 and x.max() < 0:
+        y = x - 1
+    else:
+        y = x * 2
+    z = y.relu() if y[0, 0] > 0 else y
+    w = z + 1 if y.min() > 3 else z
+    return y, z, w, x.relu() if x[0, 1] > 0 else x
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, Marked])
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_a_result_that_may_be_another_one_is_the_same_object(kind, backend) -> None:
+    x = torch.tensor([[-1.5, 0.25], [-1.25, 0.5], [-1.0, 0.75]])
+    fn = compiled(either, backend=backend)
+    for values in (x, -x, torch.cat([x, -x])[::2], torch.cat([-x, x])[::2], (x * 4).t().contiguous().t()):
+        want, got = ([v, *f(v)] for v, f in ((values.as_subclass(kind), either), (values.as_subclass(kind), fn)))
+        assert [a is b for a in got for b in got] == [a is b for a in want for b in want]
+        assert [*map(type, got)] == [*map(type, want)] and all(map(torch.equal, want, got))

@@ -614,3 +614,76 @@ def test_parts_in_slots():
         value, same = fn(Slotted(y), y)
         assert torch.equal(value, y * 3) and same
     assert pliant.stats()["fallbacks"] == start["fallbacks"]
+
+
+class Watching(torch.Tensor):
+    """A class whose own function is told of everything, and changes nothing."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Named(torch.Tensor):
+    pass
+
+
+def classes(value):
+    return [type(value).__name__, *map(classes, value)] if isinstance(value, tuple | list) else type(value).__name__
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (x.max(0), torch.sort(x, 1), torch.topk(x, 2).indices, x.aminmax(), torch.linalg.qr(x)),
+        lambda x: (torch.unique(x), torch.unique(x, return_inverse=True), torch.unique(x, False, False, True)),
+        lambda x: (torch.unique_consecutive(x), torch.unique_consecutive(x, True, True)),
+        lambda x: (torch.split(x, 1), x.unbind(), torch.meshgrid(x[0], x[1], indexing="ij"), torch.broadcast_tensors(x, x[0])),
+    ],
+)
+def test_results_have_the_class_also_in_named_tuples_and_behind_a_choice_of_functions(kind, fn) -> None:
+    x = torch.tensor([[-1.5, 0.25, 0.5], [2.0, 0.25, -3.0]])
+    want, ours = fn(x.as_subclass(kind)), compiled(fn)
+    for _ in range(2):
+        got = ours(x.as_subclass(kind))
+        assert classes(got) == classes(want)
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+def test_the_memory_behind_a_tensor_of_a_class_is_of_that_class(kind) -> None:
+    def plain(x):
+        return x.data, x.data + 1, x.data.add_(1), x
+
+    def written(x):
+        d = x.data
+        d.mul_(2)
+        return d, d._version, x._version, x
+
+    def assigned(x):
+        y = x + 1
+        y.data = x * 2
+        return y, y.data, y._version
+
+    def told(value):
+        return [(type(v), v.tolist(), v._version) if isinstance(v, torch.Tensor) else v for v in value]
+
+    for fn in (plain, written, assigned):
+        ours = compiled(fn)
+        for _ in range(2):
+            want, got = (told(f(torch.tensor([1.0, 2.0]).as_subclass(kind))) for f in (fn, ours))
+            assert got == want
+
+
+@pytest.mark.parametrize("kind", [Named, Watching])
+def test_what_is_made_in_inference_mode_is_of_it_in_every_class(kind) -> None:
+    def fn(x):
+        y = x + 1
+        with torch.inference_mode():
+            z = y * 2
+        return y, z
+
+    ours = compiled(fn)
+    for _ in range(2):
+        want, got = (f(torch.ones(2).as_subclass(kind)) for f in (fn, ours))
+        assert [(type(t), t.is_inference(), t.tolist()) for t in got] == [(type(t), t.is_inference(), t.tolist()) for t in want]

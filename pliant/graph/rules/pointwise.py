@@ -56,14 +56,22 @@ def in_place(arity: int, dtype_of: Dtype) -> Callable[..., Any]:
         x = args[0]
         operands = args[:arity]
         dtype = dtype_of(result_type(*operands))
-        if dtype is None or category(dtype) > category(x.dtype):
+        if dtype is None:
             return NotImplemented
+        fits(dtype, x.dtype)
         for o in operands[1:]:
             if type(o) is TracedTensor and o.sizes is not x.sizes and not expandable(trace, o.sizes, x.sizes):
                 return NotImplemented
         return x
 
     return rule
+
+
+def fits(dtype: torch.dtype, written: torch.dtype) -> None:
+    """Raises what PyTorch raises where a result of `dtype` is written to a tensor of a lesser kind. (Its shape functions do not ask.)"""
+    if category(dtype) > category(written):
+        a, b = (torch.empty(0, dtype=d, device="meta").type().rpartition(".")[2].removesuffix("Tensor") for d in (dtype, written))
+        raise RuntimeError(f"result type {a} can't be cast to the desired output type {b}")
 
 
 def no_bools(rule: Callable[..., Any]) -> Callable[..., Any]:

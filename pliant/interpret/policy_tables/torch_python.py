@@ -13,7 +13,12 @@ DISPATCHED: list[Row] = [
         " max_pool3d",
     ),
     Row("torch", "graph", "unique unique_consecutive lu"),
-    Row("torch.functional", "graph", "unique unique_consecutive lu"),
+    Row(
+        "torch.functional",
+        "graph",
+        "unique unique_consecutive lu _return_inverse_false _return_inverse_true _consecutive_return_inverse_false"
+        " _consecutive_return_inverse_true",
+    ),
     # it calls a function of the user
     Row("torch.nn.functional", "inline", "triplet_margin_with_distance_loss"),
     # it asks for data, and raises

@@ -278,7 +278,8 @@ class Emitter:
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
         # a backward part may need the sizes of what is made
-        made = {s.node.expr: None for op in trace.ops for t in op.outs if type(t) is TracedTensor for s in t.sizes if type(s) is not int}
+        sizes = {id(t.sizes): t.sizes for op in trace.ops for t in op.outs if type(t) is TracedTensor}  # layers that are alike share theirs
+        made = {s.node.expr: None for dims in sizes.values() for s in dims if type(s) is not int}
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do

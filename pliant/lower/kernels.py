@@ -147,9 +147,10 @@ class Finisher:
 
     def key(self, k: Kernel) -> Hashable:
         nodes = tuple(self.nodes)
+        serial = self.serial
         stores = tuple(
             [
-                (s.buffer, s.strides, s.offset, self.serial[id(s.node)], tuple([self.serial[id(i)] for i in s.index]), s.index_strides, s.mode)
+                (s.buffer, s.strides, s.offset, serial[id(s.node)], tuple([serial[id(i)] for i in s.index]), s.index_strides, s.mode)
                 for s in k.stores
             ]
         )

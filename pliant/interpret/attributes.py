@@ -96,6 +96,12 @@ def descriptor(raw: Any, cls: type, name: str) -> Any:
     return world.locate(raw, S.const(raw))
 
 
+def under(raw: Any, part: str, cls: type, name: str) -> Any:
+    """What a property, static or class method holds: mostly a function, else what may change and is read as any other value is."""
+    held = getattr(raw, part)
+    return held if type(held) is FunctionType else getattr_(descriptor(raw, cls, name), part)
+
+
 class Empty:
     """Guard predicate: the slot of an instance has no value."""
 
@@ -258,7 +264,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
-        return vm.call(raw.fget, (obj,), {})
+        return vm.call(under(raw, "fget", t, name), (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
         if has(tr, "__set__") or has(tr, "__delete__"):
             return data_descriptor(obj, t, raw, tr, name, outside)
@@ -281,9 +287,9 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
         d[name] = v  # type: ignore[index]
         return v
     if tr is classmethod:
-        return bind_class(raw.__func__, t)
+        return bind_class(under(raw, "__func__", t, name), t)
     if tr is staticmethod:
-        return raw.__func__
+        return under(raw, "__func__", t, name)
     if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
@@ -477,16 +483,16 @@ def type_getattr(cls: type, name: str) -> Any:
     if meta is not type:
         m = lookup(meta, name)
         if type(m) is property:
-            return vm.call(m.fget, (cls,), {})
+            return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
     if raw is not UNSET and name not in OF_CLASSES:
         tr = type(raw)
         if tr is FunctionType:
             return raw
         if tr is staticmethod:
-            return raw.__func__
+            return under(raw, "__func__", cls, name)
         if tr is classmethod:
-            return bind_class(raw.__func__, cls)
+            return bind_class(under(raw, "__func__", cls, name), cls)
         if name == "__weakref__":
             return getattr(cls, name)
         if has(tr, "__get__"):
@@ -552,11 +558,11 @@ def super_getattr(sup: Any, name: str) -> Any:
         if tr is FunctionType:
             return raw if obj is cls and isinstance(obj, type) and name == "__new__" else MethodType(raw, obj)
         if tr is property:
-            return vm.call(raw.fget, (obj,), {})
+            return vm.call(under(raw, "fget", b, name), (obj,), {})
         if tr is classmethod:
-            return bind_class(raw.__func__, cls)
+            return bind_class(under(raw, "__func__", b, name), cls)
         if tr is staticmethod:
-            return raw.__func__
+            return under(raw, "__func__", b, name)
         if has(tr, "__get__"):
             g = lookup(tr, "__get__")
             if type(g) is FunctionType:
@@ -630,7 +636,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if tr is property:
             if raw.fset is None:
                 property.__set__(raw, obj, None)  # AttributeError
-            vm.call(raw.fset, (obj, value), {})
+            vm.call(under(raw, "fset", t, name), (obj, value), {})
             return
         if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
@@ -727,7 +733,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
     if type(raw) is property:
         if raw.fdel is None:
             property.__delete__(raw, obj)  # AttributeError
-        vm.call(raw.fdel, (obj,), {})
+        vm.call(under(raw, "fdel", t, name), (obj,), {})
         return
     if raw is not UNSET:
         hidden(t, name, raw)

@@ -98,6 +98,12 @@ def line_step(units: int, delta: int) -> bytes:
     return bytes(out)
 
 
+def on_line(code: CodeType, line: int) -> CodeType:
+    """The code, and what it holds of other code, as if all of it stood on one line."""
+    consts = tuple([on_line(c, line) if isinstance(c, CodeType) else c for c in code.co_consts])
+    return code.replace(co_consts=consts, co_firstlineno=line, co_linetable=line_step(len(code.co_code) // UNIT, 0))
+
+
 def line_at(code: CodeType, offset: int) -> int | None:
     """The source line of the instruction at byte `offset`."""
     for start, end, line in code.co_lines():

@@ -102,9 +102,10 @@ def build(
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
     slots = list(liveness.tensors(inputs))
-    if guard is None and any([t.vid in steps for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]):
+    flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(liveness.operators(ops)) else []
+    if guard is None and any([t.vid in steps for op in flows for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
-    if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
+    if guard is None and any([gives_views(op.flow) for op in flows]):
         guard = False
     guard = False if views.outlived(ops, steps, bool(trace.data_memory)) else guard
     replay, heads = [], [*flat, *exits]

@@ -100,7 +100,7 @@ def of_process() -> tuple:
 
 def lower(p: Program) -> Program:
     """The program with groups of its operations replaced by kernels, compiled, in an order that keeps all dependencies."""
-    if any([liveness.restrides(op) for op in p.steps]):
+    if liveness.any_restrides(p.steps):
         return pipeline.run(p, pipeline.REWRITE)
     p = p.replaced(p.steps, target=target.current())
     p = pipeline.run(p, pipeline.COMPILE)

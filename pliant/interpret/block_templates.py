@@ -13,6 +13,7 @@ import torch
 from pliant import native as engine
 from pliant.graph.control_flow import FLOWS, tensors_of
 from pliant.graph.growing import READERS
+from pliant.graph.operands import op_inputs
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symnode import SYMS
@@ -69,6 +70,7 @@ class Step:
     at: tuple[int, ...]
     named: bool  # whether arguments by name are made of tensors
     outs: list[tuple[Any, TracedTensor | None]]  # each with its template (`traced.make`)
+    reads: tuple[TracedTensor, ...]
 
 
 def steps_of(t: Template, trace: Any) -> list[Step]:
@@ -76,7 +78,7 @@ def steps_of(t: Template, trace: Any) -> list[Step]:
         t.steps = [
             Step(
                 op, tuple([i for i, a in enumerate(op.args) if tensors_of(a)]), bool(op.kwargs and tensors_of(op.kwargs)),
-                [(o, template_of(trace, o) if type(o) is TracedTensor and o.vid >= t.first_vid else None) for o in op.outs],
+                [(o, template_of(trace, o) if type(o) is TracedTensor and o.vid >= t.first_vid else None) for o in op.outs], op_inputs(op),
             )
             for op in t.ops
         ]  # fmt: skip

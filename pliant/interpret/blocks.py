@@ -450,14 +450,16 @@ class Replay:
             outs.append(self.exchanged(o) if x is None else x)
         args = op.args
         if step.at:
-            new = list(args)
+            values = list(args)
             for i in step.at:
-                x = tensors.get(id(new[i]))
-                new[i] = self.exchanged(new[i]) if x is None else x
-            args = tuple(new)
+                x = tensors.get(id(values[i]))
+                values[i] = self.exchanged(values[i]) if x is None else x
+            args = tuple(values)
         index = op.torch_index - t.first_torch_op + n_torch if op.torch_index >= t.first_torch_op else -1
         kwargs = self.exchanged(op.kwargs) if step.named else op.kwargs
-        return Op(op.target, args, kwargs, outs, op.out_spec, self.moved(op.site), index, [], op.grad)
+        new = Op(op.target, args, kwargs, outs, op.out_spec, self.moved(op.site), index, [], op.grad)
+        new.reads, new.numbers = tuple([tensors.get(id(x), x) for x in step.reads]), op.numbers
+        return new
 
     def call_again(self) -> None:
         """Make the torch calls of the template with other tensors."""

@@ -408,25 +408,24 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not frozen_by_user():
+            if not user_freezes():  # the user's own frozen objects stay so
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
-asked = {"captures": 0}
+def user_freezes() -> bool:
+    """Whether the program has frozen objects. CPython counts them one by one: where there were some, it is asked every hundredth time."""
+    if unasked[0]:
+        unasked[0] -= 1
+        return True
+    found = gc.get_freeze_count() > 0
+    unasked[0] = 100 if found else 0
+    return found
 
 
-def frozen_by_user() -> bool:
-    """Whether the program has frozen objects of its own, which stay so.
-
-    CPython counts them one by one, tens of milliseconds in a process of PyTorch's size. Once there are some, one capture in a hundred
-    asks again.
-    """
-    if asked["captures"] % 100 == 0 and not gc.get_freeze_count():
-        return False
-    asked["captures"] += 1
-    return True
+unasked = [0]
+"""How often it is still taken as known that objects are frozen."""
 
 
 def attempt(fn: Any, args: list, start: C.Start | None, history: Any, config: Any) -> C.Capture:

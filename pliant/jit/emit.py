@@ -15,7 +15,6 @@ file, same name, the line where the graph broke.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import collections
 import itertools
@@ -29,7 +28,7 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.bytecode.assemble import line_at
+from pliant.bytecode.assemble import line_at, on_line
 from pliant.codegen.aten import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
@@ -293,7 +292,8 @@ class Emitter:
         read = {t.source for t in tensors}
         mentioned: dict[str, Any] = {}
         # a backward part may need the sizes of what is made
-        made = {s.node.expr: None for op in trace.ops for t in op.outs if type(t) is TracedTensor for s in t.sizes if type(s) is not int}
+        sizes = {id(t.sizes): t.sizes for op in trace.ops for t in op.outs if type(t) is TracedTensor}  # layers that are alike share theirs
+        made = {s.node.expr: None for dims in sizes.values() for s in dims if type(s) is not int}
         inputs = [(t.sizes, t.strides, t.offset) for t in tensors] if self.context.all_symbols else []
         seen: set[Any] = set()
         asked: set[Any] = set()  # not `seen`: what an expression simplifies to is not what its parts, met before, do
@@ -311,18 +311,13 @@ class Emitter:
     def compile(self, text: str, line: int, kept: tuple[str, int] | None) -> FunctionType:
         """The printed function. `kept`: its parameter that holds a state, and how many items of that are the user's locals."""
         code = self.code
-        tree = ast.parse(text)
-        for node in ast.walk(tree):
-            if hasattr(node, "lineno"):
-                node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
-                node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
         namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
         if "__name__" in self.fn.__globals__:  # what looks at its caller's module
             namespace["__name__"] = self.fn.__globals__["__name__"]
-        exec(compile(tree, code.co_filename, "exec", code.co_flags & runtime.FUTURE, dont_inherit=True), namespace)
+        exec(compile(text, code.co_filename, "exec", code.co_flags & runtime.FUTURE, dont_inherit=True), namespace)
         made: FunctionType = namespace.pop(self.name)
         name = code.co_name if self.start is None else self.start.code.co_name
-        made.__code__ = made.__code__.replace(co_name=name, co_qualname=name)
+        made.__code__ = on_line(made.__code__, line).replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = "pliant.compiled"
         return not_for_others(forgetting(made, self.zones(), kept))

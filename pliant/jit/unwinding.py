@@ -50,6 +50,8 @@ def forgetting(fn: F, zones: Sequence[Zone] = (("", ()),), state: tuple[str, int
 
 def _starts(code: CodeType, names: list[str]) -> list[int | None]:
     """Where each zone begins, ascending; None for one that is not there."""
+    if len(names) == 1:
+        return [0]
     first: dict[Any, int] = {}
     for i in instructions(code):
         if i.kind in (K.LOAD_GLOBAL, K.LOAD_ATTR, K.LOAD_METHOD):
@@ -65,6 +67,8 @@ def _starts(code: CodeType, names: list[str]) -> list[int | None]:
 
 def _uncovered(code: CodeType, table: list, starts: list[int | None]) -> list[tuple[int, int, int]]:
     """The parts of `code` that have no handler, in order: where they begin and end, and the number of their zone."""
+    if len(starts) == 1:
+        return _gaps(table, len(code.co_code))
     plain = _without_raising(code)
     zones: dict[int, int] = {}
     out: list[tuple[int, int, int]] = []
@@ -80,6 +84,17 @@ def _uncovered(code: CodeType, table: list, starts: list[int | None]) -> list[tu
             out[-1] = (out[-1][0], i.following, zone)
         else:
             out.append((i.offset, i.following, zone))
+    return out
+
+
+def _gaps(table: list, size: int) -> list[tuple[int, int, int]]:
+    """`_uncovered` where there is one zone: what lies between the parts that have handlers."""
+    out: list[tuple[int, int, int]] = []
+    at = 0
+    for start, end in [*sorted([(e[0], e[1]) for e in table]), (size, size)]:
+        if start > at:
+            out.append((at, start, 0))
+        at = max(at, end)
     return out
 
 

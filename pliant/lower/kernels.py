@@ -95,7 +95,7 @@ class Finisher:
     def offset(self, root: int, offset: Size) -> Size:
         """Element offset from where the data of the root begins."""
         base = self.facts.size(self.tensors[root].offset)
-        return self.size(self.facts.size(offset - base) if type(offset - base) is not int else offset - base)
+        return self.size(offset if type(base) is int and base == 0 else self.facts.difference(offset, base))
 
     def buffer(self, root: int) -> int:
         return self.buffers.setdefault(root, len(self.buffers))
@@ -114,12 +114,12 @@ class Finisher:
                 root, strides, offset, *rest = x.attrs
                 steps, *rest = rest
                 place = (self.buffer(root), self.strides(strides, len(self.order)), self.offset(root, offset))
-                attrs = (*place, tuple(map(self.size, steps)), *rest)
+                attrs = (*place, tuple(map(self.size, steps)) if steps else (), *rest)
             elif x.op in ("size", "bounded"):
                 attrs = (self.size(x.attrs[0]), *x.attrs[1:])
             elif x.op == "index":
                 attrs = (next(i for i, g in enumerate(self.order) if x.attrs[0] in g),)
-            key = (x.op, tuple(self.serial[id(a)] for a in args), x.dtype, tuple(map(exact, attrs)))
+            key = (x.op, tuple([self.serial[id(a)] for a in args]), x.dtype, attrs if x.op in PLACES else tuple(map(exact, attrs)))
             new = self.nodes.get(key)
             if new is None:
                 new = self.nodes[key] = Node(x.op, args, x.dtype, attrs)
@@ -129,7 +129,7 @@ class Finisher:
 
     def finish(self) -> Launch:
         n_outer = sum(g[0] < self.outer for g in self.order)
-        dims = tuple(self.size(self.facts.product(self.dims[d] for d in g)) for g in self.order)
+        dims = tuple([self.size(self.dims[g[0]] if len(g) == 1 else self.facts.product([self.dims[d] for d in g])) for g in self.order])
         stores = []
         for p in self.stores:
             node = self.node(p.node)
@@ -147,11 +147,18 @@ class Finisher:
 
     def key(self, k: Kernel) -> Hashable:
         nodes = tuple(self.nodes)
+        serial = self.serial
         stores = tuple(
-            (s.buffer, s.strides, s.offset, self.serial[id(s.node)], tuple(self.serial[id(i)] for i in s.index), s.index_strides, s.mode)
-            for s in k.stores
+            [
+                (s.buffer, s.strides, s.offset, serial[id(s.node)], tuple([serial[id(i)] for i in s.index]), s.index_strides, s.mode)
+                for s in k.stores
+            ]
         )
-        return (k.dims, k.reduced, tuple((b.dtype, b.written, b.unique) for b in k.buffers), nodes, stores)
+        return (k.dims, k.reduced, tuple([(b.dtype, b.written, b.unique) for b in k.buffers]), nodes, stores)
+
+
+PLACES = frozenset(("load", "index"))
+"""Nodes whose attributes are places: among these no numbers are equal that are not the same."""
 
 
 def exact(value: Any) -> Any:

@@ -12,6 +12,12 @@ from typing import Any, TypeVar
 import torch
 
 from pliant.graph.dispatch import same
+from pliant.graph.operands import leaves as leaves
+from pliant.graph.operands import number as number
+from pliant.graph.operands import op_inputs as op_inputs
+from pliant.graph.operands import op_numbers as op_numbers
+from pliant.graph.operands import read_operands
+from pliant.graph.operands import tensors as tensors
 from pliant.graph.operators import Column, overloads
 from pliant.graph.schema import KNOWN
 from pliant.graph.traced import TracedTensor
@@ -55,71 +61,14 @@ def restrides(op: Any) -> bool:
     return not all([same(a, b) or type(n) is int and n == 1 for n, a, b in zip(sizes, strides, x.strides, strict=True)])
 
 
-def leaves(value: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dicts, in order."""
-    if not isinstance(value, (list, tuple, dict)):
-        return [value]
-    out: list[Any] = []
-    collect(value, out)
-    return out
+def operators(ops: Iterable[Any]) -> list[Any]:
+    """The different operators of these operations: what is asked of operators is asked of each once (they hash themselves in Python)."""
+    return list({id(op.target): op.target for op in ops}.values())
 
 
-PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
-COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
-
-
-def collect(value: Any, out: list[Any]) -> None:
-    """Add the leaves of a list, tuple or dict."""
-    for v in value.values() if isinstance(value, dict) else value:
-        if type(v) in COMMON or not isinstance(v, (list, tuple, dict)):
-            out.append(v)
-        else:
-            collect(v, out)
-
-
-def tensors(value: Any) -> list[TracedTensor]:
-    """The traced tensors among the leaves."""
-    return [v for v in leaves(value) if type(v) is TracedTensor]
-
-
-def op_inputs(op: Any) -> tuple[TracedTensor, ...]:
-    """The traced tensors among the arguments, which nobody changes: they are asked for again and again."""
-    if op.reads is None:
-        read_operands(op)
-    return op.reads
-
-
-def op_numbers(op: Any) -> tuple[Expr, ...]:
-    """The expressions of the symbolic numbers among the arguments."""
-    if op.reads is None:
-        read_operands(op)
-    return op.numbers
-
-
-def read_operands(op: Any) -> None:
-    read: list[TracedTensor] = []
-    numbers: list[Expr] = []
-
-    def walk(values: Iterable[Any]) -> None:
-        for v in values:
-            t = type(v)
-            if t is TracedTensor:
-                read.append(v)
-            elif t in PLAIN:
-                continue
-            elif t is list or t is tuple:
-                walk(v)
-            else:
-                for leaf in leaves(v):
-                    if type(leaf) is TracedTensor:
-                        read.append(leaf)
-                    elif (e := number(leaf)) is not None:
-                        numbers.append(e)
-
-    walk(op.args)
-    if op.kwargs:
-        walk(op.kwargs.values())
-    op.reads, op.numbers = tuple(read), tuple(numbers)
+def any_restrides(ops: Iterable[Any]) -> bool:
+    """Whether `restrides` is true of any of them."""
+    return any([t._schema.name in METADATA_WRITERS for t in operators(ops)]) and any([restrides(op) for op in ops])
 
 
 def op_outputs(op: Any) -> list[TracedTensor]:
@@ -159,7 +108,7 @@ def written(op: Any) -> list[TracedTensor]:
 
 def dirty_memory(ops: list[Any]) -> set[int]:
     """The storages that these operations write. If one is from outside, all that are from outside: they may share memory."""
-    if not any([mutable(op.target) for op in ops]):
+    if not any(map(mutable, operators(ops))):
         return set()
     made: set[int] = set()
     outside: set[int] = set()
@@ -296,13 +245,6 @@ def _alike(a: Any, b: Any) -> bool:
 def binders(ops: list[Any]) -> dict[int, list[str]]:
     """For each operation (by `id`) that makes unbacked symbols known, their names."""
     return {id(op): [symbols_of(b.symbol)[0] for b in op.binds] for op in ops if op.binds}
-
-
-def number(value: Any) -> Any:
-    """The `Expr` behind a symbolic number (or the `Expr` itself); None for everything else."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return value.node.expr
-    return value if type(value) is Expr else None
 
 
 def new_symbols(e: Expr, seen: set[Expr]) -> list[Expr]:

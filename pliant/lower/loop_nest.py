@@ -176,7 +176,10 @@ class Facts:
     def product(self, sizes: Iterable[Size]) -> Size:
         out: Size = 1
         for s in sizes:
-            out = s * out if type(s) is Expr else out * s
+            if type(s) is Expr:
+                out = s if type(out) is int and out == 1 else s * out
+            elif s != 1:
+                out = out * s
         return out if type(out) is int else self.size(out)
 
 

@@ -67,12 +67,14 @@ class Matcher:
 
 def fuse_patterns(p: Program) -> list[Any]:
     """The operations with each `linear` and each batched `matmul` whole, where no part of it is read by others."""
-    if not any([op.target in PATTERNS for op in p.steps]):
+    patterns = {id(t): PATTERNS[t] for t in liveness.operators(p.steps) if t in PATTERNS}
+    if not patterns:
         return p.steps
     m = Matcher(p)
     whole: dict[int, list[Any]] = {}  # id of the operation to replace -> what replaces it
     for op in p.steps:
-        found = PATTERNS[op.target](m, op) if op.target in PATTERNS else None
+        pattern = patterns.get(id(op.target))
+        found = pattern(m, op) if pattern is not None else None
         if found is not None:
             at, *new = found
             whole[id(at)] = new

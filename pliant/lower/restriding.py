@@ -23,7 +23,7 @@ AS_STRIDED = torch.ops.aten.as_strided.default
 
 def as_views(trace: Any, ops: list[Any], outputs: Iterable[Any]) -> list[Any]:
     """The operations, with views in place of those that restride tensors without history that nobody outside has."""
-    if not any([liveness.restrides(op) for op in ops]):
+    if not liveness.any_restrides(ops):
         return ops
     seen = {t.vid for t in liveness.tensors(list(outputs))} | {t.vid for t in trace.inputs}
     out = list(ops)

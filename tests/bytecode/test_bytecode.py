@@ -2,13 +2,14 @@
 
 import dis
 import importlib.util
+import traceback
 import types
 
 import pytest
 
 from pliant.bytecode import instructions, kind_at, version
 from pliant.bytecode import kinds as K
-from pliant.bytecode.assemble import encode_exception_table, exception_table, ins
+from pliant.bytecode.assemble import encode_exception_table, exception_table, ins, on_line
 from pliant.bytecode.stack import stack_marks
 
 MODULES = "argparse ast asyncio.base_events collections contextlib dataclasses decimal email.message enum functools inspect typing".split()
@@ -114,3 +115,23 @@ def test_written_instructions_are_read_again():
         first, last = instructions(code)
         assert (first.kind, last.kind) == (kind, K.RETURN)
         assert first.offset == 0 and first.following == last.offset
+
+
+def test_code_on_one_line() -> None:
+    text = "def f(x):\n    try:\n        return [1 // y for y in x]\n    finally:\n        x = (lambda: 1 // 0)\n        x()\n"
+    space: dict = {}
+    exec(compile(text, "here.py", "exec"), space)
+    f = space["f"]
+    f.__code__ = on_line(f.__code__, 4321)
+    todo = [f.__code__]
+    for code in todo:
+        assert {line for *_, line in code.co_lines()} == {4321} and code.co_firstlineno == 4321
+        todo += [c for c in code.co_consts if isinstance(c, type(code))]
+    assert len(todo) >= 2
+    try:
+        f([0])
+    except ZeroDivisionError as e:
+        seen = traceback.extract_tb(e.__traceback__)[1:]
+        assert [s.name for s in seen][0] == "f" and {s.lineno for s in seen} == {4321}
+    else:
+        raise AssertionError("1 // 0")

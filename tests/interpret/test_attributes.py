@@ -96,6 +96,26 @@ def test_frozen_objects_of_the_user_stay_frozen_and_are_not_counted_each_time(mo
         gc.unfreeze()
 
 
+def test_frozen_objects_are_not_counted_at_every_capture(monkeypatch) -> None:
+    count, asked = gc.get_freeze_count, []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: asked.append(1) or count())
+    monkeypatch.setattr(engine, "unasked", [0])
+    gc.freeze()
+    try:
+        frozen = count()
+        for n in range(5):
+            compiled(lambda x, n=n: x + n)(torch.ones(2))
+        assert len(asked) == 1 and count() >= frozen - 1000 > 0
+        engine.unasked[0] = 0
+        compiled(lambda x: x + 7)(torch.ones(2))
+        assert len(asked) == 2
+    finally:
+        gc.unfreeze()
+    engine.unasked[0] = 0
+    compiled(lambda x: x + 8)(torch.ones(2))
+    assert len(asked) == 3 and not engine.unasked[0] and not count()
+
+
 def test_a_capture_leaves_no_garbage_behind() -> None:
     class Big(torch.nn.Module):
         def forward(self, x):

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import pliant
-from pliant.jit.unwinding import forgetting
+from pliant.bytecode import instructions
+from pliant.bytecode.assemble import exception_table, handler_at
+from pliant.jit.unwinding import _gaps, forgetting
 
 SEEN: list[str] = []
 
@@ -160,3 +162,30 @@ def test_forgetting_keeps_lines_and_what_a_zone_keeps() -> None:
         entry = tb.tb_next
         assert entry.tb_lineno == first + line and set(entry.tb_frame.f_locals) == left
         assert entry.tb_frame.f_locals.get("state", (1, 2)) == (1, 2)
+
+
+def handlers(x: Any, files: Any) -> Any:
+    x = x + 1
+    try:
+        with files as f:
+            x = f(x)
+            try:
+                x = [y for y in x if y]
+            except KeyError as e:
+                x = e
+            finally:
+                files(1)
+    except ValueError:
+        return None
+    files(2)
+    return x
+
+
+@pytest.mark.parametrize("fn", [handlers, broken, loop_after_break, items, Iterator.__next__], ids=lambda fn: fn.__name__)
+def test_what_no_handler_covers(fn: Any) -> None:
+    code = fn.__code__
+    table = list(exception_table(code))
+    gaps = _gaps(table, len(code.co_code))
+    for i in instructions(code):
+        assert any(a <= i.offset < b for a, b, _ in gaps) is (handler_at(table, i.offset) is None)
+    assert gaps == sorted(gaps) and all(a < b for a, b, _ in gaps)

@@ -104,16 +104,20 @@ WATCHED: tuple[Any, ...] = (torch, torch.nn.functional, torch.functional, torch.
 def foreign() -> tuple:
     """Which functions stand under which names there; those that are not PyTorch's in full."""
     held = [(tuple(vars(space)), tuple(vars(space).values())) for space in WATCHED]
-    codes = [v.__code__ for _, values in held for v in values if type(v) is types.FunctionType]
-    now = [*held, ((), tuple(codes))]
-    if not _seen or not all(map(alike, _seen[0], now)):
-        _seen[:] = [now, looked_at()]
-    found: tuple = _seen[1]
+    if _seen and all(map(alike, _seen[0], held)):
+        if all(map(operator.is_, _seen[2], map(CODE, _seen[1]))):
+            known: tuple = _seen[3]
+            return known
+    functions = [v for _, values in held for v in values if type(v) is types.FunctionType]
+    codes = list(map(CODE, functions))
+    found = looked_at()
+    _seen[:] = [held, functions, codes, found]
     return found
 
 
+CODE = operator.attrgetter("__code__")
 _seen: list[Any] = []
-"""The names, values and codes there when they were last looked at, and what that came to."""
+"""The names and values there when they were last looked at, the functions among them, their codes, and what all that came to."""
 
 
 def alike(a: tuple, b: tuple) -> bool:

@@ -1,0 +1,85 @@
+"""What operations are given: the leaves of their arguments, the traced tensors and the sizes among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic.expr import Expr
+
+
+def leaves(value: Any) -> list[Any]:
+    """The leaves of nested lists, tuples and dicts, in order."""
+    if not isinstance(value, (list, tuple, dict)):
+        return [value]
+    out: list[Any] = []
+    collect(value, out)
+    return out
+
+
+PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
+COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
+
+
+def collect(value: Any, out: list[Any]) -> None:
+    """Add the leaves of a list, tuple or dict."""
+    for v in value.values() if isinstance(value, dict) else value:
+        if type(v) in COMMON or not isinstance(v, (list, tuple, dict)):
+            out.append(v)
+        else:
+            collect(v, out)
+
+
+def tensors(value: Any) -> list[TracedTensor]:
+    """The traced tensors among the leaves."""
+    return [v for v in leaves(value) if type(v) is TracedTensor]
+
+
+def op_inputs(op: Any) -> tuple[TracedTensor, ...]:
+    """The traced tensors among the arguments, which nobody changes: they are asked for again and again."""
+    if op.reads is None:
+        read_operands(op)
+    return op.reads
+
+
+def op_numbers(op: Any) -> tuple[Expr, ...]:
+    """The expressions of the symbolic numbers among the arguments."""
+    if op.reads is None:
+        read_operands(op)
+    return op.numbers
+
+
+def read_operands(op: Any) -> None:
+    read: list[TracedTensor] = []
+    numbers: list[Expr] = []
+
+    def walk(values: Iterable[Any]) -> None:
+        for v in values:
+            t = type(v)
+            if t is TracedTensor:
+                read.append(v)
+            elif t in PLAIN:
+                continue
+            elif t is list or t is tuple:
+                walk(v)
+            else:
+                for leaf in leaves(v):
+                    if type(leaf) is TracedTensor:
+                        read.append(leaf)
+                    elif (e := number(leaf)) is not None:
+                        numbers.append(e)
+
+    walk(op.args)
+    if op.kwargs:
+        walk(op.kwargs.values())
+    op.reads, op.numbers = tuple(read), tuple(numbers)
+
+
+def number(value: Any) -> Any:
+    """The `Expr` behind a symbolic number (or the `Expr` itself); None for everything else."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value.node.expr
+    return value if type(value) is Expr else None

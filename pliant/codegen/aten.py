@@ -98,10 +98,10 @@ def build(
     """
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
-    exits, ops = ways_out(trace, ops, list(liveness.tensors(inputs)), name)
+    exits, ops = ways_out(trace, ops, list(liveness.tensors_of(inputs)), name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
-    slots = list(liveness.tensors(inputs))
+    slots = list(liveness.tensors_of(inputs))
     if guard is None and any([t.vid in steps for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
     if guard is None and any([op.target in FLOWS and gives_views(op.flow) for op in ops]):
@@ -109,7 +109,7 @@ def build(
     replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
-        replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
+        replay = views.chain(liveness.tensors_of(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + exits + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
@@ -118,7 +118,7 @@ def build(
         guard = True  # a way out bumps version counters, and writes through `.data` must not
     w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
     if not any(op.target is LEAVE for op in ops):
-        w.versions = of_results(trace, slots, list(liveness.tensors(flat)))
+        w.versions = of_results(trace, slots, list(liveness.tensors_of(flat)))
     return w.finish(guard)
 
 
@@ -139,7 +139,7 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         condition, number, _, numbers = op.args
         exit_ = trace.exits[number]
         before = ops[:i]
-        tensors = list(liveness.tensors(exit_.values))
+        tensors = list(liveness.tensors_of(exit_.values))
         steps = views.output_steps(before, tensors)
         replay = views.chain(tensors, steps, {t.vid for t in slots}, before)
         by_vid = {t.vid: t for t in slots}
@@ -257,7 +257,7 @@ class Writer:
             self.wait(i, check)
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
         self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
-        self.output_vids = {t.vid for t in liveness.tensors(outputs)}
+        self.output_vids = {t.vid for t in liveness.tensors_of(outputs)}
         self.watched = {t.storage_id for op in ops if is_kernel(op.target) for t in liveness.op_inputs(op)}
         self.read_vids = self.output_vids | {t.vid for op in (*ops, *self.replay) for t in liveness.op_inputs(op)}
 

@@ -19,8 +19,8 @@ from torch import fx
 
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot
 from pliant.errors import InternalError
-from pliant.graph.record import atoms
 from pliant.graph.torch_graph import ASSERT, PLAIN
+from pliant.graph.traced import leaves
 
 CONSTANTS = (*PLAIN, torch._ops.OpOverload)
 Complaints = Iterator[str]
@@ -108,7 +108,7 @@ def arguments_are_plain(h: Handed) -> Complaints:
     for n in nodes_of(h):
         if n.op in ("placeholder", "get_attr"):
             continue
-        for a in atoms((n.args, n.kwargs)):
+        for a in leaves((n.args, n.kwargs)):
             if isinstance(a, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 yield f"{n.name} is given the number {a.node}, which no node computes"
             elif isinstance(a, torch.Tensor):
@@ -187,7 +187,7 @@ def examples_are_plain(h: Handed) -> Complaints:
                 yield f"{n.name} holds {key}, a {type(value).__name__}, which may keep the capture alive"
     ok = (TensorSlot, Number, type(None), bool, int, float, str)
     yield from (f"the example value of {name} is a {type(v).__name__}" for name, value in h.values.items()
-                for v in atoms(value) if not isinstance(v, ok))  # fmt: skip
+                for v in leaves(value) if not isinstance(v, ok))  # fmt: skip
 
 
 def code_can_be_read(h: Handed) -> Complaints:

@@ -22,7 +22,7 @@ from pliant.graph.originals import is_grad_enabled
 from pliant.graph.record import Bind, Op
 from pliant.graph.rules.shape import known_equal, new, strided
 from pliant.graph.rules.table import handler, rule
-from pliant.graph.schema import op_info
+from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
@@ -141,7 +141,7 @@ def maker(trace: Any, x: TracedTensor) -> Op | None:
     for op in reversed(trace.ops):
         if any([o is x for o in op.outs]):
             return op
-        if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
+        if any([t.storage_id == x.storage_id for t in written(op)]):
             return None
     return None
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pliant.graph.operators import Column, overloads
+from pliant.graph.traced import TracedTensor, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,12 @@ def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:
     """The value passed for `name`, or None."""
     i = info.names.index(name)
     return args[i] if i < len(args) else kwargs.get(name)
+
+
+def written(op: Any) -> list[TracedTensor]:
+    """The tensors whose memory an operation writes."""
+    info = op_info(op.target)
+    return tensors_of([argument(info, op.args, op.kwargs, name) for name in info.writes]) if info.writes else []
 
 
 def adds(op: Any) -> bool:

@@ -34,8 +34,7 @@ from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import LEAVE, Left
-from pliant.graph.record import atoms
-from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
+from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
@@ -271,8 +270,8 @@ class Emitter:
         trace, world = self.capture.trace, self.capture.world
         wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
         live = liveness.live_ops(trace.ops, wanted, trace.inputs)
-        vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
-        called = list(atoms([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
+        vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of(outputs)}
+        called = list(leaves([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
         tensors = [t for t in trace.inputs if t.vid in vids]

@@ -13,8 +13,8 @@ import torch
 
 from pliant.graph.dispatch import same
 from pliant.graph.operators import Column, overloads
-from pliant.graph.schema import KNOWN
-from pliant.graph.traced import TracedTensor
+from pliant.graph.schema import KNOWN, written
+from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.symbolic.expr import Expr, postorder
 
 T = TypeVar("T")
@@ -55,31 +55,7 @@ def restrides(op: Any) -> bool:
     return not all([same(a, b) or type(n) is int and n == 1 for n, a, b in zip(sizes, strides, x.strides, strict=True)])
 
 
-def leaves(value: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dicts, in order."""
-    if not isinstance(value, (list, tuple, dict)):
-        return [value]
-    out: list[Any] = []
-    collect(value, out)
-    return out
-
-
 PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
-COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
-
-
-def collect(value: Any, out: list[Any]) -> None:
-    """Add the leaves of a list, tuple or dict."""
-    for v in value.values() if isinstance(value, dict) else value:
-        if type(v) in COMMON or not isinstance(v, (list, tuple, dict)):
-            out.append(v)
-        else:
-            collect(v, out)
-
-
-def tensors(value: Any) -> list[TracedTensor]:
-    """The traced tensors among the leaves."""
-    return [v for v in leaves(value) if type(v) is TracedTensor]
 
 
 def op_inputs(op: Any) -> tuple[TracedTensor, ...]:
@@ -143,18 +119,6 @@ def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
 @of_operator
 def mutable(target: Any) -> bool:
     return target._schema.is_mutable
-
-
-def written(op: Any) -> list[TracedTensor]:
-    """The arguments whose memory the operation writes."""
-    if not mutable(op.target):
-        return []
-    schema = op.target._schema
-    out: list[TracedTensor] = []
-    for i, arg in enumerate(schema.arguments):
-        if arg.alias_info is not None and arg.alias_info.is_write:
-            out.extend(tensors(op.args[i] if i < len(op.args) else op.kwargs.get(arg.name)))
-    return out
 
 
 def dirty_memory(ops: list[Any]) -> set[int]:
@@ -223,7 +187,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         for t in outs:
             made.add(t.vid)
             own_memory.add(t.storage_id)
-    outer = {t.storage_id for t in tensors(list(inputs))}
+    outer = {t.storage_id for t in tensors_of(list(inputs))}
     for op in ops:
         if op.reads is None:
             read_operands(op)

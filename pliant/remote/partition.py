@@ -653,7 +653,7 @@ def partition(
                 p.storages[t.vid] = t.storage_id
         if len(p.outside) != len(inputs):
             raise Refused("a graph reads two tensors that share memory")
-        p.wanted = {t.vid for t in liveness.tensors(outputs)}
+        p.wanted = {t.vid for t in liveness.tensors_of(outputs)}
         p.run(ops)
         program, places, answers = p.program(outputs, name, asserts or [])
         if gaps == PACKED and not any(i in p.written or i in p.shares for i in p.with_gaps):

@@ -35,7 +35,7 @@ import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states_of
+from pliant.codegen.failures import DRAWN, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
@@ -542,8 +542,8 @@ class Writer:
         """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""
         for op, step in zip(self.ops, steps[1:], strict=True):
             if not is_kernel(op.target) and liveness.draws(op.target):
-                self.globals["_state"] = states_of(self.ops)
-                step.lines.insert(0, f"{DRAWN} = _state()")
+                self.globals["_states"] = states
+                step.lines.insert(0, f"{DRAWN} = _states{drawn_from(self.ops)}")
                 return
 
     def read(self, target: Any, args: tuple, reads: set[str]) -> str:

@@ -2,8 +2,7 @@
 
 Existing backends rely on these promises without saying so: a number that prints as the name of a symbol, a size that the printed code
 frees too early, a float that arrives as a float all give wrong answers later, or none. A graph that breaks a rule is a bug of pliant, so
-it raises `InternalError`: with `strict=True` the user sees it, else the frame runs in eager PyTorch. (`graph/verify.py` does the same for
-traces.)
+it raises `InternalError`: with `strict=True` the user sees it, else the frame runs in eager PyTorch.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def repeatable(world: World, t: Template) -> bool:
     old = {id(x): x for x in tensors_of((t.args, tuple(t.kwargs.values())))}
     if any([x.storage_id in trace.known for x in old.values()]):
         return False
-    t.direct = is_direct(t, made, old)
+    t.direct = is_direct(t, made)
     if t.direct:
         return True
     if any([o.fn in SETTERS or o.fn is torch.autograd.grad for o in t.torch_ops if hashable(o.fn)]):
@@ -330,7 +330,7 @@ def hashable(fn: Any) -> bool:
     return type(fn) in (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, type)
 
 
-def is_direct(t: Template, made: set[int], old: dict[int, Any]) -> bool:
+def is_direct(t: Template, made: set[int]) -> bool:
     """Whether nothing but the trace sees the operations: no gradients, no writes to what is from before, no views among the results."""
     for op in t.ops:
         if any([x.storage_id < t.first_vid or x.source is not None for x in written(op)]):

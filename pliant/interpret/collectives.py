@@ -158,7 +158,6 @@ def tensor_list(v: Any) -> list[TracedTensor]:
     return found
 
 
-OUT_OF_GRAPH = {"group", "async_op", "group_src", "group_dst"}
 LISTS = {"tensor_list", "input_list"}
 
 

@@ -39,7 +39,7 @@ def may_be_late(h: Shadow | None, place: Any) -> bool:
 
 def item_at(world: World, h: Shadow, place: Any) -> LateText | None:
     """The item at this place, which may be late; None where the place counts from the end."""
-    n = shadows.changing_length(world, h) if shadows.countable(world, h) else len(h.orig)
+    n = shadows.changing_length(world, h) if shadows.countable(h) else len(h.orig)
     if vm.truth(place < 0):
         return None
     if not vm.truth(place < n):

@@ -317,7 +317,7 @@ def count(world: World, h: Shadow) -> None:
             world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
 
 
-def countable(world: World, h: Shadow) -> bool:
+def countable(h: Shadow) -> bool:
     """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
     return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
 

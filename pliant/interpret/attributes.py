@@ -252,26 +252,30 @@ def has(cls: type, name: str) -> bool:
     return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
 
 
-def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
-    """An attribute whose class has `raw` under its name: the descriptor protocol."""
+def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind: type | None = None) -> Any:
+    """An attribute whose class has `raw` under its name: the descriptor protocol.
+
+    `behind`: the class that `super` has found it in; no attribute of the instance hides it."""
     tr = type(raw)
+    at = behind or t
     if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
         if raw.fget is None:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(raw.fget, (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
         if has(tr, "__set__") or has(tr, "__delete__"):
-            return data_descriptor(obj, t, raw, tr, name, outside)
-    d, h = own_dict(obj, outside)
-    if d is not None and name in d:
-        return shadows.item(vm.world, h, name) if h is not None else d[name]
-    if h is not None:
-        shadows.absent(vm.world, h, name)
+            return data_descriptor(obj, t, raw, tr, name, outside, at)
+    if behind is None or tr is functools.cached_property:
+        d, h = own_dict(obj, outside)
+        if d is not None and name in d:
+            return shadows.item(vm.world, h, name) if h is not None else d[name]
+        if h is not None:
+            shadows.absent(vm.world, h, name)
     if tr is FunctionType:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
         not_yet()
-        cached = descriptor(raw, t, name)
+        cached = descriptor(raw, at, name)
         if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
             raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
         parts = {part: getattr_(cached, part) for part in CACHED}
@@ -280,6 +284,15 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
             h.located[name] = WRITTEN
         d[name] = v  # type: ignore[index]
         return v
+    if outside and tr not in BINDING and tr not in (classmethod, staticmethod) and has(tr, "__get__"):
+        if type(lookup(tr, "__get__")) is not FunctionType:
+            raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    return bound(raw, obj, t, at, name)
+
+
+def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
+    """What `raw`, found on class `at`, gives to an instance of `t`, or to `t` itself if `obj` is None."""
+    tr = type(raw)
     if tr is classmethod:
         return bind_class(raw.__func__, t)
     if tr is staticmethod:
@@ -287,11 +300,9 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
     if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
-            return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
-        if outside and tr not in BINDING:
-            raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+            return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
         return raw.__get__(obj, t)
-    return class_value(raw, t, name)
+    return class_value(raw, at, name)
 
 
 BINDING = {
@@ -309,7 +320,7 @@ def bind_class(func: Any, cls: type) -> Any:
     return classmethod(func).__get__(None, cls)  # up to 3.12 it asks a descriptor
 
 
-def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
+def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool, at: type) -> Any:
     if name == "__dict__":
         if not outside:
             d = raw.__get__(obj, t)
@@ -323,12 +334,12 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return h.copy
     g = lookup(tr, "__get__")
     if type(g) is FunctionType:
-        return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
+        return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
     if name == "__class__":
         return vm.type_of(obj)
     if issubclass(type(obj), torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
         raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
-    if outside and tr not in STORED:
+    if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
     if outside:
         vm.world.unusual()
@@ -480,20 +491,12 @@ def type_getattr(cls: type, name: str) -> Any:
             return vm.call(m.fget, (cls,), {})
     raw = lookup(cls, name)
     if raw is not UNSET and name not in OF_CLASSES:
-        tr = type(raw)
-        if tr is FunctionType:
+        if type(raw) is FunctionType:
             return raw
-        if tr is staticmethod:
-            return raw.__func__
-        if tr is classmethod:
-            return bind_class(raw.__func__, cls)
         if name == "__weakref__":
             return getattr(cls, name)
-        if has(tr, "__get__"):
-            g = lookup(tr, "__get__")
-            if type(g) is FunctionType:
-                return vm.interp(g, (descriptor(raw, cls, name), None, cls), {})
-            return getattr(cls, name)
+        if has(type(raw), "__get__"):
+            return bound(raw, None, cls, cls, name)
         if not cls.__flags__ & HEAPTYPE:
             return raw
         r = world.reads[key] = class_value(raw, cls, name)
@@ -535,7 +538,7 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
 def super_getattr(sup: Any, name: str) -> Any:
     """Attribute look-up on a `super` object: the MRO of the object after the class."""
     obj, start, cls = sup.__self__, sup.__thisclass__, sup.__self_class__
-    if obj is None:
+    if obj is None or name == "__class__":
         return getattr(sup, name)
     mro = cls.__mro__
     if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
@@ -548,21 +551,9 @@ def super_getattr(sup: Any, name: str) -> Any:
         raw = b.__dict__[name]
         if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
             vm.world.type_attr(b, name, raw)
-        tr = type(raw)
-        if tr is FunctionType:
-            return raw if obj is cls and isinstance(obj, type) and name == "__new__" else MethodType(raw, obj)
-        if tr is property:
-            return vm.call(raw.fget, (obj,), {})
-        if tr is classmethod:
-            return bind_class(raw.__func__, cls)
-        if tr is staticmethod:
-            return raw.__func__
-        if has(tr, "__get__"):
-            g = lookup(tr, "__get__")
-            if type(g) is FunctionType:
-                return vm.interp(g, (descriptor(raw, b, name), obj, cls), {})
-            return raw.__get__(None if obj is cls else obj, cls)
-        return class_value(raw, b, name)
+        if obj is not cls:
+            return class_getattr(obj, cls, name, raw, id(obj) in vm.world.outside, b)
+        return raw if type(raw) is FunctionType else bound(raw, None, cls, b, name)
     return getattr(sup, name)
 
 

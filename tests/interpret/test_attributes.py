@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import types
 import weakref
@@ -131,3 +132,71 @@ def test_an_attribute_that_was_missing_at_first(kind):
     finally:
         del place.late
     assert torch.equal(compiled(x), fn(x))
+
+
+class Told:
+    """Says what it is asked by."""
+
+    def __get__(self, obj, owner=None):
+        return obj is None
+
+
+class Upper:
+    __slots__ = ("__dict__", "slot")
+    told = Told()
+    unread = property(None)
+
+    def plain(self):
+        return self * 7
+
+    @property
+    def read(self):
+        return self.kept * 2
+
+    @functools.cached_property
+    def cached(self):
+        return self.kept * 3
+
+
+class Lower(Upper):
+    """Hides what the upper class has: `super` finds it."""
+
+    __slots__ = ("slot",)
+    read = told = cached = plain = None
+
+    def of_instance(self, name):
+        try:
+            return getattr(super(), name)
+        except AttributeError:
+            return "none"
+
+    @classmethod
+    def of_class(cls, name):
+        return getattr(super(), name)
+
+
+@pytest.mark.parametrize("name", ["slot", "read", "cached", "told", "unread", "__dict__", "__class__"])
+def test_super_asks_as_eager_does(name) -> None:
+    def f(x, o):
+        value = o.of_instance(name)
+        return (x * value if type(value) is int else x), value["kept"] if name == "__dict__" else value
+
+    fn = compiled(f)
+    for n in (3, 4, 5):
+        o = Lower()
+        o.kept, o.slot = n, -n
+        Upper.slot.__set__(o, n)
+        want = f(torch.ones(2), o)
+        vars(o).pop("cached", None)
+        got = fn(torch.ones(2), o)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1]
+
+
+@pytest.mark.parametrize("name", ["slot", "read", "cached", "told", "unread", "plain"])
+def test_super_of_a_class_gives_what_is_not_bound(name) -> None:
+    def f(x):
+        value = Lower.of_class(name)
+        return (Lower.of_class("plain")(x), value is True or type(value) is type(vars(Upper)[name]))
+
+    for got, want in ((compiled(f)(torch.ones(2)), f(torch.ones(2))),) * 2:
+        assert torch.equal(got[0], want[0]) and got[1] is want[1] is True

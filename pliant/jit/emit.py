@@ -45,7 +45,7 @@ from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
-from pliant.jit.nested_frames import calls_python, iterates_python
+from pliant.jit.nested_frames import calls_python
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -609,14 +609,6 @@ def action_branch_none(w: BreakWriter, frame: FrameState, action: tuple) -> tupl
     return [f"_r = {w.b.ref(value)} is None"], [("_r", yes, stack_yes), ("", no, stack_no)]
 
 
-def action_next(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
-    _, iterator, body, exhausted, stack_exhausted = action
-    end = w.b.constant(loops.END, "end")
-    name, values = w.below(iterates_python(iterator), w.b.constant(next), f"{w.b.ref(iterator)}, {end}")
-    call = w.call(len(w.frames) - 1, name, values)
-    return [f"_r = {call}"], [(f"_r is {end}", exhausted, stack_exhausted), ("", body, [*frame.stack, Name("_r")])]
-
-
 def unpacked(n: int) -> tuple[str, list]:
     names = [f"_u{i}" for i in range(n)]
     return f"[{', '.join(names)}]", [Name(x) for x in reversed(names)]
@@ -647,7 +639,6 @@ ACTIONS: dict[str, Callable[[BreakWriter, FrameState, tuple], tuple[list[str], C
     "call": action_call,
     "branch": action_branch,
     "branch_none": action_branch_none,
-    "next": action_next,
     "unpack": action_unpack,
     "unpack_call": action_unpack_call,
     "enter": action_enter,

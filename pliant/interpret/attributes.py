@@ -33,7 +33,6 @@ MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
-PROPERTY_GET = property.__get__
 HEAPTYPE = 1 << 9
 IMMUTABLETYPE = 1 << 8
 
@@ -252,13 +251,18 @@ def has(cls: type, name: str) -> bool:
     return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
 
 
+def is_property(tr: type, slot: str) -> bool:
+    """Whether a type of descriptors does this as properties do."""
+    return tr is property or (issubclass(tr, property) and lookup(tr, slot) is getattr(property, slot))
+
+
 def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind: type | None = None) -> Any:
     """An attribute whose class has `raw` under its name: the descriptor protocol.
 
     `behind`: the class that `super` has found it in; no attribute of the instance hides it."""
     tr = type(raw)
     at = behind or t
-    if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
+    if is_property(tr, "__get__"):
         if raw.fget is None:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
         return vm.call(raw.fget, (obj,), {})
@@ -614,11 +618,16 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
             return
     if id(obj) in world.standing:
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
+    instance_setattr(obj, t, name, value)
+
+
+def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
+    world = vm.world
     raw = lookup(t, name)
     outside = id(obj) in world.outside and id(obj) not in world.by_copy
     if raw is not UNSET:
         tr = type(raw)
-        if tr is property:
+        if is_property(tr, "__set__"):
             if raw.fset is None:
                 property.__set__(raw, obj, None)  # AttributeError
             vm.call(raw.fset, (obj, value), {})
@@ -626,6 +635,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
             if type(s) is FunctionType:
+                hidden(t, name, raw)
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
                 return
             if outside:
@@ -715,13 +725,18 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
         if type(da) is not types.WrapperDescriptorType:
             raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}, whose __delattr__ is no plain function", clean=True)
     raw = lookup(t, name)
-    if type(raw) is property:
-        if raw.fdel is None:
-            property.__delete__(raw, obj)  # AttributeError
-        vm.call(raw.fdel, (obj,), {})
-        return
     if raw is not UNSET:
+        tr = type(raw)
+        if is_property(tr, "__delete__"):
+            if raw.fdel is None:
+                property.__delete__(raw, obj)  # AttributeError
+            vm.call(raw.fdel, (obj,), {})
+            return
         hidden(t, name, raw)
+        d = lookup(tr, "__delete__")
+        if type(d) is FunctionType:
+            vm.interp(d, (descriptor(raw, t, name), obj), {})
+            return
     if id(obj) in world.by_copy and raw is not UNSET and has(type(raw), "__delete__"):
         raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:

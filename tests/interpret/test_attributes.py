@@ -200,3 +200,61 @@ def test_super_of_a_class_gives_what_is_not_bound(name) -> None:
 
     for got, want in ((compiled(f)(torch.ones(2)), f(torch.ones(2))),) * 2:
         assert torch.equal(got[0], want[0]) and got[1] is want[1] is True
+
+
+class Property(property):
+    """Does what properties do."""
+
+
+class Logged:
+    """Writes go through it, and deletions."""
+
+    def __set__(self, obj, value):
+        obj.log.append("set")
+        vars(obj)["logged"] = value * 3
+
+    def __delete__(self, obj):
+        obj.log.append("deleted")
+        del vars(obj)["logged"]
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def read(self):
+        return self.kept
+
+    def write(self, value) -> None:
+        self.kept = value * 2
+
+    def delete(self) -> None:
+        self.log.append("gone")
+        del self.kept
+
+    value = Property(read, write, delete)
+    fixed = Property(read)
+    logged = Logged()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_descriptors_are_written_and_deleted_as_eager_does(own: bool) -> None:
+    def f(x, o):
+        o = Watched() if own else o
+        o.value = o.logged = x
+        y = o.value + o.logged
+        del o.value, o.logged
+        try:
+            o.fixed = 3
+        except AttributeError as e:
+            o.log.append(str(e))
+        try:
+            del o.fixed
+        except AttributeError as e:
+            o.log.append(str(e))
+        return y, o.log, sorted(vars(o))
+
+    fn = compiled(f)
+    for n in (2, 3, 4):
+        got, want = fn(torch.ones(n), Watched()), f(torch.ones(n), Watched())
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]

@@ -6,18 +6,17 @@ dropped when nobody reads its results, an in-place operation when nobody reads t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from pliant.graph.dispatch import same
 from pliant.graph.operators import Column, overloads
-from pliant.graph.schema import KNOWN, written
+from pliant.graph.schema import KNOWN, of_operator, written
 from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.symbolic.expr import Expr, postorder
 
-T = TypeVar("T")
 RANDOM = torch.Tag.nondeterministic_seeded
 DATA_CHECKED = Column("checks_data")
 DATA_CHECKED.add(
@@ -101,19 +100,6 @@ def read_operands(op: Any) -> None:
 def op_outputs(op: Any) -> list[TracedTensor]:
     """The traced tensors among the results."""
     return [o for o in op.outs if type(o) is TracedTensor]
-
-
-def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`fn` of an operator, worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
-    known: dict[int, tuple[Any, T]] = {}  # with the operator, so that nobody else gets its number
-
-    def look_up(target: Any) -> T:
-        found = known.get(id(target))
-        if found is None:
-            found = known[id(target)] = (target, fn(target))
-        return found[1]
-
-    return look_up
 
 
 @of_operator

@@ -305,7 +305,8 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
             return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
-        return raw.__get__(obj, t)
+        r = raw.__get__(obj, t)
+        return descriptor(raw, at, name) if r is raw else r
     return class_value(raw, at, name)
 
 

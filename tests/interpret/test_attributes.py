@@ -258,3 +258,28 @@ def test_descriptors_are_written_and_deleted_as_eager_does(own: bool) -> None:
     for n in (2, 3, 4):
         got, want = fn(torch.ones(n), Watched()), f(torch.ones(n), Watched())
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+
+
+class Parts:
+    @property
+    def read(self):
+        return 1
+
+    @staticmethod
+    def plain():
+        return 2
+
+    @classmethod
+    def of_class(cls):
+        return cls
+
+
+def test_descriptors_of_classes_are_themselves() -> None:
+    def f(x):
+        found = vars(Parts)
+        return x + 1, Parts.read, found["read"], found["plain"], found["of_class"], found["read"].fget(None), found["plain"].__func__()
+
+    fn = compiled(f)
+    for n in (2, 3):
+        got, want = fn(torch.ones(n)), f(torch.ones(n))
+        assert torch.equal(got[0], want[0]) and all(a is b for a, b in zip(got[1:], want[1:], strict=True))

@@ -17,10 +17,10 @@ from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
 DESCRIPTORS = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType, property,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
 )  # fmt: skip
-KNOWN = (classmethod, staticmethod, types.MemberDescriptorType, types.ClassMethodDescriptorType)
+KNOWN = (types.MemberDescriptorType, types.ClassMethodDescriptorType)
 BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
 
@@ -109,9 +109,9 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
 
 
 def by_identity(world: World, v: Any, source: Any) -> Any:
-    """An operator of the user's: the object is guarded, and what it holds where it is read."""
+    """The object is guarded, and what it holds where it is read. It is itself where it is given back: none that is made like it."""
     world.guard(source, "ID_MATCH", v)
-    return world.adopt(v, source)
+    return v if id(v) in world.outside else world.adopt(v, source)
 
 
 def as_it_is(fn: Any, o: Any) -> Any:
@@ -122,6 +122,8 @@ OPERATOR = (torch._library.custom_ops.CustomOpDef,)
 row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identity, to_graph=as_it_is)
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
 row(name="descriptor", located=KNOWN, locate=World.identity)
+row(name="property", located=(property,), stands=(property,), locate=by_identity, getattr=read)
+row(name="method of a class", located=(classmethod, staticmethod), locate=by_identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
 row(name="function", located=(types.FunctionType,), locate=locate_function)
 row(name="function with a cache", located=(functools._lru_cache_wrapper,), locate=World.identity)

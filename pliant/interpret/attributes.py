@@ -95,6 +95,12 @@ def descriptor(raw: Any, cls: type, name: str) -> Any:
     return world.locate(raw, S.const(raw))
 
 
+def under(raw: Any, part: str, cls: type, name: str) -> Any:
+    """What a property, static or class method holds: mostly a function, else what may change and is read as any other value is."""
+    held = getattr(raw, part)
+    return held if type(held) is FunctionType else getattr_(descriptor(raw, cls, name), part)
+
+
 class Empty:
     """Guard predicate: the slot of an instance has no value."""
 
@@ -265,7 +271,7 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind:
     if is_property(tr, "__get__"):
         if raw.fget is None:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
-        return vm.call(raw.fget, (obj,), {})
+        return vm.call(under(raw, "fget", at, name), (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
         if has(tr, "__set__") or has(tr, "__delete__"):
             return data_descriptor(obj, t, raw, tr, name, outside, at)
@@ -298,9 +304,9 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
     """What `raw`, found on class `at`, gives to an instance of `t`, or to `t` itself if `obj` is None."""
     tr = type(raw)
     if tr is classmethod:
-        return bind_class(raw.__func__, t)
+        return bind_class(under(raw, "__func__", at, name), t)
     if tr is staticmethod:
-        return raw.__func__
+        return under(raw, "__func__", at, name)
     if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
@@ -493,7 +499,7 @@ def type_getattr(cls: type, name: str) -> Any:
     if meta is not type:
         m = lookup(meta, name)
         if type(m) is property:
-            return vm.call(m.fget, (cls,), {})
+            return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
     if raw is not UNSET and name not in OF_CLASSES:
         if type(raw) is FunctionType:
@@ -631,7 +637,7 @@ def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
         if is_property(tr, "__set__"):
             if raw.fset is None:
                 property.__set__(raw, obj, None)  # AttributeError
-            vm.call(raw.fset, (obj, value), {})
+            vm.call(under(raw, "fset", t, name), (obj, value), {})
             return
         if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
@@ -731,7 +737,7 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
         if is_property(tr, "__delete__"):
             if raw.fdel is None:
                 property.__delete__(raw, obj)  # AttributeError
-            vm.call(raw.fdel, (obj,), {})
+            vm.call(under(raw, "fdel", t, name), (obj,), {})
             return
         hidden(t, name, raw)
         d = lookup(tr, "__delete__")

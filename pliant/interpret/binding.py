@@ -95,6 +95,12 @@ def bind(fn: Any, args: tuple, kw: dict) -> list | None:
     return loc
 
 
+def cell_source(fn: Any, i: int) -> S.Source:
+    """Where cell `i` of the closure of a function of the outside is found: a function that is made anew brings its own."""
+    source = vm.world.function_sources.get(id(fn))
+    return S.const(fn.__closure__[i]) if source is None else source.attr("__closure__").index(i)
+
+
 def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
     """A frame ready to run `fn` on bound locals; registers the outside cells that its closure reaches."""
     vm.world.interpreted[id(fn)] = fn
@@ -109,7 +115,7 @@ def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:
         cells = vm.world.cells
         for i, cell in enumerate(closure):
             if id(cell) not in cells:
-                src = func_source.attr("__closure__").index(i) if func_source is not None else S.const(cell)
+                src = S.const(cell) if func_source is None else func_source.attr("__closure__").index(i)
                 cells[id(cell)] = src.contents()
                 vm.world.adopt(cell, src)
     return f

@@ -33,7 +33,7 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     if not all(map(is_key, (*args, *kwargs.values()))):
         raise unknown(fn, "with objects as keys")
     world = vm.world
-    wrapped = fn.__wrapped__
+    wrapped = getattr(fn, "__wrapped__", None)
     known = policy.python_policy(wrapped) if type(wrapped) is FunctionType else None
     if known is not None and known.kind in ("native_python", "constant") and known.reads in ("arguments", "process"):
         answer = fn(*args, **kwargs)
@@ -68,7 +68,7 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 def fills(fn: Any, args: tuple, kwargs: dict) -> bool:
     """Fill the cache, if the function does nothing but answer a value: then it makes no difference that it runs now."""
-    wrapped, trace = fn.__wrapped__, vm.trace
+    wrapped, trace = getattr(fn, "__wrapped__", None), vm.trace
     if type(wrapped) is not FunctionType or fn.cache_parameters()["maxsize"] == 0:
         return False
     n = len(trace.ops)

@@ -30,6 +30,7 @@ from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
+from pliant.interpret.immutable import getter_parts
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
@@ -132,7 +133,7 @@ def native(fn: Any, args: tuple, kwargs: dict) -> Any:
     except (TypeError, ValueError):
         if vm.pending is not None:
             raise
-        if any([type(a) in SYMBOLIC for a in args]):  # it wants a number, and has done nothing yet
+        if any([type(a) in SYMBOLIC for a in (*args, *kwargs.values())]):  # it wants a number, and has done nothing yet
             return on_numbers(fn, args, kwargs)
         if any([symbolic_within(a) for a in (*args, *kwargs.values())]):
             raise plain_wanted(fn) from None
@@ -170,15 +171,16 @@ READS_NUMBERS = {complex, complex.__new__, OSError.__new__, *OS_ERRORS}
 
 
 def with_numbers(args: tuple) -> tuple:
-    return tuple([concrete(a) if type(a) in SYMBOLIC else a for a in args])
+    return tuple([concrete(a) if type(a) in SYMBOLIC else with_numbers(a) if type(a) is tuple else a for a in args])
 
 
 def on_numbers(fn: Any, args: tuple, kwargs: dict) -> Any:
     """The call with plain numbers in place of symbolic ones."""
-    plain = with_numbers(args)
-    if all(map(operator.is_, plain, args)):  # arrays, which have none
+    given = (*args, *kwargs.values())
+    plain = with_numbers(given)
+    if all(map(operator.is_, plain, given)):  # arrays, which have none
         raise plain_wanted(fn) from None
-    return native(fn, plain, kwargs)
+    return native(fn, plain[: len(args)], dict(zip(kwargs, plain[len(args) :], strict=True)))
 
 
 def plain_wanted(fn: Any) -> Break:
@@ -532,8 +534,12 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
         return graph_call(fn, args, kwargs)
     if t is weakref.ReferenceType:
         return dereference(fn)
+    if t is staticmethod:
+        return call(vm.getattr(fn, "__func__"), args, kwargs)
     getter = GETTERS.get(t)
     if getter is not None:
+        if id(fn) in world.outside:
+            raise Break("PL0007", f"a {t.__name__} made outside, which holds what can change", clean=True)
         return getter(fn, args) if len(args) == 1 and not kwargs else native(fn, args, kwargs)
     p = policy.object_policy(fn)
     if p is not None:
@@ -561,7 +567,7 @@ def foreign(fn: Any, t: type) -> str:
 def call_cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """A `functools.lru_cache` function (`cached.py`), those of annotations and loggers apart."""
     if fn.__module__ == "typing" and not any(mentions_own(a) for a in args):
-        return fn(*args, **kwargs)  # annotations: the same ones for the same parts
+        return fn(*with_numbers(args), **kwargs)  # annotations: the same ones for the same parts, which outlive the capture
     if policy.row_kind(fn) == "inline":
         return call(fn.__wrapped__, args, kwargs)
     look = CACHED_LOOKASIDES.get(type(args[0])) if args else None
@@ -574,7 +580,7 @@ def mentions_own(a: Any) -> bool:
     """Whether a part of an annotation was made by the program."""
     if isinstance(a, (tuple, list)):
         return any(map(mentions_own, a))
-    return id(a) in vm.world.own_functions or any(map(mentions_own, getattr(a, "__args__", ())))
+    return type(a) is TracedTensor or id(a) in vm.world.own_functions or any(map(mentions_own, getattr(a, "__args__", ())))
 
 
 def attrgetter(fn: Any, args: tuple) -> Any:
@@ -584,20 +590,20 @@ def attrgetter(fn: Any, args: tuple) -> Any:
             o = vm.getattr(o, name)
         return o
 
-    names = fn.__reduce__()[1]
+    names = getter_parts(fn)
     return one(names[0]) if len(names) == 1 else tuple(one(n) for n in names)
 
 
 def itemgetter(fn: Any, args: tuple) -> Any:
-    keys = fn.__reduce__()[1]
+    keys = getter_parts(fn)
     return vm.getitem(args[0], keys[0]) if len(keys) == 1 else tuple(vm.getitem(args[0], k) for k in keys)
 
 
 def methodcaller(fn: Any, args: tuple) -> Any:
-    make, parts = fn.__reduce__()
-    kw = make.keywords if isinstance(make, functools.partial) else {}
-    name, *rest = (*make.args, *parts) if kw else parts
-    return call(vm.getattr(args[0], name), tuple(rest), dict(kw))
+    make = fn.__reduce__()[0]
+    kw = dict(make.keywords) if type(make) is functools.partial else {}
+    name, *given = getter_parts(fn)
+    return call(vm.getattr(args[0], name), tuple(given[: len(given) - len(kw)]), kw)
 
 
 GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, operator.methodcaller: methodcaller}

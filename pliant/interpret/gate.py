@@ -224,7 +224,7 @@ def to_graph(fn: Any, a: Any) -> Any:
         raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
     if t is torch.Generator:  # its state is outside, and no graph input
         raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
-    if issubclass(t, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or t in IMMUTABLE:
+    if issubclass(t, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or fixed(a):
         return a
     if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):
         return a
@@ -280,7 +280,12 @@ def readable(a: Any, depth: int = 6) -> bool:
     if t is FunctionType and id(a) in vm.world.own_functions:
         return False  # what is made of it belongs to this capture, and emitted code has to make it again
     kinds = (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.ModuleType)
-    return issubclass(t, kinds) or t in IMMUTABLE or t in SETTINGS or t is object
+    return issubclass(t, kinds) or fixed(a) or t in SETTINGS or t is object
+
+
+def fixed(a: Any) -> bool:
+    """Whether a value never changes, nor anything that it holds (`types/holders.py`)."""
+    return type(a) in IMMUTABLE and id(a) not in vm.world.outside
 
 
 __all__ = [

@@ -1,17 +1,21 @@
-"""Types of C whose instances never change: an outside one is guarded by identity and may be given to native code."""
+"""Types whose instances never change: an outside one is guarded by identity and, unless it holds what may change, given to native code."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import datetime
 import decimal
 import fractions
+import functools
 import operator
 import pathlib
 import re
 import types
 import typing
 import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -27,3 +31,42 @@ IMMUTABLE.update(
         "_SpecialGenericAlias", "_CallableType", "_TupleType", "TypeVar", "ForwardRef", "_AnyMeta",
     )) if isinstance(t, type)
 )  # fmt: skip
+
+
+def dict_of(value: Any) -> dict:
+    try:
+        return object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's
+    except AttributeError:
+        return {}
+
+
+def slots_of(value: Any) -> Iterator[tuple[type, str, Any, Any]]:
+    """The slots of an instance of a Python class that are filled: (class, name in `__slots__`, descriptor, value)."""
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for attr in (slots,) if isinstance(slots, str) else slots:
+            mangled = f"_{cls.__name__.lstrip('_')}{attr}" if attr.startswith("__") and not attr.endswith("__") else attr
+            member = cls.__dict__.get(mangled)
+            if attr not in ("__dict__", "__weakref__") and type(member) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):
+                    yield cls, attr, member, member.__get__(value)
+
+
+def getter_parts(fn: Any) -> tuple:
+    """What an `attrgetter`, `itemgetter` or `methodcaller` was made of."""
+    make, parts = fn.__reduce__()
+    return (*make.args, *parts, *make.keywords.values()) if type(make) is functools.partial else parts
+
+
+HEAPTYPE = 1 << 9
+PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    **{t: lambda v: (*dict_of(v).values(), *[held for *_, held in slots_of(v)]) for t in IMMUTABLE if t.__flags__ & HEAPTYPE},
+    **dict.fromkeys((types.GenericAlias, types.UnionType), lambda v: (v.__args__, getattr(v, "__origin__", None))),
+    **dict.fromkeys((operator.itemgetter, operator.methodcaller, operator.attrgetter), getter_parts),
+    **dict.fromkeys((datetime.datetime, datetime.time), lambda v: (v.tzinfo,)),
+    **dict.fromkeys((staticmethod, classmethod), lambda v: (v.__func__, *v.__dict__.values())),
+    **dict.fromkeys((tuple, frozenset, torch.Size), tuple),
+    property: lambda v: (v.fget, v.fset, v.fdel),
+    slice: lambda v: (v.start, v.stop, v.step),
+}
+"""What values that never change hold."""

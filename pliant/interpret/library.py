@@ -17,6 +17,7 @@ from typing import Any
 from pliant.guards import source as S
 from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
+from pliant.interpret.binding import cell_source
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
@@ -100,12 +101,21 @@ def l_exception(args: tuple, kw: dict) -> Any:
     return vm.exc if vm.exc is not None else at_hand("sys.exception()")
 
 
+# -- what functions of the library hold ------------------------------------------------------------------------
+def in_closure(fn: types.FunctionType, name: str) -> Any:
+    """What the variable `name` of the closure of `fn` holds."""
+    world, i = vm.world, fn.__code__.co_freevars.index(name)
+    cell = fn.__closure__[i]  # type: ignore[index]
+    if id(fn) in world.own_functions:
+        return cell.cell_contents
+    return world.locate(cell.cell_contents, cell_source(fn, i).contents())
+
+
 # -- single dispatch ---------------------------------------------------------------------------------------------
 def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     """`dispatch(cls)` of a `functools.singledispatch` function: decided by what is registered; its cache only saves time."""
     world = vm.world
-    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    registry = world.locate(cells["registry"].cell_contents, S.const(cells["registry"]).contents())
+    registry = in_closure(fn, "registry")
     if id(fn) in world.own_functions or id(args[0]) in world.own_functions:
         raise Break("PL0004", "functools.singledispatch over what the program makes", clean=True)
     shadows.read_all(world, registry)
@@ -123,21 +133,15 @@ BY_CODE[id(functools.singledispatch(lambda: None).dispatch.__code__)] = by_class
 def not_again(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     """A `__repr__` that says "..." where it is running already, for this object and in this thread (`reprlib`, `dataclasses`)."""
     world = vm.world
-    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    own = id(fn) in world.own_functions
-
-    def held(name: str) -> Any:
-        value = cells[name].cell_contents
-        return value if own else world.locate(value, S.const(cells[name]).contents())
-
-    if vm.truth(held("repr_running")):
+    running = in_closure(fn, "repr_running")
+    if vm.truth(running):
         raise Break("PL0025", "the text of an object while that of another is made", clean=True)
-    key = id(cells["repr_running"]), id(args[0])
+    key = id(running), id(args[0])
     if key in world.texts_running:
-        return held("fillvalue") if "fillvalue" in cells else "..."
+        return in_closure(fn, "fillvalue") if "fillvalue" in fn.__code__.co_freevars else "..."
     world.texts_running.add(key)
     try:
-        return call(held("user_function"), args, kw)
+        return call(in_closure(fn, "user_function"), args, kw)
     finally:
         world.texts_running.discard(key)
 

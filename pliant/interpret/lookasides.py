@@ -42,6 +42,7 @@ from pliant.interpret.slots import (
 )
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.types import tensors
+from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
 from pliant.symbolic import ops
@@ -356,6 +357,15 @@ def l_pow(args: tuple, kw: dict) -> Any:
 @lookaside(globals)
 def l_globals(args: tuple, kw: dict) -> Any:
     raise Break("PL0014", "globals()", clean=True)
+
+
+@lookaside(FunctionType)
+def l_function(args: tuple, kw: dict) -> Any:
+    """`types.FunctionType(code, globals)`: names are looked up in namespaces of modules alone."""
+    space = args[1] if len(args) > 1 else kw.get("globals")
+    if isinstance(space, dict) and not is_namespace(space):
+        raise Break("PL0014", "a function whose global names are the items of a dict", clean=True)
+    return native(FunctionType, args, kw)
 
 
 @lookaside(locals)

@@ -223,6 +223,9 @@ def global_value(g: dict, name: str) -> Any:
     r = world.reads.get(key, UNSET)
     if r is not UNSET:
         return r
+    world.namespaces.add(id(g))
+    if id(g) in world.shadows:
+        raise Break("PL0014", "a dict that holds the global names of a function, and is read as a dict as well", clean=True)
     if key in world.global_writes:
         v = world.global_writes[key][2]
         if v is not UNSET:

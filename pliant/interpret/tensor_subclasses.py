@@ -29,7 +29,7 @@ from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
 from pliant.interpret import in_torch, jagged, tensor_inputs
-from pliant.interpret.attributes import getattr_, lookup
+from pliant.interpret.attributes import getattr_, lookup, under
 from pliant.interpret.calls import LOOKASIDES, call, graph_call, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import captured_call, to_graph
@@ -361,7 +361,7 @@ def own_attribute(t: Any, name: str) -> Any:
     raw = lookup(cls, name)
     of_tensors = raw is lookup(Tensor, name)
     if not of_tensors and type(raw) is property:
-        return call(raw.fget, (t,), {})
+        return call(under(raw, "fget", cls, name), (t,), {})
     if is_wrapped(t):
         found = of_wrapper(t, name)
         if found is not UNSET:
@@ -379,9 +379,9 @@ def own_attribute(t: Any, name: str) -> Any:
             LOOKASIDES.setdefault(raw, functools.partial(call_of_jagged, raw))
         return types.MethodType(raw, t)
     if type(raw) is classmethod:
-        return types.MethodType(raw.__func__, cls)
+        return types.MethodType(under(raw, "__func__", cls, name), cls)
     if type(raw) is staticmethod:
-        return raw.__func__
+        return under(raw, "__func__", cls, name)
     real = world.real.get(id(t))
     if (real is not None and name in real.__dict__) or (id(t), name) in world.tensor_writes:
         return UNSET
@@ -418,7 +418,7 @@ def set_own(t: Any, name: str, value: Any) -> bool:
     if raw is not UNSET and raw is not lookup(Tensor, name) and type(raw) is property:
         if raw.fset is None:
             property.__set__(raw, t, None)  # AttributeError
-        call(raw.fset, (t, value), {})
+        call(under(raw, "fset", t.pytype, name), (t, value), {})
         return True
     own = lookup(t.pytype, "__setattr__")
     if type(own) is types.FunctionType and own is not lookup(Tensor, "__setattr__"):
@@ -463,10 +463,10 @@ def of_super(o: Super, name: str) -> Any:
         if type(raw) is types.FunctionType:
             return types.MethodType(raw, t)
         if type(raw) is property:
-            return call(raw.fget, (t,), {})
+            return call(under(raw, "fget", cls, name), (t,), {})
         if type(raw) is classmethod:
-            return types.MethodType(raw.__func__, t.pytype)
-        return raw.__func__ if type(raw) is staticmethod else getattr_(cls, name)
+            return types.MethodType(under(raw, "__func__", cls, name), t.pytype)
+        return under(raw, "__func__", cls, name) if type(raw) is staticmethod else getattr_(cls, name)
     if name == "__init__":
         return types.MethodType(nothing, t)
     raw = lookup(Tensor, name)

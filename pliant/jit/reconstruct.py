@@ -13,13 +13,13 @@ import itertools
 import keyword
 import math
 import re
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pliant.guards.source import Source
 from pliant.interpret import jagged, runtime
+from pliant.interpret.immutable import dict_of, slots_of
 from pliant.jit import support
 from pliant.symbolic import maths
 
@@ -308,29 +308,14 @@ class Builder:
 
     def attributes(self, value: Any, name: str) -> None:
         """Fill `__dict__` and slots of an instance of a Python class."""
-        try:
-            d = object.__getattribute__(value, "__dict__")  # the class's own `__getattribute__` is the program's
-        except AttributeError:
-            d = None
+        d = dict_of(value)
         if d:
             self.emit(f"{self.constant(support.fill_dict)}({name}, {{{self.pairs(d)}}})")
-        for cls in type(value).__mro__:
-            slots = cls.__dict__.get("__slots__", ())
-            for attr in (slots,) if isinstance(slots, str) else slots:
-                if attr in ("__dict__", "__weakref__"):
-                    continue
-                mangled = f"_{cls.__name__.lstrip('_')}{attr}" if attr.startswith("__") and not attr.endswith("__") else attr
-                member = cls.__dict__.get(mangled)
-                if type(member) is not types.MemberDescriptorType:
-                    continue
-                try:
-                    held = member.__get__(value)
-                except AttributeError:
-                    continue
-                if id(cls) in self.world.own_functions:
-                    self.emit(f"{self.constant(runtime.set_slot)}({name}, {self.ref(cls)}, {mangled!r}, {self.ref(held)})")
-                else:
-                    self.emit(f"{self.constant(member, f'set_{attr}')}.__set__({name}, {self.ref(held)})")
+        for cls, attr, member, held in slots_of(value):
+            if id(cls) in self.world.own_functions:
+                self.emit(f"{self.constant(runtime.set_slot)}({name}, {self.ref(cls)}, {member.__name__!r}, {self.ref(held)})")
+            else:
+                self.emit(f"{self.constant(member, f'set_{attr}')}.__set__({name}, {self.ref(held)})")
 
 
 def identifier(name: str) -> bool:
@@ -342,3 +327,11 @@ def class_of(b: Builder, v: Any) -> str:
     """The class of a value: a constant, unless the program made it."""
     t = type(v)
     return b.ref(t) if id(t) in b.world.own_functions else b.constant(t)
+
+
+def instance_empty(b: Builder, v: Any) -> str:
+    return f"{b.constant(object.__new__, 'new')}({class_of(b, v)})"
+
+
+INSTANCE = Row(None, instance_empty, Builder.attributes)
+"""The row of an instance of a Python class."""

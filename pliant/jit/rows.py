@@ -36,14 +36,15 @@ from pliant.interpret.late_items import ListItem
 from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
-from pliant.interpret.types.functions import bound_descriptor, is_namespace
+from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.subclasses import made_by_c
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_wrapped
-from pliant.jit import support
+from pliant.jit import immutable_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
-from pliant.jit.reconstruct import CONSTANT, Builder, CannotReconstruct, Name, Row, class_of
+from pliant.jit.immutable_rows import immutable_row
+from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Name, Row, class_of
 
 try:
     from pliant.jit import array_rows
@@ -328,7 +329,7 @@ def bound_c_row(b: Builder, m: Any) -> Row:
     own = bound_descriptor(m)
     if own is None:
         return Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.__self__)}, {m.__name__!r})")
-    return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)})")
+    return Row(lambda b, m: f"{b.constant(own.__get__, f'bind_{m.__name__}')}({b.ref(m.__self__)}, {class_of(b, m.__self__)})")
 
 
 def method_of_own_class(b: Builder, m: Any) -> str:
@@ -340,7 +341,7 @@ def method_of_own_class(b: Builder, m: Any) -> str:
             return f"{b.constant(found.__get__, f'bind_{name}')}(None, {b.ref(cls)})"
     for c in type(cls).__mro__:
         found = c.__dict__.get(name)
-        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType) and found.__get__(cls) == m:
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType) and found.__get__(cls, type(cls)) == m:
             return f"{b.constant(found.__get__, f'bind_{name}')}({b.ref(cls)})"
     raise CannotReconstruct(f"{name}() of a class that is made here", type(m))
 
@@ -354,28 +355,6 @@ def own_descriptor(b: Builder, d: Any) -> str:
     if d.__objclass__.__dict__.get(d.__name__) is not d:
         raise CannotReconstruct(f"the descriptor {d.__name__} of a class that is made here", type(d))
     return f"{b.ref(d.__objclass__)}.__dict__[{d.__name__!r}]"
-
-
-def alias_row(b: Builder, v: Any) -> Row:
-    """`list[int]`, `int | None`: constants, unless they speak of a class that the program made."""
-    return Row(own_alias) if mentions_own(b, v) else CONSTANT
-
-
-def mentions_own(b: Builder, v: Any) -> bool:
-    if isinstance(v, (tuple, list)):
-        return any([mentions_own(b, x) for x in v])
-    return id(v) in b.world.own_functions or (type(v) in ALIASES and mentions_own(b, (v.__args__, getattr(v, "__origin__", None))))
-
-
-ALIASES = (types.GenericAlias, types.UnionType)
-
-
-def own_alias(b: Builder, v: Any) -> str:
-    if type(v) is types.UnionType:
-        return " | ".join([b.ref(x) for x in v.__args__])
-    if type(v.__unpacked__) is bool and v.__unpacked__:
-        raise CannotReconstruct("an unpacked alias of a class that is made here", type(v))
-    return f"{b.constant(types.GenericAlias)}({b.ref(v.__origin__)}, {b.ref(v.__args__)})"
 
 
 def own_attributes(b: Builder, d: dict) -> str:
@@ -577,7 +556,7 @@ ROWS: dict[type, Row] = {
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
             torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-            functools._lru_cache_wrapper, *set(IMMUTABLE).difference(ALIASES),
+            functools._lru_cache_wrapper, *set(IMMUTABLE).difference(immutable_rows.ROWS),
         ),
         CONSTANT,
     ),
@@ -631,11 +610,10 @@ for _view, _method in ((_d.keys(), "keys"), (_d.values(), "values"), (_d.items()
 BY_VALUE: dict[type, Callable[[Builder, Any], Row]] = {
     types.FunctionType: function_row,
     types.CellType: own_cell,
-    types.BuiltinFunctionType: bound_c_row,
-    types.MethodWrapperType: bound_c_row,
+    **dict.fromkeys(BUILTIN, bound_c_row),
     types.GetSetDescriptorType: descriptor_row,
     types.MemberDescriptorType: descriptor_row,
-    **dict.fromkeys(ALIASES, alias_row),
+    **dict.fromkeys(immutable_rows.ROWS, immutable_row),
 }
 
 
@@ -709,13 +687,6 @@ def class_fill(b: Builder, cls: type, name: str) -> None:
 
 OWN_MEMBER = Row(lambda b, v: f"{class_of(b, v)}({b.ref(v._value_)})")
 OWN_CLASS = Row(None, class_shell, class_fill)
-
-
-def instance_empty(b: Builder, v: Any) -> str:
-    return f"{b.constant(object.__new__, 'new')}({class_of(b, v)})"
-
-
-INSTANCE = Row(None, instance_empty, Builder.attributes)
 
 
 def subclass_row(base: type, fill: Callable[[Builder, Any, str], None]) -> Row:

@@ -80,7 +80,7 @@ math.ceil(<F> * 2) % 23
 math.trunc(<F>) % 23
 int(<S>, 36) % 91 if <S>.isalnum() else 5
 ord(<S>[0]) % 7
-<I>.bit_length()
+(<I>).bit_length()
 (~<I>) % 13
 -<I> >> 1
 (<I> << 3) % 67

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import types
-from decimal import Decimal
 from typing import Any
 
 import torch
 
 from pliant.guards.source import Source
-from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
@@ -35,4 +33,3 @@ row(name="dtype, layout, memory format", located=OF_TORCH, stands=OF_TORCH, plai
 row(name="device", located=(torch.device,), stands=(torch.device,), plain=True, locate=World.constant, getattr=read)
 row(name="range", located=(range,), stands=(range,), plain=True, locate=locate_range, getattr=read)
 row(name="code", located=(types.CodeType,), stands=(types.CodeType,), plain=True, locate=World.identity, getattr=read)
-row(name="immutable", located=tuple(IMMUTABLE - {Decimal}), locate=World.identity)

@@ -17,6 +17,7 @@ from pliant.interpret.gate import ORDERLESS, name_of, ordered, unreadable
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONSTANT_TYPES
 from pliant.interpret.state import vm
+from pliant.interpret.types.holders import known
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
 
@@ -33,7 +34,7 @@ def locate_container(world: World, v: Any, source: Source) -> Any:
     if h is None:
         if id(v) in world.by_copy:
             return v
-        if type(v) is dict and is_namespace(v):
+        if type(v) is dict and (is_namespace(v) or id(v) in world.namespaces):
             return Opaque(v, source)  # names are read and written one by one, past any shadow
         if type(v) is collections.OrderedDict and not shadows.in_order(v):
             return Opaque(v, source)
@@ -57,6 +58,9 @@ def locate_set(world: World, v: Any, source: Source) -> Any:
 
 
 def locate_frozenset(world: World, v: Any, source: Source) -> Any:
+    if not all(map(known, v)):
+        world.guard(source, "TYPE_MATCH", type(v))
+        return world.adopt(v, source)
     world.guard(source, "SET_EQUALS", v)
     return world.stands_for(v, v, source)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from typing import Any
 
@@ -21,7 +22,7 @@ DESCRIPTORS = (
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace,
 )  # fmt: skip
 KNOWN = (types.MemberDescriptorType, types.ClassMethodDescriptorType)
-BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+BUILTIN = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)  # the second: `builtin_method`, of a heap type
 C_METHODS = {types.MethodDescriptorType, types.WrapperDescriptorType}
 
 
@@ -32,8 +33,9 @@ def is_namespace(t: type) -> bool:
 
 def locate_function(world: World, v: Any, source: Source) -> Any:
     if (source.root.op == "local" and source.root.arg[1] == "state") or (world.history is not None and world.history.is_dynamic(source)):
-        # made anew for each call: its code and defaults count, not its identity
+        # made anew for each call: its code, defaults and globals count, not its identity
         world.guard(source, "FUNCTION", (v.__code__, v.__defaults__, v.__kwdefaults__))
+        world.guard(source.attr("__globals__"), "ID_MATCH", v.__globals__)
         if id(v) not in world.function_sources:
             world.function_sources[id(v)] = source
             world.adopt(v, source)
@@ -80,7 +82,7 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
         return Opaque(v, source)
     if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool):
         return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's
-    return getattr(o, v.__name__) if own is None else own.__get__(o)
+    return getattr(o, v.__name__) if own is None else own.__get__(o, type(o))
 
 
 def bound_descriptor(m: Any) -> Any:
@@ -88,7 +90,7 @@ def bound_descriptor(m: Any) -> Any:
     name, owner, overridden = m.__name__, m.__self__, False
     for c in type(owner).__mro__:
         found = c.__dict__.get(name, UNSET)
-        if type(found) in C_METHODS and found.__get__(owner) == m:
+        if type(found) in C_METHODS and found.__get__(owner, type(owner)) == m:  # CPython reads the class without a look
             return found if overridden else None
         overridden = overridden or found is not UNSET
     return None
@@ -109,9 +111,9 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
 
 
 def by_identity(world: World, v: Any, source: Any) -> Any:
-    """The object is guarded, and what it holds where it is read. It is itself where it is given back: none that is made like it."""
+    """An operator of the user's: the object is guarded, and what it holds where it is read."""
     world.guard(source, "ID_MATCH", v)
-    return v if id(v) in world.outside else world.adopt(v, source)
+    return world.adopt(v, source)
 
 
 def as_it_is(fn: Any, o: Any) -> Any:
@@ -122,8 +124,6 @@ OPERATOR = (torch._library.custom_ops.CustomOpDef,)
 row(name="custom operator", located=OPERATOR, stands=OPERATOR, locate=by_identity, to_graph=as_it_is)
 row(name="C descriptor", located=DESCRIPTORS, stands=DESCRIPTORS, locate=World.identity, getattr=read)
 row(name="descriptor", located=KNOWN, locate=World.identity)
-row(name="property", located=(property,), stands=(property,), locate=by_identity, getattr=read)
-row(name="method of a class", located=(classmethod, staticmethod), locate=by_identity)
 row(name="module, class", located=(types.ModuleType, type), locate=World.identity)
 row(name="function", located=(types.FunctionType,), locate=locate_function)
 row(name="function with a cache", located=(functools._lru_cache_wrapper,), locate=World.identity)
@@ -131,4 +131,4 @@ row(name="C function", located=BUILTIN, stands=BUILTIN, locate=locate_builtin, g
 row(name="method", located=(types.MethodType,), locate=locate_method)
 row(name="super", located=(super,), locate=locate_super)
 row(name="partial", located=(functools.partial,), locate=locate_partial)
-row(name="annotation, namespace of operators", stands=(types.GenericAlias, type(torch.ops)), getattr=read)
+row(name="namespace of operators", stands=(type(torch.ops),), getattr=read)

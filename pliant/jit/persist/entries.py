@@ -155,7 +155,7 @@ def hints(table: Writer, found: Capture, c: Compiler) -> dict[int, tuple[Any, tu
     own = found.world.own_functions
     for fn, *_ in found.world.asked:
         if isinstance(fn, functools._lru_cache_wrapper):
-            table.hint(fn.__wrapped__, "func", fn, "__wrapped__")
+            table.hint(getattr(fn, "__wrapped__", None), "func", fn, "__wrapped__")
     for fn in found.world.interpreted.values():
         if id(fn) in own:
             continue

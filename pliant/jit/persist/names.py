@@ -233,7 +233,8 @@ class Writer:
             if not frames.is_made(value):
                 self.functions.append(value)
         elif isinstance(value, functools._lru_cache_wrapper):
-            self.functions.append(value.__wrapped__)
+            if hasattr(value, "__wrapped__"):  # it has none yet while it is being made
+                self.functions.append(value.__wrapped__)
         elif isinstance(value, ModuleType):
             self.modules.append(value)
         else:

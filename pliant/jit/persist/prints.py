@@ -152,7 +152,7 @@ def print_of(value: Any) -> Any:
         return ("numpy", getattr(value, "__name__", None) or str(value))
     if t in (torch.finfo, torch.iinfo):
         return (t.__name__, str(value.dtype))
-    if t is functools._lru_cache_wrapper and type(value.__wrapped__) is FunctionType:
+    if t is functools._lru_cache_wrapper and type(getattr(value, "__wrapped__", None)) is FunctionType:
         return ("cached", *function_print(value.__wrapped__))
     if t is TUPLE_GETTER:
         return ("getter", value.__reduce__()[1][0])

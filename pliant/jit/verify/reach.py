@@ -317,7 +317,7 @@ def of_module(reach: Reach, m: types.ModuleType) -> None:
 
 def of_cached(reach: Reach, cached: Any) -> None:
     reach.add(contents.CACHE, cached)
-    reach.push((cached.__wrapped__,), cached)
+    reach.push(tuple(vars(cached).values()), cached)
 
 
 def of_class(reach: Reach, cls: type) -> None:

@@ -1,0 +1,58 @@
+"""Holders: values that never change and hold what may: `itemgetter(i)`, `property(method)`, `Annotated[int, i]`, a time of a zone.
+
+They are guarded by identity, which is enough as long as all that they hold is known so, too. Else what is read of them is located
+where it lies (`attributes.data_descriptor`), and what only C code reads keeps them out of the graph.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import types
+from decimal import Decimal
+from typing import Any
+
+from pliant.guards.question import is_value
+from pliant.guards.source import Source
+from pliant.interpret.immutable import IMMUTABLE, PARTS
+from pliant.interpret.opaque import Opaque
+from pliant.interpret.state import Break, vm
+from pliant.interpret.types.row import LOCATED, read, row
+from pliant.interpret.world import World
+
+DESCRIPTORS = (property, staticmethod, classmethod)
+READ_BY_C = (datetime.datetime, datetime.time)
+
+
+def locate_holder(world: World, v: Any, source: Source) -> Any:
+    world.guard(source, "ID_MATCH", v)
+    if known(v) and type(v) not in DESCRIPTORS:  # of these another one may be made that is like it
+        return v
+    return Opaque(v, source) if type(v) in READ_BY_C else world.adopt(v, source)
+
+
+def known(v: Any) -> bool:
+    """Whether a value that is the same object is worth the same: nothing that it holds can change."""
+    t = type(v)
+    if t in PARTS:
+        return all(map(known, PARTS[t](v)))
+    if t in IMMUTABLE or is_value(v) or isinstance(v, (type, types.FunctionType)):
+        return True
+    if t is types.BuiltinFunctionType:
+        return v.__self__ is None or isinstance(v.__self__, (type, types.ModuleType))
+    if issubclass(t, datetime.tzinfo):
+        return t is getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None)
+    found = LOCATED.get(t)
+    return found is not None and found.locate in (World.identity, World.constant)
+
+
+def of_alias(v: Any, name: str) -> Any:
+    if id(v) in vm.world.outside:
+        raise Break("PL0007", f"attribute {name!r} of an annotation made outside, which holds what can change", clean=True)
+    return read(v, name)
+
+
+row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias)
+row(name="holder", located=(*(IMMUTABLE - {Decimal}), *DESCRIPTORS), locate=locate_holder)
+
+__all__ = ["known", "locate_holder"]

@@ -129,6 +129,3 @@ def shown(file: str, name: str) -> FrameType:
     code = _stub.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_linetable=b"")
     frame: FrameType = types.FunctionType(code, {})().gi_frame
     return frame
-
-
-__all__ = ["NEVER", "PLACES", "Place", "Places", "failed", "place_of", "remember"]

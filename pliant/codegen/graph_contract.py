@@ -260,6 +260,3 @@ def names_in(text: str) -> set[str]:
     called = {id(c.func) for c in ast.walk(tree) if isinstance(c, ast.Call)}
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called}
     return names - {"math", "min", "max"}
-
-
-__all__ = ["RULES", "Rule", "verify", "violations"]

@@ -318,6 +318,3 @@ class unchanged_state:
 def name_of(backend: Any) -> str:
     backend = getattr(backend, "func", backend)  # of a partial
     return getattr(backend, "__qualname__", None) or type(backend).__name__
-
-
-__all__ = ["UNBACKED", "Backend", "Variants", "given", "name_of"]

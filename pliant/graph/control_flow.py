@@ -239,8 +239,3 @@ def block_text(block: Block) -> list[str]:
     else:
         lines += [f"branch {block.end.test}", *block_text(block.end.yes), "else", *block_text(block.end.no)]
     return ["  " + line for line in lines]
-
-
-__all__ = [
-    "FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "captures", "needs", "record_flow", "sizes_of_params",
-]  # fmt: skip

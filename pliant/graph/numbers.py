@@ -172,5 +172,3 @@ CONSTANT = aten.lift_fresh_copy.default
 COUNTED = {torch.float32, torch.float64, torch.int64, torch.int32}
 SMALL = 1 << 16
 ADDITIONS = {aten.add_.Tensor, aten.add_.Scalar, aten._foreach_add_.Scalar, aten._foreach_add_.Tensor}
-
-__all__ = ["COUNTED", "NUMBERS", "counted", "known_number", "remember"]

@@ -270,6 +270,3 @@ def stack_trace(site: Any) -> str:
         lines.append(f'  File "{site.filename}", line {site.lineno}, in {site.function}\n' + (f"    {shown}\n" if shown else ""))
         site = site.outer
     return "".join(reversed(lines))
-
-
-__all__ = ["ASSERT", "assembled", "stack_trace", "steps_of", "torch_level"]

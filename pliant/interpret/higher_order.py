@@ -240,6 +240,3 @@ class Region:
 def same_size(m: Any, n: Any) -> bool:
     """Whether two sizes are the same one; guarded where the call decides."""
     return equal(m, n) or vm.scope.decide_or_false(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)), current_site())
-
-
-__all__ = ["l_cond", "l_while_loop"]

@@ -136,6 +136,3 @@ def unset(world: Any) -> None:
     while world.hooks_set > 0:
         world.hooks_set -= 1
         POP()
-
-
-__all__ = ["l_register_hook", "unset"]

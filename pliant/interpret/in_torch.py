@@ -342,10 +342,6 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
     weights = torch._safe_softmax(scores, dim=-1)
     return weights.to(query.dtype) @ value.to(query.dtype), sums / math.log(2), maxima / math.log(2)
 
-
-__all__ = ["Refused", "attention", "corrcoef", "cov", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]
-
-
 # -- torch.masked ----------------------------------------------------------------------------------------------------------
 def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002
     """`torch.masked._ops._combine_input_and_mask` of a plain tensor, without the class that it makes for others."""

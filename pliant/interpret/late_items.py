@@ -48,6 +48,3 @@ def item_at(world: World, h: Shadow, place: Any) -> LateText | None:
     world.guard(h.source.apply("is_of_texts"), "EQ_MATCH", True)
     h.late = True
     return LateText((Piece(ListItem(h.source, place), 0, ""),))
-
-
-__all__ = ["ListItem", "item_at", "may_be_late"]

@@ -186,6 +186,3 @@ def put(v: Any, moved: dict[int, TracedTensor]) -> Any:
     if type(v) in (list, tuple):
         return type(v)(put(x, moved) for x in v)
     return {k: put(x, moved) for k, x in v.items()} if type(v) is dict else v
-
-
-__all__ = ["Memory"]

@@ -97,5 +97,3 @@ def l_anomaly(args: tuple, kw: dict) -> None:
 
 
 METHOD_LOOKASIDES[(torch.Size, "numel")] = lambda size, args, kw: math.prod(size)
-
-__all__ = ["is_open"]

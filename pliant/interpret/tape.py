@@ -190,4 +190,3 @@ def keep_retained() -> None:
 
 
 METHOD_LOOKASIDES[(torch.Tensor, "retain_grad")] = retain_grad
-__all__ = ["NodeOf", "grad_fn", "keep_retained", "left_alone", "retains_grad", "version"]

@@ -94,6 +94,3 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
         raise Reconsider("backward", getattr(e, "reason", str(e)), WRAPPED) from None
     except RuntimeError:
         return  # the region says what of it (`lower/autograd.py`)
-
-
-__all__ = ["rehearse"]

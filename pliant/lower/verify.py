@@ -586,5 +586,3 @@ def is_nothing(size: Any) -> bool:
 
 
 CHECKS = {GRAPH: check_graph, GROUPS: check_groups, INSTRUCTIONS: check_instructions, RUNS: check_runs, CALLS: check_calls}
-
-__all__ = ["RULES", "Promise", "check_kernel", "promised", "verify"]

@@ -54,5 +54,3 @@ def of_alias(v: Any, name: str) -> Any:
 
 row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias)
 row(name="holder", located=(*(IMMUTABLE - {Decimal}), *DESCRIPTORS), locate=locate_holder)
-
-__all__ = ["known", "locate_holder"]

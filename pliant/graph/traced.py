@@ -84,6 +84,7 @@ RETAINED = "retained gradients"
 INFERENCE = "inference mode"
 DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
+CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 
 
 class Reconsider(Untraceable):

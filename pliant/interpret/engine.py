@@ -22,6 +22,7 @@ from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
 from pliant.graph.traced import (
+    CALLS_REFUSED,
     HOOKS,
     INFERENCE,
     NO_DERIVATIVE,
@@ -228,6 +229,8 @@ def run_otherwise(rec: TorchOp, n: int, guesses: int, e: Exception) -> Any:
         if not isinstance(e, (DataDependent, Untraceable, PliantError)) and checks.handled(vm.frame):
             # the program may look at the exception: let the real call raise the real one
             raise Break("PL0041", f"{type(e).__name__} raised by {getattr(fn, '__name__', fn)} inside a try block") from e
+        if CALLS_REFUSED in vm.refused and not isinstance(e, (DataDependent, PliantError)):
+            raise Break("PL0011", f"PyTorch's own shape function of {getattr(fn, '__name__', fn)}: {str(e).splitlines()[0]}") from e
         raise e
     finally:
         del e  # its traceback holds this frame

@@ -22,7 +22,7 @@ from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
-from pliant.graph.traced import NoBackward, Reconsider, Untraceable
+from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Guard, Site
 from pliant.guards.program import compiled
 from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
@@ -233,6 +233,9 @@ class Region:
                 events.count("user_errors")
                 record.user_errors += 1
                 record.skip = (1 << min(record.user_errors, MOST_SKIPPED)) - 2
+                return
+            if of_torch and actual is None and CALLS_REFUSED not in record.refused:
+                record.refused.add(CALLS_REFUSED)  # its kernels may take them: the next capture ends before that call
                 return
             got = "nothing" if actual is None else f"{type(actual).__name__}: {actual}"
             text = f"the capture raised {type(expected).__name__}: {expected}; CPython raised {got}"

@@ -33,7 +33,7 @@ from pliant.graph.traced import (
 from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
-WITHOUT_DERIVATIVE = re.compile(r"derivative for '([^']+)' is not implemented")
+WITHOUT_DERIVATIVE = re.compile(r"derivative for (?:'|aten::)([^' ]+)'? is not implemented")
 AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 

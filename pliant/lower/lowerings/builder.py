@@ -13,14 +13,9 @@ from pliant.graph.traced import TracedTensor, is_lazy
 from pliant.lower import liveness
 from pliant.lower.loop_nest import Facts, LoopNest, Size, TensorStore
 from pliant.lower.loops import SCALARS, Node, operands_first
-from pliant.lower.lowerings.scalars import NAMES, V, cast, const, up
+from pliant.lower.lowerings.scalars import NAMES, Refuse, V, cast, const, up
 from pliant.symbolic import DataDependent, ops
 from pliant.symbolic.expr import Expr
-
-
-class Refuse(Exception):
-    """This operation, with these operands, is not for kernels: it stays an ATen call."""
-
 
 Rule = Callable[["Builder", Any], None]
 TABLE = Column("lowering")

@@ -73,6 +73,8 @@ def _repeat(b: Builder, o: Any) -> None:
 def positions(kind: str) -> Callable[[Builder, Any], None]:
     def rule(b: Builder, o: Any) -> None:
         x, dim = arguments(o, "self", "dim")
+        if x.dtype is torch.bool:
+            raise Refuse  # eager raises
         s, axes, _, gone = reducing(b, x, dim)
         check_rows(b, x, gone)
         put_reduced(s, o.outs[0], reduce(kind, up(s.load(x, axes))), axes, len(x.sizes))

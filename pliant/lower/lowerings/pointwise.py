@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from functools import cache
@@ -107,6 +108,13 @@ def log_sigmoid(x: V) -> V:
     return minimum(x, 0.0) - op("log1p", exp(-op("abs", x)))
 
 
+def whole(name: str, x: V) -> V:
+    """`floor` and its like: integers stay, and eager has none of truth values."""
+    if x.dtype == "bool":
+        raise Refuse
+    return op(name, x) if x.dtype in FLOATS else x
+
+
 FLOAT_UNARY: dict[str, Callable[[V], V]] = {
     **{
         n: call(n)
@@ -125,12 +133,12 @@ FLOAT_UNARY: dict[str, Callable[[V], V]] = {
 
 SAME_UNARY: dict[str, Callable[[V], V]] = {
     "neg": lambda x: -x,
-    "abs": lambda x: op("abs", x) if x.dtype not in ("u8", "bool") else x,
+    "abs": lambda x: op("abs", x) if x.dtype != "u8" else x,
     "relu": lambda x: where(x <= 0, 0, x),
     "square": lambda x: x * x,
     "sign": lambda x: op("sign", x) if x.dtype != "bool" else x,
     "sgn": lambda x: op("sign", x) if x.dtype != "bool" else x,
-    **{n: (lambda x, n=n: op(n, x) if x.dtype in FLOATS else x) for n in ("floor", "ceil", "trunc", "round")},
+    **{n: functools.partial(whole, n) for n in ("floor", "ceil", "trunc", "round")},
     "bitwise_not": lambda x: ~x,
     "clone": lambda x: x,
     "alias_copy": lambda x: x,

@@ -146,6 +146,7 @@ def _var(b: Builder, o: Any) -> None:
     v = up(s.load(x, axes))
     if v.dtype not in FLOATS:
         raise Refuse
+    v = cast(v, "f64")  # as eager sums them: squares of what a float can hold may be more than it can
     n = count(s, gone, x, v.dtype)
     mean, _, squares = moments(s, v, n)
     var = squares / maximum(n - float(correction), 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pliant.lower.loops import SCALARS, Node
+from pliant.lower.loops import DTYPES, SCALARS, Node
 
 NAMES: dict[torch.dtype, str] = {
     torch.float32: "f32",
@@ -28,6 +28,10 @@ NAMES: dict[torch.dtype, str] = {
 COMPUTED = {"bf16": "f32", "f16": "f32"}
 HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 FLOATS = frozenset(("f32", "f64", "bf16", "f16"))
+
+
+class Refuse(Exception):
+    """This operation, with these operands, is not for kernels: it stays an ATen call."""
 
 
 NEUTRAL = {"add": 0, "mul": 1}
@@ -114,6 +118,9 @@ def op(name: str, *args: Any) -> V:
             if n.op == "const" and n.attrs[0] == NEUTRAL[name] and other.dtype == n.dtype:
                 return V(other)
     row = SCALARS[name]
+    operand = nodes[-1] if row.result == "second" else nodes[0]
+    if DTYPES[operand.dtype].kind not in row.kinds:
+        raise Refuse  # eager refuses it, too, in words of its own
     dtype = "bool" if row.result == "bool" else nodes[1].dtype if row.result == "second" else nodes[0].dtype
     return V(Node(name, nodes, dtype))
 

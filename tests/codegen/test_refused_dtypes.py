@@ -1,0 +1,67 @@
+"""Operations on dtypes that eager refuses, or that only PyTorch's kernels take: the same exceptions and values, never a kernel of ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+
+INTS, FLOATS, BOOLS = torch.arange(12).view(3, 4), torch.randn(3, 4), torch.randn(3, 4) > 0
+
+REFUSED = {
+    "and of floats": (lambda x: x & 3, FLOATS),
+    "xor of floats": (lambda x: x ^ x, FLOATS.double()),
+    "gelu of integers": (F.gelu, INTS),
+    "softmax of integers": (lambda x: x.softmax(1), INTS),
+    "log_softmax of integers": (lambda x: x.log_softmax(0), INTS.int()),
+    "lerp of integers": (lambda x: torch.lerp(x, x + 1, 0.5), INTS),
+    "softplus of integers": (F.softplus, INTS),
+    "silu of booleans": (F.silu, BOOLS),
+    "abs of booleans": (lambda x: x.abs() ** 0.5, BOOLS),
+    "floor of booleans": (lambda x: x.floor(), BOOLS),
+    "argmax of booleans": (lambda x: x.argmax(1), BOOLS),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_eager_refuses_it(name):
+    fn, x = REFUSED[name]
+    with pytest.raises(Exception) as expected:
+        fn(x)
+    compiled = pliant.compile(fn, background=False)
+    for _ in range(2):
+        with pytest.raises(type(expected.value)) as given:
+            compiled(x)
+        assert str(given.value) == str(expected.value)
+
+
+def test_a_call_that_shape_functions_refuse():
+    def fn(x, b):
+        return x * 2 + (b << 2), x + 1
+
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, 4):
+        x, b = torch.ones(n), torch.arange(n) > 0
+        assert [t.tolist() for t in compiled(x, b)] == [t.tolist() for t in fn(x, b)]
+    assert pliant.stats()["fallbacks"] == 0
+
+
+def test_an_operator_without_a_derivative():
+    def fn(x):
+        return (x // 2).sum() * x.sum()
+
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, 4):
+        x, y = torch.arange(float(n), requires_grad=True), torch.arange(float(n), requires_grad=True)
+        out, expected = compiled(x), fn(y)
+        assert torch.equal(out, expected) and out.requires_grad == expected.requires_grad
+    assert pliant.stats()["fallbacks"] == 0
+
+
+def test_deviations_of_what_has_no_square():
+    x = torch.randn(4, 8) * 1e30
+    fn = lambda x: ((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True), x.var(0))  # noqa: E731
+    given, expected = pliant.compile(fn, background=False)(x), fn(x)
+    assert all(torch.allclose(g, e) for g, e in zip(given, expected, strict=True))

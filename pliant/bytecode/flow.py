@@ -86,6 +86,3 @@ def meeting_point(kinds: Sequence[Kind], operands: Sequence[Any], inside: frozen
         common &= found[i]
     meets = [i for i in range(n) if common >> i & 1 and i not in inside and found[i] != every]
     return max(meets, key=lambda i: found[i].bit_count(), default=None)
-
-
-__all__ = ["live_locals", "meeting_point", "natural_loop", "successors"]

@@ -34,6 +34,3 @@ def loop_around(code: CodeType, offset: int) -> int | None:
     if following in found:
         return following
     return max((h for h, last in found.items() if h <= offset <= last), default=None)
-
-
-__all__ = ["loop_around", "loops"]

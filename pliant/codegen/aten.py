@@ -35,7 +35,7 @@ import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
-from pliant.codegen.failures import DRAWN, NEVER, Place, Places, place_of, remember, states_of
+from pliant.codegen.failures import DRAWN, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
@@ -98,10 +98,10 @@ def build(
     """
     ops = list(trace.ops) if ops is None else list(ops)
     flat = list(liveness.leaves(outputs))
-    exits, ops = ways_out(trace, ops, list(liveness.tensors(inputs)), name)
+    exits, ops = ways_out(trace, ops, list(liveness.tensors_of(inputs)), name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
-    slots = list(liveness.tensors(inputs))
+    slots = list(liveness.tensors_of(inputs))
     flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(liveness.operators(ops)) else []
     if guard is None and any([t.vid in steps for op in flows for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd
@@ -111,7 +111,7 @@ def build(
     replay, heads = [], [*flat, *exits]
     if guard is not False:
         roots = [views.root(v, steps) if isinstance(v, TracedTensor) else v for v in flat]
-        replay = views.chain(liveness.tensors(flat), steps, {t.vid for t in slots}, ops)
+        replay = views.chain(liveness.tensors_of(flat), steps, {t.vid for t in slots}, ops)
         heads = roots + exits + [v for op in replay for v in liveness.leaves([op.args, op.kwargs]) if liveness.number(v) is not None]
     p = Program(name, trace.scope, inputs, heads, ops, asserts=[c.expr for c in checks], keep_effects=keep_effects, closed=False)
     p = pipeline.run(p, pipeline.SIMPLIFY)
@@ -120,7 +120,7 @@ def build(
         guard = True  # a way out bumps version counters, and writes through `.data` must not
     w = Writer(name, trace.scope, inputs, flat, lower(p).steps, checks, replay=replay, written=counted(written), lower=lower)
     if not any(op.target is LEAVE for op in ops):
-        w.versions = of_results(trace, slots, list(liveness.tensors(flat)))
+        w.versions = of_results(trace, slots, list(liveness.tensors_of(flat)))
     return w.finish(guard)
 
 
@@ -141,7 +141,7 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         condition, number, _, numbers = op.args
         exit_ = trace.exits[number]
         before = ops[:i]
-        tensors = list(liveness.tensors(exit_.values))
+        tensors = list(liveness.tensors_of(exit_.values))
         steps = views.output_steps(before, tensors)
         replay = views.chain(tensors, steps, {t.vid for t in slots}, before)
         by_vid = {t.vid: t for t in slots}
@@ -259,7 +259,7 @@ class Writer:
             self.wait(i, check)
         self.params = [self.param(i, slot) for i, slot in enumerate(inputs)]
         self.inputs = [slot for slot in inputs if isinstance(slot, TracedTensor)]
-        self.output_vids = {t.vid for t in liveness.tensors(outputs)}
+        self.output_vids = {t.vid for t in liveness.tensors_of(outputs)}
         self.watched = {t.storage_id for op in ops if is_kernel(op.target) for t in liveness.op_inputs(op)}
         self.read_vids = self.output_vids | {t.vid for op in (*ops, *self.replay) for t in liveness.op_inputs(op)}
 
@@ -544,8 +544,8 @@ class Writer:
         """What the generators' state is before anything is drawn: should the graph raise, the frame draws anew."""
         for op, step in zip(self.ops, steps[1:], strict=True):
             if not is_kernel(op.target) and liveness.draws(op.target):
-                self.globals["_state"] = states_of(self.ops)
-                step.lines.insert(0, f"{DRAWN} = _state()")
+                self.globals["_states"] = states
+                step.lines.insert(0, f"{DRAWN} = _states{drawn_from(self.ops)}")
                 return
 
     def read(self, target: Any, args: tuple, reads: set[str]) -> str:

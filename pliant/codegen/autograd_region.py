@@ -290,7 +290,7 @@ class AutogradRegion:
         checks = [c for c in self.scope.asserts if not any(s.name in later for s in c.expr.symbols())]
         p = Program(f"{self.name}_forward", self.scope, inputs, values, ops, asserts=[c.expr for c in checks], closed=False)
         p = pipeline.run(p, (pipeline.DCE,))
-        written = written_slots(p.steps, liveness.tensors(inputs))
+        written = written_slots(p.steps, liveness.tensors_of(inputs))
         p = (self.lower or pipeline.call_aten)(p)
         plain = [i for i, h in enumerate(self.plan.heads) if h.vid not in self.plan.differentiable_vids]
 

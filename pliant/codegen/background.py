@@ -184,6 +184,3 @@ def stopped() -> Iterator[None]:
     """For tests: what is submitted inside waits."""
     with turns.compiling:
         yield
-
-
-__all__ = ["Background", "Dropped", "Job", "background", "stopped"]

@@ -67,6 +67,3 @@ def each(backward: Callable[..., tuple], ctx: Any, given: Samples) -> tuple:
     """`backward` of each sample, which may itself be wrapped by an outer level."""
     rounds = [backward(Kept(ctx), *given[i]) for i in range(len(given))]
     return tuple([None if column[0] is None else given.wrap(torch.stack(column)) for column in zip(*rounds)])
-
-
-__all__ = ["each", "is_legacy", "is_wrapped", "samples"]

@@ -212,6 +212,3 @@ def recipe(value: Any, scope: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(recipe(v, scope) for v in value)
     return value if value is None or type(value) in (bool, int, float, str) else None
-
-
-__all__ = ["Handed", "Number", "SymbolInfo", "TensorSlot", "handed"]

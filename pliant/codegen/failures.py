@@ -24,25 +24,22 @@ from pliant.graph.python_random import NUMPYS, draws_from_numpy, draws_from_pyth
 NEVER = 1 << 30
 DRAWN = "_drawn"
 """The variable of a generated program that holds the state of the generators from before its first draw."""
-STATE, PUT_STATE = torch.random.get_rng_state, torch.random.set_rng_state
-PYTHONS_STATE, PUT_PYTHONS_STATE = random.getstate, random.setstate
+GENERATORS: tuple[tuple[Callable[[Any], bool], Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (lambda op: True, torch.random.get_rng_state, torch.random.set_rng_state),
+    (draws_from_python, random.getstate, random.setstate),
+    (draws_from_numpy, lambda: NUMPYS.get_state(), lambda state: NUMPYS.set_state(state)),
+)
+"""Of each generator: whether an operation draws from it, what gives its state, and what puts a state back."""
 
 
-def both_states() -> tuple:
-    """Of PyTorch's generator and of Python's."""
-    return STATE(), PYTHONS_STATE()
+def drawn_from(ops: list[Any]) -> tuple[int, ...]:
+    """The rows of the generators that these operations draw from."""
+    return tuple([i for i, (draws, _, _) in enumerate(GENERATORS) if any(map(draws, ops))])
 
 
-def all_states() -> tuple:
-    """And of NumPy's."""
-    return STATE(), PYTHONS_STATE(), NUMPYS.get_state()
-
-
-def states_of(ops: list[Any]) -> Callable[[], Any]:
-    """What gives the state of the generators that these operations draw from."""
-    if any(map(draws_from_numpy, ops)):
-        return all_states
-    return both_states if any(map(draws_from_python, ops)) else STATE
+def states(*rows: int) -> list[tuple[int, Any]]:
+    """The states of these generators."""
+    return [(i, GENERATORS[i][1]()) for i in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +114,8 @@ def draw_anew(tb: TracebackType | None) -> None:
     while tb is not None:
         state = tb.tb_frame.f_locals.get(DRAWN) if tb.tb_frame.f_code.co_filename in PLACES else None
         if state is not None:
-            if type(state) is tuple:
-                state, pythons, *numpys = state
-                PUT_PYTHONS_STATE(pythons)
-                for s in numpys:
-                    NUMPYS.set_state(s)
-            PUT_STATE(state)
+            for i, before in state:
+                GENERATORS[i][2](before)
             return
         tb = tb.tb_next
 
@@ -136,6 +129,3 @@ def shown(file: str, name: str) -> FrameType:
     code = _stub.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_linetable=b"")
     frame: FrameType = types.FunctionType(code, {})().gi_frame
     return frame
-
-
-__all__ = ["NEVER", "PLACES", "Place", "Places", "failed", "place_of", "remember"]

@@ -23,22 +23,9 @@ import torch
 
 from pliant import native
 from pliant.errors import InternalError
-from pliant.graph.control_flow import (
-    Block,
-    Branch,
-    Flow,
-    FlowOp,
-    Leave,
-    captures,
-    needs,
-    number_of,
-    outputs_of,
-    sizes_of_params,
-    tensors_of,
-)
+from pliant.graph.control_flow import Block, Branch, Flow, FlowOp, Leave, captures, needs, number_of, outputs_of, sizes_of_params
 from pliant.graph.growing import is_list, read_length
-from pliant.graph.record import atoms
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.lower import views
 from pliant.lower.restriding import as_views
 from pliant.symbolic import maths
@@ -159,7 +146,7 @@ class FlowWriter:
                 tensors.update(t)
                 symbols.update(s)
                 continue
-            for v in atoms(outputs_of(block)):
+            for v in leaves(outputs_of(block)):
                 if type(v) is TracedTensor:
                     tensors.add(v.vid)
                 elif (e := number_of(v)) is not None:

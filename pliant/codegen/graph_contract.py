@@ -2,8 +2,7 @@
 
 Existing backends rely on these promises without saying so: a number that prints as the name of a symbol, a size that the printed code
 frees too early, a float that arrives as a float all give wrong answers later, or none. A graph that breaks a rule is a bug of pliant, so
-it raises `InternalError`: with `strict=True` the user sees it, else the frame runs in eager PyTorch. (`graph/verify.py` does the same for
-traces.)
+it raises `InternalError`: with `strict=True` the user sees it, else the frame runs in eager PyTorch.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from torch import fx
 
 from pliant.codegen.dynamo_graph import Handed, Number, SymbolInfo, TensorSlot
 from pliant.errors import InternalError
-from pliant.graph.record import atoms
 from pliant.graph.torch_graph import ASSERT, PLAIN
+from pliant.graph.traced import leaves
 
 CONSTANTS = (*PLAIN, torch._ops.OpOverload)
 Complaints = Iterator[str]
@@ -108,7 +107,7 @@ def arguments_are_plain(h: Handed) -> Complaints:
     for n in nodes_of(h):
         if n.op in ("placeholder", "get_attr"):
             continue
-        for a in atoms((n.args, n.kwargs)):
+        for a in leaves((n.args, n.kwargs)):
             if isinstance(a, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 yield f"{n.name} is given the number {a.node}, which no node computes"
             elif isinstance(a, torch.Tensor):
@@ -187,7 +186,7 @@ def examples_are_plain(h: Handed) -> Complaints:
                 yield f"{n.name} holds {key}, a {type(value).__name__}, which may keep the capture alive"
     ok = (TensorSlot, Number, type(None), bool, int, float, str)
     yield from (f"the example value of {name} is a {type(v).__name__}" for name, value in h.values.items()
-                for v in atoms(value) if not isinstance(v, ok))  # fmt: skip
+                for v in leaves(value) if not isinstance(v, ok))  # fmt: skip
 
 
 def code_can_be_read(h: Handed) -> Complaints:
@@ -261,6 +260,3 @@ def names_in(text: str) -> set[str]:
     called = {id(c.func) for c in ast.walk(tree) if isinstance(c, ast.Call)}
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called}
     return names - {"math", "min", "max"}
-
-
-__all__ = ["RULES", "Rule", "verify", "violations"]

@@ -165,6 +165,3 @@ def known_lines(graph: Handed) -> None:
             effects_from = min(effects_from, line + start)
     forward = graph.module.forward
     remember(getattr(forward, "__func__", forward), Places(lines, effects_from))
-
-
-__all__ = ["around", "key_of"]

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pliant.codegen.target import Target
 from pliant.errors import InternalError
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import DTYPES, FAILURES, Kernel, Node, Store
-from pliant.lower.program import NativeStep, SegmentCall
+from pliant.lower.program import SegmentCall
 from pliant.lower.text import kernel_text
 
 NUMPY = {
@@ -276,7 +277,7 @@ def memory_of(t: torch.Tensor) -> np.ndarray:
     return torch.empty(0, dtype=dtype).set_(t.detach().untyped_storage()).numpy()
 
 
-class ReferenceTarget:
+class ReferenceTarget(Target):
     """A processor that has kernels and nothing else: no segments, no library."""
 
     name = "reference"
@@ -289,24 +290,6 @@ class ReferenceTarget:
 
     def worth_a_kernel(self, op: Any) -> bool:
         return True
-
-    def worth_a_call(self, step: NativeStep) -> bool:
-        return False
-
-    def has_segments(self) -> bool:
-        return False
-
-    def product_dtypes(self) -> frozenset[torch.dtype]:
-        return frozenset()
-
-    def has_attention(self) -> bool:
-        return False
-
-    def has_convolutions(self) -> bool:
-        return False
-
-    def has_int8(self) -> bool:
-        return False
 
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
         if segments:

@@ -22,7 +22,7 @@ from pliant.lower.program import NativeStep, SegmentCall
 
 
 class Target(Protocol):
-    """A processor, and how code is made for it."""
+    """A processor, and how code is made for it. What need not be said: it has kernels alone, no segments and no library."""
 
     name: str
 
@@ -34,19 +34,25 @@ class Target(Protocol):
 
     def worth_a_call(self, step: NativeStep) -> bool:
         """Is this library call, alone, faster than the ATen call?"""
+        return False
 
     def has_segments(self) -> bool:
         """Can several kernels and library calls be one native function?"""
+        return False
 
     def product_dtypes(self) -> frozenset[torch.dtype]:
         """The dtypes of which it has matrix products to call."""
+        return frozenset()
 
-    def has_attention(self) -> bool: ...
+    def has_attention(self) -> bool:
+        return False
 
-    def has_convolutions(self) -> bool: ...
+    def has_convolutions(self) -> bool:
+        return False
 
     def has_int8(self) -> bool:
         """Has it products of int8, and linear layers that quantize their input?"""
+        return False
 
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
         """Make code of these kernels and segments, or find it among what was made before; segments get their `launcher`."""

@@ -240,12 +240,18 @@ def same(a: Any, b: Any) -> bool:
 class Named(_guards.Source):
     """Where a symbol of a `ShapeEnv` comes from: a name, which is all that its messages and its guards need."""
 
+    text: str
+
     def __init__(self, name: str) -> None:
-        self.text = name
+        object.__setattr__(self, "text", name)
 
     @property
     def guard_source(self) -> Any:
         return _guards.GuardSource.CONSTANT
+
+    @property
+    def name(self) -> str:
+        return self.text
 
     @property
     def _name_template(self) -> str:
@@ -312,6 +318,3 @@ class unchanged_state:
 def name_of(backend: Any) -> str:
     backend = getattr(backend, "func", backend)  # of a partial
     return getattr(backend, "__qualname__", None) or type(backend).__name__
-
-
-__all__ = ["UNBACKED", "Backend", "Variants", "given", "name_of"]

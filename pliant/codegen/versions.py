@@ -30,6 +30,3 @@ def of_results(trace: Any, slots: list[TracedTensor], outputs: list[TracedTensor
     theirs = {t.storage_id for t in slots} | trace.data_memory
     made = {t.vid: t for t in outputs if (t.storage_id not in theirs or t.storage_id == t.vid) and t.constant is None and t.source is None}
     return [(t, times_written(t)) for t in made.values() if times_written(t)]
-
-
-__all__ = ["counted", "of_results", "written_slots"]

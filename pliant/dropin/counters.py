@@ -42,5 +42,3 @@ def hand_over() -> None:
 
 
 KINDS = ("capture_start", "capture_end", "entry_added", "graph_break")
-
-__all__ = ["KINDS", "MODULE", "hand_over", "told"]

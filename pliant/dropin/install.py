@@ -136,6 +136,3 @@ def uninstall() -> None:
 
 def is_installed() -> bool:
     return _finder in sys.meta_path
-
-
-__all__ = ["DOORS", "Installed", "install", "is_installed", "uninstall"]

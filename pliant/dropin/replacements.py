@@ -179,6 +179,3 @@ def explain(f: Callable, *given: Any, **keywords: Any) -> Any:
         return debugging.ExplainOutput(graphs, len(graphs), len(breaks), reasons, sum(map(len, ops)), ops, [], None)
 
     return explained(*given, **keywords) if given or keywords else explained
-
-
-__all__ = ["allow_in_graph", "compile", "disallow_in_graph", "explain", "load_cache_artifacts", "optimize", "reset", "save_cache_artifacts"]

@@ -121,6 +121,6 @@ def agree(a: Any, b: Any) -> bool:
 def decompose(trace: Any, steps: list[Op], outputs: list[Any]) -> Decomposer:
     """The rewriter that has taken `steps` apart."""
     d = Decomposer(trace)
-    d.reads = {t.vid for op in all_ops(steps) for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
+    d.reads = {t.vid for op in all_ops(steps) for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of(outputs)}
     d.run(steps)
     return d

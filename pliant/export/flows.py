@@ -256,6 +256,3 @@ def starting_size(n: Any, known: Callable[[Expr], bool]) -> Any:
     """What a size of a result is before the loop has any: 0 where only the loop tells."""
     e = number_of(n)
     return n if e is None else e if all(map(known, e.symbols())) else 0
-
-
-__all__ = ["Canonical", "Slots", "all_ops", "has_flows", "is_open", "kind_of", "live_flow", "slots", "starting_size", "wanted"]

@@ -80,7 +80,7 @@ def without_draws(p: Program, ops: list[Any], wanted: list[Any]) -> list[Any]:
     known = {s.name for e in named if e is not None for s in e.symbols()}
     unread = {n for n, op in numbers.items() if not any(liveness.number(b.symbol).name in known for b in op.binds)}
     ops = [op for op in ops if id(op) not in unread]
-    read = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
+    read = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of([o.value for o in p.outputs])}
     gone = {id(op) for op in ops if op.target in DRAWS and not any(t.vid in read for t in liveness.op_outputs(op))}
     if gone:
         p.notes.append(f"it draws {len(gone)} numbers from generators of Python or NumPy, which nobody reads")
@@ -89,7 +89,7 @@ def without_draws(p: Program, ops: list[Any], wanted: list[Any]) -> list[Any]:
 
 def dropped(p: Program) -> Program:
     """The program without state that nobody reads."""
-    vids = {t.vid for op in p.ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors([o.value for o in p.outputs])}
+    vids = {t.vid for op in p.ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of([o.value for o in p.outputs])}
     gone = [i for i in p.inputs if i.kind != USER and i.is_tensor and i.value.vid not in vids]
     p.inputs = [i for i in p.inputs if i not in gone]
     for i in gone:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from pliant.codegen.variants import Named
 from pliant.errors import PliantError
 from pliant.export.openings import holds
 from pliant.export.program import Input, Program
@@ -286,29 +287,6 @@ class Values:
 def at_least_0(n: Any) -> Any:
     """A size as the environment takes it, also in a side of a branch that its values of symbols are not for."""
     return torch.sym_max(n, 0) if type(n) is torch.SymInt and n.node.has_hint() and n.node.hint < 0 else n
-
-
-class Named(torch._guards.Source):
-    """Where a symbol comes from: a name is all that messages and guards need."""
-
-    _text: str
-
-    def __init__(self, name: str) -> None:
-        object.__setattr__(self, "_text", name)
-
-    @property
-    def name(self) -> str:
-        return self._text
-
-    @property
-    def _name_template(self) -> str:
-        return self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Named) and other._text == self._text
 
 
 def rebuilt(e: Any, scope: Any) -> Any:

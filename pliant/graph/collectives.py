@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pliant.graph.dispatch import check, dispatch, tensors_in
+from pliant.graph.dispatch import check, dispatch
 from pliant.graph.operators import overload
 from pliant.graph.rules.factory import like
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import HANDLERS, RULES
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import TracedTensor, Untraceable, tensors_of
 
 FUNCTIONAL = {
     "all_reduce": "(Tensor input, str reduce_op, str group) -> Tensor",
@@ -123,7 +123,7 @@ def started(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     """A functional collective of PyTorch's, recorded as the one that waits."""
     if kwargs or type(args[-1]) is not str:
         raise Untraceable(func, "its group is not given by name")
-    if any([x.requires_grad for x in tensors_in(args)]) and (func not in DIFFERENTIABLE or func in REDUCING and args[1] != "sum"):
+    if any([x.requires_grad for x in tensors_of(args)]) and (func not in DIFFERENTIABLE or func in REDUCING and args[1] != "sum"):
         raise Untraceable(func, "PyTorch has no derivative for it")
     return dispatch(trace, OURS[func], args, {})
 

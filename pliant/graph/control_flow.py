@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from pliant.graph.record import Bind, Op, atoms, short
+from pliant.graph.record import Bind, Op, short
 from pliant.graph.symnode import SYMS, to_sym
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.symbolic.expr import Expr
 
 LIBRARY = torch.library.Library("pliant", "FRAGMENT")
@@ -112,11 +112,6 @@ class FlowOp(Op):
     __repr__ = __str__
 
 
-def tensors_of(value: Any) -> list[TracedTensor]:
-    """The traced tensors in nested lists, tuples and dicts."""
-    return [v for v in atoms(value) if type(v) is TracedTensor]
-
-
 def number_of(value: Any) -> Any:
     """The expression of a symbolic number, or None."""
     return value.node.expr if isinstance(value, SYMS) else value if type(value) is Expr else None
@@ -148,7 +143,7 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
             number(number_of(v))
 
     for op in block.ops:
-        for v in atoms([op.args, op.kwargs]):
+        for v in leaves([op.args, op.kwargs]):
             value(v)
         outs = tensors_of(op.outs)
         made.update(t.vid for t in outs)
@@ -157,7 +152,7 @@ def needs(block: Block, simplify: Callable[[Expr], Expr]) -> tuple[dict[int, Tra
                 number(number_of(s))
     for a in block.asserts:
         number(a.expr)
-    for v in atoms(outputs_of(block)):
+    for v in leaves(outputs_of(block)):
         value(v)
     return tensors, symbols
 
@@ -244,8 +239,3 @@ def block_text(block: Block) -> list[str]:
     else:
         lines += [f"branch {block.end.test}", *block_text(block.end.yes), "else", *block_text(block.end.no)]
     return ["  " + line for line in lines]
-
-
-__all__ = [
-    "FLOW", "FLOWS", "RANDOM_FLOW", "Block", "Branch", "Flow", "FlowOp", "Leave", "captures", "needs", "record_flow", "sizes_of_params",
-]  # fmt: skip

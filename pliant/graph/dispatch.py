@@ -18,13 +18,13 @@ from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
-from pliant.graph.record import PENDING, Op, atoms
+from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import argument, op_info, written
 from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor, Untraceable, is_limit, make
+from pliant.graph.traced import TracedTensor, Untraceable, is_limit, leaves, make, tensors_of
 from pliant.symbolic import ops
 from pliant.symbolic.expr import Expr
 
@@ -130,20 +130,18 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
         outs, spec = list(out), "flat"
     else:
         outs, spec = tree_flatten(out)
-    if trace.stale and any([t.storage_id in trace.stale for t in tensors_in([args, kwargs])]):
+    if trace.stale and any([t.storage_id in trace.stale for t in tensors_of([args, kwargs])]):
         raise Untraceable(func, "it reads what a loop or a branch on data gave back, which may be what was written to since")
     info = op_info(func)
     if trace.other_default:
         kwargs = with_dtype(func, info, args, kwargs, outs)
-    for name in info.writes:
-        written = argument(info, args, kwargs, name)
-        for x in (written,) if type(written) is TracedTensor else tensors_in(written):
-            note_write(trace, func, x)
     calls = trace.torch_ops
     op = Op(func, args, kwargs, outs, spec, symnode.site_hook(), len(calls) - 1 if calls and calls[-1].out is PENDING else -1)
+    for x in written(op):
+        note_write(trace, func, x)
     op.grad = is_grad_enabled()
     if trace.before is not None:
-        op.before, trace.before = trace.before if op_info(func).inplace_view else None, None
+        op.before, trace.before = trace.before if info.inplace_view else None, None
     trace.ops.append(op)
     return op
 
@@ -151,7 +149,7 @@ def record(trace: Any, func: Any, args: tuple, kwargs: dict, out: Any) -> Op:
 def with_dtype(func: Any, info: Any, args: tuple, kwargs: dict, outs: list) -> dict:
     """The keywords of an operator with the dtype that it takes from the default, which the program has changed. Raises Untraceable where it
     takes none, and its result (or what it compares) may be of that dtype."""
-    given = atoms([args, kwargs])
+    given = leaves([args, kwargs])
     if any([(a.is_floating_point() or a.is_complex()) for a in given if type(a) is TracedTensor]):
         return kwargs
     made = [o for o in outs if type(o) is TracedTensor and (o.is_floating_point() or o.is_complex())]
@@ -176,16 +174,6 @@ def note_write(trace: Any, func: Any, written: TracedTensor) -> None:
     if trace.known or trace.masks or trace.items:
         for memory in (trace.known, trace.masks, trace.items):
             memory.pop(written.storage_id, None)
-
-
-def tensors_in(value: Any) -> list[TracedTensor]:
-    return [v for v in atoms(value) if type(v) is TracedTensor]
-
-
-def writes(op: Any) -> list[TracedTensor]:
-    """The tensors whose memory an operation writes."""
-    info = op_info(op.target)
-    return tensors_in([argument(info, op.args, op.kwargs, name) for name in info.writes])
 
 
 def spread(x: TracedTensor) -> bool:
@@ -395,7 +383,7 @@ def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
 def is_or_has_view(trace: Any, x: TracedTensor) -> bool:
     """Whether an operation has made `x` a view, or a view of it."""
     for op in trace.ops:
-        outs, given = tensors_in(op.outs), tensors_in([op.args, op.kwargs])
+        outs, given = tensors_of(op.outs), tensors_of([op.args, op.kwargs])
         ours = any([t is x for t in outs]), any([t is x for t in given])
         if ours[0] and any([t is not x and t.storage_id == x.storage_id for t in given]):
             return True

@@ -86,7 +86,3 @@ def from_list(trace: Any, sizes: tuple, dtype: torch.dtype, device: Any, target:
 
 def number(n: Any) -> Expr:
     return n.node.expr
-
-
-__all__ = ["CALLS", "CAT", "ITEM", "NUMBER", "READERS", "STACK", "TENSOR", "from_list", "is_list", "new_list", "new_size", "read_length",
-           "record_reader"]

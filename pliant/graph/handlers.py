@@ -16,7 +16,7 @@ from pliant.graph.python_random import SEED
 from pliant.graph.record import Bind
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import RULES, handler
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import argument, op_info, written
 from pliant.graph.seeding import MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable, make
@@ -309,9 +309,8 @@ def is_written(trace: Any, op: Any) -> bool:
     info = op_info(op.target)
     if info.custom and (op.target in SEEDING or not op.target._schema.name.startswith("pliant::")):
         return True
-    written = [argument(info, op.args, op.kwargs, name) for name in info.writes]
-    written = [t.storage_id for t in written if type(t) is TracedTensor]
-    return bool(written) and any([t.storage_id in written for t in trace.inputs])
+    memory = {t.storage_id for t in written(op)}
+    return bool(memory) and any([t.storage_id in memory for t in trace.inputs])
 
 
 SEEDING = (MANUAL_SEED, SET_STATE, SEED)

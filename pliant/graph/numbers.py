@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -49,7 +49,7 @@ def counted(trace: Any, x: TracedTensor, until: int) -> Any:
     base: Any = None
     added = 0
     for op in trace.ops[:until]:
-        if op_info(op.target).writes and writes(op, x):
+        if writes(op, x):
             n = addend(trace, op, x)
             if n is None:
                 return None
@@ -73,8 +73,8 @@ def addend(trace: Any, op: Any, x: TracedTensor) -> int | None:
     """The small whole number that an operation adds to `x` in place, or None."""
     if op.target not in ADDITIONS or op.kwargs.get("alpha", 1) != 1 or len(op.args) != 2:
         return None
-    written, n = op.args
-    same = [t for t in (written if isinstance(written, (list, tuple)) else (written,)) if t.storage_id == x.storage_id]
+    n = op.args[1]
+    same = [t for t in written(op) if t.storage_id == x.storage_id]
     if type(n) is TracedTensor:
         data = trace.known.get(n.storage_id)
         n = data.item() if data is not None and data.numel() == 1 else None
@@ -112,13 +112,7 @@ def maker(trace: Any, x: TracedTensor) -> int | None:
 
 
 def writes(op: Any, x: TracedTensor) -> bool:
-    info = op_info(op.target)
-    for name in info.writes:
-        written = argument(info, op.args, op.kwargs, name)
-        for t in written if isinstance(written, (list, tuple)) else (written,):
-            if type(t) is TracedTensor and t.storage_id == x.storage_id:
-                return True
-    return False
+    return any([t.storage_id == x.storage_id for t in written(op)])
 
 
 class Reader:
@@ -178,5 +172,3 @@ CONSTANT = aten.lift_fresh_copy.default
 COUNTED = {torch.float32, torch.float64, torch.int64, torch.int32}
 SMALL = 1 << 16
 ADDITIONS = {aten.add_.Tensor, aten.add_.Scalar, aten._foreach_add_.Scalar, aten._foreach_add_.Tensor}
-
-__all__ = ["COUNTED", "NUMBERS", "counted", "known_number", "remember"]

@@ -1,4 +1,4 @@
-"""What operations are given: the leaves of their arguments, the traced tensors and the sizes among them."""
+"""What operations are given: the traced tensors and the sizes among their arguments."""
 
 from __future__ import annotations
 
@@ -7,35 +7,10 @@ from typing import Any
 
 import torch
 
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, leaves
 from pliant.symbolic.expr import Expr
 
-
-def leaves(value: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dicts, in order."""
-    if not isinstance(value, (list, tuple, dict)):
-        return [value]
-    out: list[Any] = []
-    collect(value, out)
-    return out
-
-
 PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
-COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
-
-
-def collect(value: Any, out: list[Any]) -> None:
-    """Add the leaves of a list, tuple or dict."""
-    for v in value.values() if isinstance(value, dict) else value:
-        if type(v) in COMMON or not isinstance(v, (list, tuple, dict)):
-            out.append(v)
-        else:
-            collect(v, out)
-
-
-def tensors(value: Any) -> list[TracedTensor]:
-    """The traced tensors among the leaves."""
-    return [v for v in leaves(value) if type(v) is TracedTensor]
 
 
 def op_inputs(op: Any) -> tuple[TracedTensor, ...]:

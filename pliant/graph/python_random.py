@@ -74,6 +74,3 @@ def draws_from_numpy(op: Any) -> bool:
 def flow_of(op: Any) -> list:
     flow = getattr(op, "flow", None)
     return list(flow.ops()) if flow is not None else []
-
-
-__all__ = ["BELOW", "GENERATOR", "NUMBERS", "NUMPYS", "SEED", "draws_from_numpy", "draws_from_python"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,18 +101,3 @@ def settled(value: Any) -> Any:
     if t is dict:
         return {k: settled(v) for k, v in value.items()}
     return tuple([settled(v) for v in value]) if t is tuple else value
-
-
-def atoms(value: Any) -> Iterator[Any]:
-    """The leaves of the arguments of a Torch-level call: of nested lists, tuples, dicts and slices."""
-    if isinstance(value, (list, tuple)):
-        for v in value:
-            yield from atoms(v)
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from atoms(v)
-    elif type(value) is slice:
-        for v in (value.start, value.stop, value.step):
-            yield from atoms(v)
-    else:
-        yield value

@@ -15,7 +15,7 @@ import torch
 
 from pliant.graph import symnode
 from pliant.graph.decompositions import apply, free, undisturbed
-from pliant.graph.dispatch import check, tensors_in
+from pliant.graph.dispatch import check
 from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.layout import ask
 from pliant.graph.numbers import NUMBERS
@@ -24,7 +24,7 @@ from pliant.graph.record import Bind, Op
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.graph.rules.shape import known_equal, new, same, strided
 from pliant.graph.rules.table import handler, rule
-from pliant.graph.schema import op_info
+from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, Untraceable, make
 from pliant.symbolic import ops
@@ -219,7 +219,7 @@ def alike(x: TracedTensor) -> TracedTensor:
 
 def written_since(trace: Any, x: TracedTensor, begin: int) -> bool:
     """Whether an operation from `begin` on may have written to the memory of `x`."""
-    return any([op_info(op.target).writes and any([t.storage_id == x.storage_id for t in tensors_in(op.args)]) for op in trace.ops[begin:]])
+    return any([t.storage_id == x.storage_id for op in trace.ops[begin:] for t in written(op)])
 
 
 @rule("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
@@ -376,7 +376,7 @@ def maker(trace: Any, x: TracedTensor) -> Op | None:
     for op in reversed(trace.ops):
         if any([o is x for o in op.outs]):
             return op
-        if op_info(op.target).writes and any([type(a) is TracedTensor and a.storage_id == x.storage_id for a in op.args]):
+        if any([t.storage_id == x.storage_id for t in written(op)]):
             return None
     return None
 

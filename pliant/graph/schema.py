@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from pliant.graph.operators import Column, overloads
+from pliant.graph.traced import TracedTensor, tensors_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +43,21 @@ UNDECLARED_VIEWS = Column("view_of")
 UNDECLARED_VIEWS.update({torch.ops.aten._unsafe_view.default: "self", torch.ops.aten._reshape_alias.default: "self"})
 
 
-_known: dict[int, tuple[Any, OpInfo]] = {}  # with the operator, so that nobody else gets its number
+def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
+    """`fn` of an operator, worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
+    known: dict[int, tuple[Any, T]] = {}  # with the operator, so that nobody else gets its number
+
+    def look_up(target: Any) -> T:
+        found = known.get(id(target))
+        if found is None:
+            found = known[id(target)] = (target, fn(target))
+        return found[1]
+
+    return look_up
 
 
+@of_operator
 def op_info(func: Any) -> OpInfo:
-    """Worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
-    found = _known.get(id(func))
-    if found is None:
-        found = _known[id(func)] = (func, read_schema(func))
-    return found[1]
-
-
-def read_schema(func: Any) -> OpInfo:
     schema = func._schema
     names = tuple(a.name for a in schema.arguments)
     by_set = {s: a.name for a in schema.arguments if a.alias_info is not None for s in a.alias_info.before_set}
@@ -81,6 +88,12 @@ def argument(info: OpInfo, args: tuple, kwargs: dict, name: str) -> Any:
     """The value passed for `name`, or None."""
     i = info.names.index(name)
     return args[i] if i < len(args) else kwargs.get(name)
+
+
+def written(op: Any) -> list[TracedTensor]:
+    """The tensors whose memory an operation writes."""
+    info = op_info(op.target)
+    return tensors_of([argument(info, op.args, op.kwargs, name) for name in info.writes]) if info.writes else []
 
 
 def adds(op: Any) -> bool:

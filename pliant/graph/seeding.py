@@ -33,5 +33,3 @@ LIBRARY.impl("set_rng_state", set_state, "CompositeExplicitAutograd")
 torch.library.register_fake("pliant::manual_seed", lambda number: None, lib=LIBRARY)
 torch.library.register_fake("pliant::get_rng_state", lambda: torch.empty(BYTES, dtype=torch.uint8, device="cpu"), lib=LIBRARY)
 torch.library.register_fake("pliant::set_rng_state", lambda value: None, lib=LIBRARY)
-
-__all__ = ["BYTES", "GET_STATE", "MANUAL_SEED", "SET_STATE"]

@@ -116,14 +116,10 @@ class SymNode:
     def constant_bool(self) -> bool | None:
         return self.expr.const if self.expr.kind is bool else None
 
-    def maybe_as_int(self) -> int | None:
-        return self.expr.const if self.expr.kind is int else None
-
     def maybe_as_float(self) -> float | None:
         return self.expr.const if self.expr.kind is float else None
 
-    def maybe_as_bool(self) -> bool | None:
-        return self.expr.const if self.expr.kind is bool else None
+    maybe_as_int, maybe_as_bool = constant_int, constant_bool
 
     def has_hint(self) -> bool:
         return self.expr.backed

@@ -26,10 +26,10 @@ from torch import fx
 
 from pliant.graph.builder import Builder, Undefined
 from pliant.graph.originals import is_grad_enabled
-from pliant.graph.record import FAILED, PENDING, Op, TorchOp, atoms
+from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
-from pliant.graph.traced import TracedTensor, Untraceable
+from pliant.graph.traced import TracedTensor, Untraceable, leaves
 from pliant.symbolic.expr import Expr
 
 ASSERT = torch.ops.aten._assert_scalar.default
@@ -127,7 +127,7 @@ class TorchBuilder(Builder):
         else:
             if call.fn is torch.scalar_tensor:
                 kwargs = {"dtype": call.out.dtype, **kwargs}  # not that of the number
-            of_symbols = call.fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in atoms((call.args, call.kwargs)))
+            of_symbols = call.fn in FROM_NUMBERS and any(isinstance(a, SYMS) for a in leaves((call.args, call.kwargs)))
             node = self.graph.call_function(FROM_NUMBERS[call.fn] if of_symbols else call.fn, args, kwargs)
         node.meta["site"], node.meta["val"] = call.site, call.out
         self.define(node, call.out)
@@ -167,7 +167,7 @@ class TorchBuilder(Builder):
                 self.symbols.setdefault(value.node.expr, node)
         elif isinstance(value, (tuple, list)):
             for i, v in enumerate(value):
-                if any(isinstance(leaf, (TracedTensor, *SYMS)) for leaf in atoms(v)):
+                if any(isinstance(leaf, (TracedTensor, *SYMS)) for leaf in leaves(v)):
                     part = self.graph.call_function(operator.getitem, (node, i))
                     part.meta["val"], part.meta["site"] = v, node.meta.get("site")
                     self.define(part, v)
@@ -270,6 +270,3 @@ def stack_trace(site: Any) -> str:
         lines.append(f'  File "{site.filename}", line {site.lineno}, in {site.function}\n' + (f"    {shown}\n" if shown else ""))
         site = site.outer
     return "".join(reversed(lines))
-
-
-__all__ = ["ASSERT", "assembled", "stack_trace", "steps_of", "torch_level"]

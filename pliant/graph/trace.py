@@ -16,7 +16,7 @@ from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import gradients
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
-from pliant.graph.schema import op_info
+from pliant.graph.schema import written
 from pliant.graph.traced import Printing, TracedTensor, Untraceable, make
 from pliant.symbolic.scope import Scope
 
@@ -250,12 +250,8 @@ class Trace:
         """
         ops, torch_ops, inputs, constants, journal, known, n_forward, next_vid, scope = token
         for op in self.ops[ops:]:
-            info = op_info(op.target)
-            for name in info.writes:
-                i = info.names.index(name)
-                t = op.args[i] if i < len(op.args) else op.kwargs.get(name)
-                if type(t) is TracedTensor and t.vid < next_vid and t.requires_grad:
-                    raise Untraceable(op.target, "an in-place operation on a tensor with gradients cannot be undone")
+            if any([t.vid < next_vid and t.requires_grad for t in written(op)]):
+                raise Untraceable(op.target, "an in-place operation on a tensor with gradients cannot be undone")
         for x, sizes, strides, offset in reversed(self.journal[journal:]):
             apply_metadata(self, x, sizes, strides, offset)
         del self.ops[ops:], self.torch_ops[torch_ops:], self.inputs[inputs:], self.constants[constants:], self.journal[journal:]

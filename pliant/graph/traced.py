@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -312,6 +312,35 @@ def made(
         with torch._C._ExcludeDispatchKeyGuard(ABOVE_KERNELS):
             x = make_subclass(TracedTensor, x, requires_grad)
     return x
+
+
+COMMON = frozenset((TracedTensor, int, float, bool, str, type(None), torch.SymInt, torch.dtype, torch.device))
+
+
+def leaves(value: Any) -> list[Any]:
+    """The leaves of nested lists, tuples, dicts and slices, in order."""
+    out: list[Any] = []
+    collect((value,), out)
+    return out
+
+
+def collect(values: Iterable[Any], out: list[Any]) -> None:
+    for v in values:
+        if type(v) in COMMON:
+            out.append(v)
+        elif isinstance(v, (list, tuple)):
+            collect(v, out)
+        elif isinstance(v, dict):
+            collect(v.values(), out)
+        elif type(v) is slice:
+            collect((v.start, v.stop, v.step), out)
+        else:
+            out.append(v)
+
+
+def tensors_of(value: Any) -> list[TracedTensor]:
+    """The traced tensors among the leaves."""
+    return [v for v in leaves(value) if type(v) is TracedTensor]
 
 
 def is_lazy(t: torch.Tensor) -> bool:

@@ -41,7 +41,7 @@ def leaf_of(x: TracedTensor) -> TracedTensor:
     return leaf
 
 
-def gradients_of_parts(g: Any, cls: type, names: list[str], dtype: Any) -> list[Any]:
+def gradients_of_parts(g: Any, cls: type, names: list[str]) -> list[Any]:
     """A gradient for each part, of that for the whole."""
     if g is None:
         return [None] * len(names)
@@ -63,7 +63,7 @@ class Lift(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names, None))
+        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names))
 
 
 class Lower(torch.autograd.Function):
@@ -102,7 +102,7 @@ class Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
-        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names, None))
+        return (None, None, *gradients_of_parts(g, ctx.cls, ctx.names))
 
 
 def lowered(w: Any, names: list[str]) -> tuple:

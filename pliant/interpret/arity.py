@@ -72,6 +72,3 @@ def binds(code: types.CodeType, fn: Any, args: tuple, kwargs: dict) -> bool:
         return False
     without = {*given[n : code.co_argcount - len(fn.__defaults__ or ())], *given[code.co_argcount : total]}
     return without <= kwargs.keys() | (fn.__kwdefaults__ or {}).keys()
-
-
-__all__ = ["binds", "fits"]

@@ -34,7 +34,6 @@ MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
-PROPERTY_GET = property.__get__
 HEAPTYPE = 1 << 9
 IMMUTABLETYPE = 1 << 8
 
@@ -259,26 +258,35 @@ def has(cls: type, name: str) -> bool:
     return lookup(cls, name) is not UNSET if cls.__flags__ & HEAPTYPE else hasattr(cls, name)
 
 
-def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
-    """An attribute whose class has `raw` under its name: the descriptor protocol."""
+def is_property(tr: type, slot: str) -> bool:
+    """Whether a type of descriptors does this as properties do."""
+    return tr is property or (issubclass(tr, property) and lookup(tr, slot) is getattr(property, slot))
+
+
+def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool, behind: type | None = None) -> Any:
+    """An attribute whose class has `raw` under its name: the descriptor protocol.
+
+    `behind`: the class that `super` has found it in; no attribute of the instance hides it."""
     tr = type(raw)
-    if tr is property or (issubclass(tr, property) and lookup(tr, "__get__") is PROPERTY_GET):
+    at = behind or t
+    if is_property(tr, "__get__"):
         if raw.fget is None:
             property.__get__(raw, obj, t)  # AttributeError: the property knows under which name it was made
-        return vm.call(under(raw, "fget", t, name), (obj,), {})
+        return vm.call(under(raw, "fget", at, name), (obj,), {})
     if tr is not FunctionType and tr is not functools.cached_property and has(tr, "__get__"):
         if has(tr, "__set__") or has(tr, "__delete__"):
-            return data_descriptor(obj, t, raw, tr, name, outside)
-    d, h = own_dict(obj, outside)
-    if d is not None and name in d:
-        return shadows.item(vm.world, h, name) if h is not None else d[name]
-    if h is not None:
-        shadows.absent(vm.world, h, name)
+            return data_descriptor(obj, t, raw, tr, name, outside, at)
+    if behind is None or tr is functools.cached_property:
+        d, h = own_dict(obj, outside)
+        if d is not None and name in d:
+            return shadows.item(vm.world, h, name) if h is not None else d[name]
+        if h is not None:
+            shadows.absent(vm.world, h, name)
     if tr is FunctionType:
         return MethodType(raw, obj)
     if tr is functools.cached_property:
         not_yet()
-        cached = descriptor(raw, t, name)
+        cached = descriptor(raw, at, name)
         if vars(raw).get("attrname") != name or not vars(raw).keys() >= CACHED.keys():
             raise Break("PL0007", f"the cached property {name!r}, which keeps its value elsewhere", clean=True)
         parts = {part: getattr_(cached, part) for part in CACHED}
@@ -287,18 +295,26 @@ def class_getattr(obj: Any, t: type, name: str, raw: Any, outside: bool) -> Any:
             h.located[name] = WRITTEN
         d[name] = v  # type: ignore[index]
         return v
+    if outside and tr not in BINDING and tr not in (classmethod, staticmethod) and has(tr, "__get__"):
+        if type(lookup(tr, "__get__")) is not FunctionType:
+            raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
+    return bound(raw, obj, t, at, name)
+
+
+def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
+    """What `raw`, found on class `at`, gives to an instance of `t`, or to `t` itself if `obj` is None."""
+    tr = type(raw)
     if tr is classmethod:
-        return bind_class(under(raw, "__func__", t, name), t)
+        return bind_class(under(raw, "__func__", at, name), t)
     if tr is staticmethod:
-        return under(raw, "__func__", t, name)
+        return under(raw, "__func__", at, name)
     if has(tr, "__get__"):
         g = lookup(tr, "__get__")
         if type(g) is FunctionType:
-            return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
-        if outside and tr not in BINDING:
-            raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
-        return raw.__get__(obj, t)
-    return class_value(raw, t, name)
+            return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
+        r = raw.__get__(obj, t)
+        return descriptor(raw, at, name) if r is raw else r
+    return class_value(raw, at, name)
 
 
 BINDING = {
@@ -316,7 +332,7 @@ def bind_class(func: Any, cls: type) -> Any:
     return classmethod(func).__get__(None, cls)  # up to 3.12 it asks a descriptor
 
 
-def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool) -> Any:
+def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: bool, at: type) -> Any:
     if name == "__dict__":
         if not outside:
             d = raw.__get__(obj, t)
@@ -330,12 +346,12 @@ def data_descriptor(obj: Any, t: type, raw: Any, tr: type, name: str, outside: b
         return h.copy
     g = lookup(tr, "__get__")
     if type(g) is FunctionType:
-        return vm.interp(g, (descriptor(raw, t, name), obj, t), {})
+        return vm.interp(g, (descriptor(raw, at, name), obj, t), {})
     if name == "__class__":
         return vm.type_of(obj)
     if issubclass(type(obj), torch.Tensor) and getattr_static(t, "__torch_function__") not in PLAIN_TENSOR_FUNCTION:
         raise Break("PL0012", f"attribute {name!r} of a {t.__name__}, whose __torch_function__ has a say in it", clean=True)
-    if outside and tr not in STORED:
+    if outside and (tr not in STORED or at is not t and lookup(t, name) is not raw):  # the guards read what the class gives
         raise Break("PL0007", f"attribute {name!r} of a {t.__module__}.{t.__qualname__}, which a {tr.__qualname__} makes", clean=True)
     if outside:
         vm.world.unusual()
@@ -487,20 +503,12 @@ def type_getattr(cls: type, name: str) -> Any:
             return vm.call(under(m, "fget", meta, name), (cls,), {})
     raw = lookup(cls, name)
     if raw is not UNSET and name not in OF_CLASSES:
-        tr = type(raw)
-        if tr is FunctionType:
+        if type(raw) is FunctionType:
             return raw
-        if tr is staticmethod:
-            return under(raw, "__func__", cls, name)
-        if tr is classmethod:
-            return bind_class(under(raw, "__func__", cls, name), cls)
         if name == "__weakref__":
             return getattr(cls, name)
-        if has(tr, "__get__"):
-            g = lookup(tr, "__get__")
-            if type(g) is FunctionType:
-                return vm.interp(g, (descriptor(raw, cls, name), None, cls), {})
-            return getattr(cls, name)
+        if has(type(raw), "__get__"):
+            return bound(raw, None, cls, cls, name)
         if not cls.__flags__ & HEAPTYPE:
             return raw
         r = world.reads[key] = class_value(raw, cls, name)
@@ -542,7 +550,7 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
 def super_getattr(sup: Any, name: str) -> Any:
     """Attribute look-up on a `super` object: the MRO of the object after the class."""
     obj, start, cls = sup.__self__, sup.__thisclass__, sup.__self_class__
-    if obj is None:
+    if obj is None or name == "__class__":
         return getattr(sup, name)
     mro = cls.__mro__
     if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
@@ -555,21 +563,9 @@ def super_getattr(sup: Any, name: str) -> Any:
         raw = b.__dict__[name]
         if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
             vm.world.type_attr(b, name, raw)
-        tr = type(raw)
-        if tr is FunctionType:
-            return raw if obj is cls and isinstance(obj, type) and name == "__new__" else MethodType(raw, obj)
-        if tr is property:
-            return vm.call(under(raw, "fget", b, name), (obj,), {})
-        if tr is classmethod:
-            return bind_class(under(raw, "__func__", b, name), cls)
-        if tr is staticmethod:
-            return under(raw, "__func__", b, name)
-        if has(tr, "__get__"):
-            g = lookup(tr, "__get__")
-            if type(g) is FunctionType:
-                return vm.interp(g, (descriptor(raw, b, name), obj, cls), {})
-            return raw.__get__(None if obj is cls else obj, cls)
-        return class_value(raw, b, name)
+        if obj is not cls:
+            return class_getattr(obj, cls, name, raw, id(obj) in vm.world.outside, b)
+        return raw if type(raw) is FunctionType else bound(raw, None, cls, b, name)
     return getattr(sup, name)
 
 
@@ -630,11 +626,16 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
             return
     if id(obj) in world.standing:
         raise Break("PL0006", f"attribute {name!r} of a {t.__name__}", clean=True)
+    instance_setattr(obj, t, name, value)
+
+
+def instance_setattr(obj: Any, t: type, name: str, value: Any) -> None:
+    world = vm.world
     raw = lookup(t, name)
     outside = id(obj) in world.outside and id(obj) not in world.by_copy
     if raw is not UNSET:
         tr = type(raw)
-        if tr is property:
+        if is_property(tr, "__set__"):
             if raw.fset is None:
                 property.__set__(raw, obj, None)  # AttributeError
             vm.call(under(raw, "fset", t, name), (obj, value), {})
@@ -642,6 +643,7 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if tr is not FunctionType and has(tr, "__set__"):
             s = lookup(tr, "__set__")
             if type(s) is FunctionType:
+                hidden(t, name, raw)
                 vm.interp(s, (descriptor(raw, t, name), obj, value), {})
                 return
             if outside:
@@ -731,13 +733,18 @@ def delattr_(obj: Any, name: str, generic: bool = False) -> None:
         if type(da) is not types.WrapperDescriptorType:
             raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}, whose __delattr__ is no plain function", clean=True)
     raw = lookup(t, name)
-    if type(raw) is property:
-        if raw.fdel is None:
-            property.__delete__(raw, obj)  # AttributeError
-        vm.call(under(raw, "fdel", t, name), (obj,), {})
-        return
     if raw is not UNSET:
+        tr = type(raw)
+        if is_property(tr, "__delete__"):
+            if raw.fdel is None:
+                property.__delete__(raw, obj)  # AttributeError
+            vm.call(under(raw, "fdel", t, name), (obj,), {})
+            return
         hidden(t, name, raw)
+        d = lookup(tr, "__delete__")
+        if type(d) is FunctionType:
+            vm.interp(d, (descriptor(raw, t, name), obj), {})
+            return
     if id(obj) in world.by_copy and raw is not UNSET and has(type(raw), "__delete__"):
         raise Break("PL0006", f"deleting attribute {name!r} of a {t.__name__}", clean=True)
     if id(obj) in world.outside and id(obj) not in world.by_copy:

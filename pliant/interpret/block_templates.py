@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from pliant import native as engine
-from pliant.graph.control_flow import FLOWS, tensors_of
+from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.operands import op_inputs
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor, template_of
+from pliant.graph.traced import TracedTensor, template_of, tensors_of
 from pliant.guards import source as S
 from pliant.guards.guard import Site
 from pliant.interpret import globalstate, shadows
@@ -313,7 +313,7 @@ def repeatable(world: World, t: Template) -> bool:
     old = {id(x): x for x in tensors_of((t.args, tuple(t.kwargs.values())))}
     if any([x.storage_id in trace.known for x in old.values()]):
         return False
-    t.direct = is_direct(t, made, old)
+    t.direct = is_direct(t, made)
     if t.direct:
         return True
     if any([o.fn in SETTERS or o.fn is torch.autograd.grad for o in t.torch_ops if hashable(o.fn)]):
@@ -332,14 +332,11 @@ def hashable(fn: Any) -> bool:
     return type(fn) in (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, type)
 
 
-def is_direct(t: Template, made: set[int], old: dict[int, Any]) -> bool:
+def is_direct(t: Template, made: set[int]) -> bool:
     """Whether nothing but the trace sees the operations: no gradients, no writes to what is from before, no views among the results."""
     for op in t.ops:
-        info = op_info(op.target)
-        for name in info.writes:
-            x = argument(info, op.args, op.kwargs, name)
-            if type(x) is not TracedTensor or x.storage_id < t.first_vid or x.source is not None:
-                return False
+        if any([x.storage_id < t.first_vid or x.source is not None for x in written(op)]):
+            return False
         if any([type(o) is TracedTensor and (o.requires_grad or o.constant is not None) for o in op.outs]):
             return False
         if any([type(o) is not TracedTensor and o is not None and type(o) not in SYMS for o in op.outs]):

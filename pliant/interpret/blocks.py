@@ -31,11 +31,10 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.control_flow import tensors_of
 from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
 from pliant.graph.record import PENDING, Op, TorchOp
-from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make
+from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make, tensors_of
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site
 from pliant.interpret import globalstate, shadows

@@ -269,14 +269,6 @@ BREAKS: dict[str, BreakInfo] = {
             "Inside compiled code, write plain Python: control flow on sizes needs no `torch.cond`.",
         ),
     ),
-    "PL0031": BreakInfo(
-        "A `with` block that cannot be entered again",
-        "The graph broke inside a `with` block whose context manager cannot be left and entered again around the break.",
-        (
-            "Move the breaking line out of the `with` block.",
-            "`torch.no_grad`, `torch.autocast`, `torch.set_grad_enabled` and their like can be entered again; prefer them.",
-        ),
-    ),
     "PL0032": BreakInfo(
         "Import with side effects",
         "The imported module is not loaded yet, so importing it runs its code. Imports of modules that are loaded already do not break.",
@@ -296,11 +288,6 @@ BREAKS: dict[str, BreakInfo] = {
         "Value that cannot be carried over",
         "A value that is alive at this point (in a variable or on the stack) cannot be rebuilt by the code that follows the graph.",
         ("Move the value into a tensor, a number, a string, a list, tuple or dict, or a plain Python object.",),
-    ),
-    "PL0036": BreakInfo(
-        "`import *` or `del` of a name that others see",
-        "It changes a whole namespace at once, so no single name of it can be held back until the graph has run.",
-        ("Import the names that you need; assign None in place of deleting a global.",),
     ),
     "PL0037": BreakInfo(
         "Global setting of torch",

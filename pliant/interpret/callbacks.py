@@ -221,6 +221,4 @@ def l_iter(args: tuple, kw: dict) -> Any:
 
 
 vm.callback_key = key
-__all__ = ["Callback", "callback", "key"]
-
 

@@ -68,7 +68,9 @@ class BreakExit:
     `action` says what to run, in normalized form:
     - `("call", fn, args, kwargs)`: call it; its result is pushed `pushes` times (0 or 1; `AND_NULL`: below a NULL) on the innermost stack;
     - `("branch", value, offset_if_true, offset_if_false, stack_if_true, stack_if_false)`: `bool(value)`, then go on there;
-    - `("next", iterator, offset_body, offset_exhausted, stack_if_exhausted)`: `next(iterator)`: push the item, or go on at the exit;
+    - `("branch_none", ...)`: the same of `value is None`;
+    - `("unpack_call", fn, args, n)`: call it, then unpack;
+    - `("enter", manager)`: enter a context manager: push its `__exit__`, bound, and what `__enter__` returns;
     - `("unpack", value, n)`: unpack into exactly n items, pushed so that the first is on top;
     - `("loop", header_offset)`: a region loop starts here: hand the frame to the loop driver;
     - `("stand",)`: nothing to run: the graph ends before this instruction because something is let go of;

@@ -462,4 +462,3 @@ op(K.DELETE_NAME)(delete_name)
 op(K.LOAD_CLASS_DEREF)(load_classderef)
 op(K.SETUP_ANNOTATIONS)(setup_annotations)
 vm.make_class = call_metaclass
-__all__ = ["build_class", "new_class"]

@@ -139,9 +139,3 @@ def sides_of(d: Key, branch: int) -> Sides | None:
     if branch in inside or meet is None and decoded.is_generator or any([decoded.kinds[i] in ENDS for i in inside]):
         return None
     return Sides(frozenset(inside), meet, live_of(d))
-
-
-__all__ = [
-    "NAMESPACES", "Key", "Shape", "Sides", "Stopped", "begins", "is_cell", "live_of", "live_where_nothing_raises", "loop_of",
-    "of_while", "shape_of", "sides_of",
-]  # fmt: skip

@@ -158,7 +158,6 @@ def tensor_list(v: Any) -> list[TracedTensor]:
     return found
 
 
-OUT_OF_GRAPH = {"group", "async_op", "group_src", "group_dst"}
 LISTS = {"tensor_list", "input_list"}
 
 
@@ -198,5 +197,3 @@ for _name in (
     in_place(_name)
 for _name, _new in RENAMED.items():
     in_place(_name.rstrip("_"), _new)
-
-__all__ = ["group_rank", "group_size", "l_chunk_cat", "l_group_size", "l_permute_tensor", "l_resolve_group", "l_world", "name_of_group"]

@@ -41,5 +41,3 @@ SAID: dict[tuple[str, str], Callable[..., None]] = {
     (DECORATORS, "DynamoConfigPatchProxy.__exit__"): nothing,
 }
 """(module, name) of functions, and what is done where the program calls them."""
-
-__all__ = ["SAID", "at_begin"]

@@ -162,4 +162,3 @@ def bound(fn: Any, args: tuple, kw: dict) -> list:
 
 LOOKASIDES[COPY] = l_copy
 LOOKASIDES[DEEPCOPY] = l_deepcopy
-__all__ = ["l_copy", "l_deepcopy"]

@@ -21,11 +21,11 @@ import torch
 from pliant import events
 from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
-from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow, tensors_of
+from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.growing import new_list, new_size
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, to_sym, truth
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import globalstate
 from pliant.interpret.calls import graph_call
 from pliant.interpret.capture import UNSET

@@ -85,6 +85,3 @@ def tried() -> bool:
 def rows_of(t: Any) -> DataIterator | None:
     """The iterator over a tensor whose number of rows only the run knows, if loops over one may be tried."""
     return DataIterator(DataRange(0, t.sizes[0], 1, t)) if t.sizes and unknown(t.sizes[0]) and tried() else None
-
-
-__all__ = ["RANGES", "DataIterator", "DataRange", "of_data", "rows_of"]

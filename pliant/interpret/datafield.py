@@ -19,7 +19,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL
 from pliant.graph.rebinding import rebind
-from pliant.graph.schema import op_info
+from pliant.graph.schema import op_info, written
 from pliant.graph.traced import DATA, TracedTensor
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
 from pliant.interpret.state import Break, Restart, vm, whole_loops
@@ -46,13 +46,11 @@ def follow(ops: list) -> None:
     for op in ops:
         info = op_info(op.target)
         named = {**dict(zip(info.names, op.args, strict=False)), **op.kwargs}
-        for name in info.writes:
-            value = named.get(name)
-            for v in value if isinstance(value, list | tuple) else (value,):
-                if id(v) in views:
-                    if not whole_loops() or vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
-                        raise Restart(RESTART, 0, "PL0012", "a write through .data")
-                    trace.data_memory.add(v.storage_id)
+        for v in written(op):
+            if id(v) in views:
+                if not whole_loops() or vm.exploring or vm.world.in_transform or any([o.target in FLOWS for o in trace.ops]):
+                    raise Restart(RESTART, 0, "PL0012", "a write through .data")
+                trace.data_memory.add(v.storage_id)
         base = next((v for v in named.values() if id(v) in views), None)
         if base is not None:
             views.update((id(o), o) for o in op.outs if getattr(o, "storage_id", None) == base.storage_id)

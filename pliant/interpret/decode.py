@@ -40,8 +40,6 @@ class Decoded:
     offsets: list[int]
     table: list[tuple[int, int, int, int, bool]]
     nlocalsplus: int
-    nfree: int
-    ncells: int
     template: list
     is_generator: bool
     loop_headers: set[int]  # targets of backward jumps, instruction indexes
@@ -96,10 +94,7 @@ def _decode(code: CodeType) -> Decoded:
     ins, kinds, offsets, loop_headers = bytecode.units(code, rows())
     cells_only = [c for c in code.co_cellvars if c not in code.co_varnames]
     n = code.co_nlocals + len(cells_only) + len(code.co_freevars)
-    d = Decoded(
-        code, ins, kinds, offsets, [], n, len(code.co_freevars),
-        len(code.co_cellvars), [UNSET] * n, bool(code.co_flags & 0x20), loop_headers,
-    )  # fmt: skip
+    d = Decoded(code, ins, kinds, offsets, [], n, [UNSET] * n, bool(code.co_flags & 0x20), loop_headers)
     if code.co_exceptiontable:
         entries = assemble.exception_table(code)
         d.table = [(d.index(start), d.index(end), d.index(target), depth, lasti) for start, end, target, depth, lasti in entries]

@@ -139,7 +139,7 @@ def goes_on(f: Frame, i: int) -> bool:
     if kind is K.CALL and arg == 1:
         fn, args, kw = call_operands(f, arg)
         h = vm.world.by_copy.get(id(args[0])) if fn is len and not kw and len(args) == 1 else None
-        return h is not None and shadows.countable(vm.world, h)
+        return h is not None and shadows.countable(h)
     if kind is K.LOAD_ITEM and type(f.stack[-1]) in SYMS:
         return may_be_late(vm.world.by_copy.get(id(f.stack[-2])), f.stack[-1])
     if kind in ON_NUMBERS:

@@ -92,6 +92,3 @@ def l_create_mask(args: tuple, kw: dict) -> Any:
     if device is None:
         raise Break("PL0030", "create_mask without a device, which asks for the accelerator", clean=True)
     return inline(in_torch.create_mask, (mod, kind is flex._ModificationType.SCORE_MOD, batch, heads, queries, keys, device), {})
-
-
-__all__ = ["l_create_mask", "l_flex_attention"]

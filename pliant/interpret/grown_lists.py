@@ -232,5 +232,3 @@ def of_list(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 
 OF_LISTS[Grown] = of_list
-
-__all__ = ["PLAIN", "Grown", "Like", "refused"]

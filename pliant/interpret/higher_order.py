@@ -15,10 +15,10 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder,
 from torch._higher_order_ops.map import map as torch_map
 from torch.utils import _pytree as pytree
 
-from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow, tensors_of
+from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, tensors_of
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.carried_values import alike, equal, is_new, join, merged
@@ -240,6 +240,3 @@ class Region:
 def same_size(m: Any, n: Any) -> bool:
     """Whether two sizes are the same one; guarded where the call decides."""
     return equal(m, n) or vm.scope.decide_or_false(ops.eq(expr_of(m, vm.scope), expr_of(n, vm.scope)), current_site())
-
-
-__all__ = ["l_cond", "l_while_loop"]

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import ORIGINAL
-from pliant.graph.traced import HOOKS, TracedTensor
+from pliant.graph.traced import HOOKS, TracedTensor, tensors_of
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, inline
 from pliant.interpret.lookasides import lookaside
@@ -39,7 +38,7 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
         raise Break("PL0027", "a hook on a tensor from outside, or inside a function transform", clean=True)
     allowed("a hook on a tensor")
     if HOOKS in vm.refused:
-        if any([u.storage_id == t.storage_id for op in vm.trace.ops for u in tensors_in([op.args, op.kwargs])]):
+        if any([u.storage_id == t.storage_id for op in vm.trace.ops for u in tensors_of([op.args, op.kwargs])]):
             # the graph would give it and what is made of it, and gradients of the one would pass by the other
             raise vm.capture_failed("a hook is set on a tensor that was used before, and its handle is needed later")
         raise Break("PL0027", "a hook on a tensor, whose handle is needed behind a graph break or when all is done", clean=True)
@@ -137,6 +136,3 @@ def unset(world: Any) -> None:
     while world.hooks_set > 0:
         world.hooks_set -= 1
         POP()
-
-
-__all__ = ["l_register_hook", "unset"]

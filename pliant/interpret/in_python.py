@@ -39,6 +39,3 @@ def is_enabled_for(self: Any, level: Any) -> bool:
     if self.disabled or self.manager.disable >= level:
         return False
     return level >= self.getEffectiveLevel()
-
-
-__all__ = ["cmp_to_key", "is_enabled_for"]

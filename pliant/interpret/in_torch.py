@@ -165,7 +165,7 @@ def kron(input: Any, other: Any) -> Any:
         raise Refused
     a, b = [1] * (n - input.dim()) + list(input.shape), [1] * (n - other.dim()) + list(other.shape)
     spread = [s for size in a for s in (size, 1)], [s for size in b for s in (1, size)]
-    return (input.reshape(spread[0]) * other.reshape(spread[1])).reshape([p * q for p, q in zip(a, b)])
+    return torch.ops.aten._unsafe_view(input.reshape(spread[0]) * other.reshape(spread[1]), [p * q for p, q in zip(a, b)])
 
 
 def cov(input: Any, *, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Any:
@@ -341,10 +341,6 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
     maxima = torch.max(scores, dim=-1)[0]
     weights = torch._safe_softmax(scores, dim=-1)
     return weights.to(query.dtype) @ value.to(query.dtype), sums / math.log(2), maxima / math.log(2)
-
-
-__all__ = ["Refused", "attention", "corrcoef", "cov", "create_mask", "kron", "linearize", "mapped", "out_dtype", "take_along_dim"]
-
 
 # -- torch.masked ----------------------------------------------------------------------------------------------------------
 def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002

@@ -131,6 +131,3 @@ def size_of(source: Any) -> Any:
 def dummy() -> None:
     """PyTorch makes a tensor once, by which it finds its code: before anything records it."""
     sys.modules[MODULE]._nt_view_dummy()
-
-
-__all__ = ["answers", "build", "class_", "differentiable", "dummy", "held", "is_jagged", "ragged_size"]

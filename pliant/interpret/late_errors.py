@@ -85,6 +85,3 @@ def takes(f: Any, i: int) -> bool | None:
 def of_torch(leave: Any) -> bool:
     """Whether this `__exit__` only puts back a setting of PyTorch, as that of `torch.no_grad()` does."""
     return type(leave) is MethodType and type(leave.__self__).__module__.partition(".")[0] == "torch"
-
-
-__all__ = ["check"]

@@ -39,7 +39,7 @@ def may_be_late(h: Shadow | None, place: Any) -> bool:
 
 def item_at(world: World, h: Shadow, place: Any) -> LateText | None:
     """The item at this place, which may be late; None where the place counts from the end."""
-    n = shadows.changing_length(world, h) if shadows.countable(world, h) else len(h.orig)
+    n = shadows.changing_length(world, h) if shadows.countable(h) else len(h.orig)
     if vm.truth(place < 0):
         return None
     if not vm.truth(place < n):
@@ -48,6 +48,3 @@ def item_at(world: World, h: Shadow, place: Any) -> LateText | None:
     world.guard(h.source.apply("is_of_texts"), "EQ_MATCH", True)
     h.late = True
     return LateText((Piece(ListItem(h.source, place), 0, ""),))
-
-
-__all__ = ["ListItem", "item_at", "may_be_late"]

@@ -333,5 +333,3 @@ row(
     binary=added, compare=lambda fn, a, b: force(a if type(a) is LateList else b), call=force, to_c=to_c,
     to_graph=lambda fn, o: force(o),
 )  # fmt: skip
-
-__all__ = ["LateList", "check_late_lists", "made_of"]

@@ -262,9 +262,3 @@ def check_forgotten() -> None:
     """At the end of a capture: a text that is still there and that nobody can make may be read by somebody."""
     if vm.late_texts and any(ref() is not None for ref in vm.late_texts):
         raise TextNeeded
-
-
-__all__ = [
-    "LateText", "Piece", "TextNeeded", "added", "check_forgotten", "chosen", "formatted", "hold_to_type", "joined", "late", "needed",
-    "of_item", "percent", "pieces_of", "varies", "writable",
-]  # fmt: skip

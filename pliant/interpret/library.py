@@ -177,5 +177,3 @@ def l_is_enabled_for(args: tuple, kw: dict) -> Any:
 for _level in (logging.Logger.getEffectiveLevel, logging.Manager.disable.fget):  # type: ignore[attr-defined]
     policy.register(_level, policy.INLINE)
 policy.register(inspect.getmro, policy.INLINE)
-
-__all__ = ["by_class", "l_exc_info", "l_exception", "l_get_logger"]

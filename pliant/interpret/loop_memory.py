@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import tensors_of
-from pliant.graph.dispatch import dispatch, writes
+from pliant.graph.dispatch import dispatch
 from pliant.graph.record import Op
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.schema import written
+from pliant.graph.traced import TracedTensor, make, tensors_of
 from pliant.interpret.state import counts_rounds, vm
 from pliant.interpret.subprograms import Open, Way
 
@@ -92,7 +92,7 @@ class Memory:
 
     def written(self, op: Any) -> list[int]:
         """The storages of such memory that an operation writes to."""
-        return [t.storage_id for t in writes(op) if t.storage_id in self.cells]
+        return [t.storage_id for t in written(op) if t.storage_id in self.cells]
 
     def in_blocks(self, ways: list[Way]) -> list[Way]:
         """The ways, each block writing to copies of its own; `way.memory` is what each ends with."""
@@ -186,6 +186,3 @@ def put(v: Any, moved: dict[int, TracedTensor]) -> Any:
     if type(v) in (list, tuple):
         return type(v)(put(x, moved) for x in v)
     return {k: put(x, moved) for k, x in v.items()} if type(v) is dict else v
-
-
-__all__ = ["Memory"]

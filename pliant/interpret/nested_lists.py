@@ -65,6 +65,3 @@ def l_combine(args: tuple, kw: dict) -> Any:
         return inline(in_torch.combine_input_and_mask, args, {})
     except in_torch.Refused:
         raise Break("PL0011", "an operator of torch.masked that it does not know", clean=True) from None
-
-
-__all__ = ["of_list"]

@@ -93,6 +93,3 @@ def pointwise(op: Any, rank: int) -> bool:
     """Whether an operation does the same to each item of `rank` dims, whatever the others are."""
     tensors = [a for a in (*op.args, *op.kwargs.values()) if type(a) is TracedTensor]
     return torch.Tag.pointwise in op.target.tags and all([len(t.sizes) in (0, rank) for t in tensors])
-
-
-__all__ = ["l_associative_scan"]

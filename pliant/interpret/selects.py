@@ -109,6 +109,3 @@ def like(a: Any, b: Any, begin: int) -> bool:
         if x.storage_id < begin or not all(map(same, x.strides, contiguous_strides(x.sizes))) or not same(x.offset, 0):
             return False
     return all(map(same, a.sizes, b.sizes))
-
-
-__all__ = ["condition", "selected"]

@@ -118,6 +118,3 @@ def unrolled(combine: Any, carry: list[Any], xs: list[Any], n: int) -> tuple[lis
         carry, out = combine(carry, [torched("select", x, 0, i) for x in xs])
         made.append(out)
     return carry, [torched("stack", list(column)) for column in zip(*made, strict=True)]
-
-
-__all__ = ["l_scan"]

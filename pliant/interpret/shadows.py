@@ -49,14 +49,18 @@ class Shadow:
         self.lacks_here: Guard | None = None  # the DICT_LACKS of the latest instruction that relied on some
 
 
+def registered(world: World, h: Shadow) -> Shadow:
+    v = h.orig
+    world.shadows[id(v)] = world.by_copy[id(h.copy)] = h
+    world.outside[id(v)] = v
+    world.sources[id(v)] = h.source
+    world.made.append(h)
+    return h
+
+
 def shadow(world: World, v: Any, source: Source, owner: Any = None) -> Shadow:
     copy = v.copy() if owner is None else dict(v)
-    h = Shadow(v, copy, source, owner)
-    world.shadows[id(v)] = h
-    world.by_copy[id(copy)] = h
-    world.outside[id(v)] = v
-    world.sources[id(v)] = source
-    world.made.append(h)
+    h = registered(world, Shadow(v, copy, source, owner))
     if owner is None:
         world.guard(source, "TYPE_MATCH", type(v))
         for name in C_FIELDS.get(type(v), ()):  # type: ignore[call-overload]
@@ -94,12 +98,7 @@ def shadow_subclass(world: World, v: Any, source: Source) -> Shadow:
     else:  # what is stored: `update` would ask the class's own `__getitem__` and `__iter__`
         for k, x in base.items(v):  # type: ignore[union-attr]
             base.__setitem__(copy, k, x)
-    h = Shadow(v, copy, source, None)
-    world.shadows[id(v)] = h
-    world.by_copy[id(copy)] = h
-    world.outside[id(v)] = v
-    world.sources[id(v)] = source
-    world.made.append(h)
+    h = registered(world, Shadow(v, copy, source, None))
     world.guard(source, "TYPE_MATCH", t)
     attributes(world, h)
     return h
@@ -317,7 +316,7 @@ def count(world: World, h: Shadow) -> None:
             world.guard(h.source, "LENGTH", list.__len__(h.orig) if isinstance(h.orig, list) else len(h.orig))
 
 
-def countable(world: World, h: Shadow) -> bool:
+def countable(h: Shadow) -> bool:
     """Whether the program knows no more of how many items there are than by how many they have become more or fewer."""
     return not h.keys_known and h.owner is None and type(h.orig) in (list, dict)
 

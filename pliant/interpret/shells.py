@@ -60,6 +60,3 @@ def is_inner_forward(fn: types.FunctionType, args: tuple) -> bool:
         return False
     active = torch.nn.parallel.DistributedDataParallel._active_ddp_module if torch.distributed.is_available() else None
     return is_shell(module) or active is not None and active.module is module
-
-
-__all__ = ["WHY", "inside", "is_inner_forward", "is_shell"]

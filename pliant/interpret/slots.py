@@ -147,7 +147,7 @@ def length(o: Any) -> Any:
     h = world.by_copy.get(id(o))
     if h is not None:
         f = vm.frame
-        if shadows.countable(world, h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
+        if shadows.countable(h) and (changes(h) or f.watched and vm.history.breaks_at(f.code, f.decoded.offsets[f.pc - 1])):
             return shadows.changing_length(world, h)  # here it was pinned before, and was another one the next time
         shadows.length(world, h)
         return len(o)

@@ -76,6 +76,7 @@ wrapper(wraps.WrapWithAutocast, in_torch.wrap_with_autocast)
 wrapper(wraps.DynamoBypassingWrapper, in_torch.bypassing_wrapper)
 wrapper(HintsWrapper, in_torch.hints_wrapper)
 
+
 @lookaside(torch.compile)
 def l_compile(args: tuple, kw: dict) -> Any:
     """Inside of what is compiled, what a function compiles is captured with the rest."""
@@ -97,5 +98,3 @@ def l_anomaly(args: tuple, kw: dict) -> None:
 
 
 METHOD_LOOKASIDES[(torch.Size, "numel")] = lambda size, args, kw: math.prod(size)
-
-__all__ = ["is_open"]

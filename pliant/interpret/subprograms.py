@@ -18,14 +18,13 @@ from typing import Any
 
 import torch
 
-from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, number_of, tensors_of
-from pliant.graph.dispatch import apply_metadata, writes
+from pliant.graph.control_flow import FLOWS, Block, Branch, Leave, number_of
+from pliant.graph.dispatch import apply_metadata
 from pliant.graph.growing import READERS
 from pliant.graph.originals import gradients
-from pliant.graph.record import atoms
-from pliant.graph.schema import op_info
+from pliant.graph.schema import op_info, written
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import TracedTensor, leaves, tensors_of
 from pliant.interpret import globalstate
 from pliant.interpret.effects import effects_of
 from pliant.interpret.generators import Generator
@@ -185,7 +184,7 @@ def check_memory(way: Way, first: int, gradients: bool, carried: Container[int])
         if i in begins:
             made = set()
         info = op_info(op.target)
-        for t in writes(op):
+        for t in written(op):
             if t.storage_id not in made and t.storage_id not in vm.written and t.storage_id not in carried:
                 refusal = Open(f"{op.target} writes to memory from before")
                 refusal.written, refusal.known_as = t.storage_id, name_before(way, t.storage_id, first)
@@ -325,7 +324,7 @@ def rehearsed(code: str, what: str, run: Callable[[], Any], held: list[Any] | No
     if held is None:
         return out
     bound = {b.symbol.name for op in ops for b in op.binds}
-    for v in atoms([[op.args, op.kwargs] for op in ops]):
+    for v in leaves([[op.args, op.kwargs] for op in ops]):
         if type(v) is TracedTensor and id(v) in vm.world.real and v.vid not in vids:
             raise Break(code, f"{what} reads a tensor from outside")
         number = number_of(v)
@@ -398,7 +397,7 @@ def alone(t: TracedTensor) -> bool:
     if any([i.storage_id == memory for i in trace.inputs]) or vm.trace.lazy_bits:
         return False
     told = [e.args for e in effects_of(vm.world)]
-    places = roots() + [x for _, inside in reachable() for x in inside] + list(atoms(told))
+    places = roots() + [x for _, inside in reachable() for x in inside] + list(leaves(told))
     return sum([type(v) is TracedTensor and v.storage_id == memory for v in places]) == 1
 
 

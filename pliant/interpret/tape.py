@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.dispatch import writes
 from pliant.graph.originals import ORIGINAL
+from pliant.graph.schema import written
 from pliant.graph.traced import RETAINED, TracedTensor
 from pliant.interpret.calls import METHOD_LOOKASIDES
 from pliant.interpret.state import Break, ReplayFailed, vm, whole_loops
@@ -42,7 +42,7 @@ def version(t: Any) -> Any:
     if len(inputs) > 1 or real is None:
         raise Break("PL0012", "the version of a tensor that shares memory with two inputs", clean=True)
     others = {i.storage_id for i in trace.inputs} - {t.storage_id}
-    if any([t.storage_id in others for op in trace.ops for t in writes(op)]):
+    if any([t.storage_id in others for op in trace.ops for t in written(op)]):
         raise Break("PL0012", "the version of an input behind a write to another, which may share its memory", clean=True)
     before = world.locate(real._version, inputs[0].source.attr("_version"))
     return before + now
@@ -55,7 +55,7 @@ def written_in_lists(t: Any) -> int:
         name = op.target._schema.name
         if not name.startswith(("aten::_foreach_", "aten::_fused_")):
             continue
-        shared = [u for u in writes(op) if u.storage_id == t.storage_id]
+        shared = [u for u in written(op) if u.storage_id == t.storage_id]
         if shared and name.startswith("aten::_fused_"):
             raise Break("PL0012", "the version of a tensor that a fused operator has written", clean=True)
         n += len(shared)
@@ -190,4 +190,3 @@ def keep_retained() -> None:
 
 
 METHOD_LOOKASIDES[(torch.Tensor, "retain_grad")] = retain_grad
-__all__ = ["NodeOf", "grad_fn", "keep_retained", "left_alone", "retains_grad", "version"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant import native
-from pliant.graph.dispatch import writes
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import rebased
 from pliant.graph.traced import REBASED, Reconsider
@@ -89,7 +89,7 @@ def check_rebased(trace: Any, n: int) -> None:
     for op in trace.ops[:n]:
         if op.target is torch.ops.aten.detach.default:
             own.update([t.storage_id for t in op.outs])
-    if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in writes(op)]):
+    if any([t.requires_grad and t.storage_id in own for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0012", "a write with gradients to what was detached, to a view of a leaf, or to memory that inputs share")
 
 

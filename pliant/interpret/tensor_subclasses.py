@@ -22,10 +22,9 @@ import torch
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
-from pliant.graph.dispatch import tensors_in
 from pliant.graph.originals import gradients
 from pliant.graph.schema import argument, op_info
-from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit
+from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
 from pliant.guards import views
 from pliant.guards.source import Source
@@ -612,7 +611,7 @@ def attention(args: tuple, kwargs: dict) -> tuple | None:
 
 
 def refuse_gradients(fn: Any, args: tuple, kwargs: dict) -> None:
-    if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_in([args, kwargs])]):
+    if WRAPPED in vm.refused and torch.is_grad_enabled() and any([t.requires_grad for t in tensors_of([args, kwargs])]):
         raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of wrappers, whose gradients cannot be captured", clean=True)
 
 

@@ -22,7 +22,7 @@ import torch._functorch.vmap as batching
 import torch.autograd.forward_ad as forward_ad
 from torch.utils import _pytree as pytree
 
-from pliant.graph.dispatch import writes
+from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import in_torch
@@ -224,7 +224,7 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
     memory = {t.storage_id for t in found}
     if len(memory) != len(found) or any([m < begin for m in memory]):
         raise Break("PL0030", "functionalize of a function that gives back memory which something else has, too")
-    if any([t.storage_id < begin for op in trace.ops[n:] for t in writes(op)]):
+    if any([t.storage_id < begin for op in trace.ops[n:] for t in written(op)]):
         raise Break("PL0030", "functionalize of a function that writes to what it is given")
     return out
 

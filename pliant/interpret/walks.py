@@ -129,6 +129,3 @@ def place(over: DataRange) -> Any:
     start = expr_of(over.start, vm.scope)
     vm.scope.learn(ops.ge(u, start) if over.step > 0 else ops.le(u, start))
     return u
-
-
-__all__ = ["RESTART", "Counter", "ceil_of", "counted", "list_key", "over_range", "over_rows", "place"]

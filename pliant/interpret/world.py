@@ -160,11 +160,6 @@ class World:
             self.standing[id(r)] = (r, v, source)
         return r
 
-    def original_of(self, copy: Any) -> Any:
-        """The outside container of which `copy` is the shadow copy, or None."""
-        h = self.by_copy.get(id(copy))
-        return h.orig if h is not None else None
-
     def adopt(self, obj: Any, source: Source) -> Any:
         """Register an outside instance; a second path to the same object is guarded to stay the same object."""
         i = id(obj)

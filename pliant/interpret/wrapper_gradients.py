@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from pliant.graph import symnode
-from pliant.graph.record import atoms
 from pliant.graph.symnode import SYMS
-from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor
+from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, leaves
 from pliant.graph.wrapped import lowered, parts_of
 from pliant.interpret import capture as C
 from pliant.interpret import jagged
@@ -61,7 +60,7 @@ def heads_of(t: Any) -> list[Any]:
 def pin(ops: list[Any]) -> None:
     """The backward part of the graph reads numbers of the world as they are now, which the guards are to know; sizes come with tensors."""
     scope, symbols = vm.scope, vm.world.symbols
-    for v in atoms([(op.args, op.kwargs) for op in ops]):
+    for v in leaves([(op.args, op.kwargs) for op in ops]):
         if type(v) in SYMS:
             for s in v.node.expr.symbols():
                 if s.name in symbols and symbols[s.name].op not in METADATA:
@@ -95,6 +94,3 @@ def rehearse(exit_: Any, effects: list[Any]) -> None:
         raise Reconsider("backward", getattr(e, "reason", str(e)), WRAPPED) from None
     except RuntimeError:
         return  # the region says what of it (`lower/autograd.py`)
-
-
-__all__ = ["rehearse"]

@@ -153,6 +153,3 @@ def on_wrappers(run: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         refresh(args)
         if kwargs:
             refresh(kwargs)
-
-
-__all__ = ["Levels", "Made", "is_stand", "is_wrapped", "on_wrappers", "unwind"]

@@ -41,7 +41,7 @@ def scalar(b: Builder, s: TracedScalar) -> str:
     return f"{b.output(s.found)}.numpy()[()]"
 
 
-def method(b: Builder, m: ArrayMethod) -> str:
+def method(b: Builder, m: ArrayMethod | ErrorsMethod) -> str:
     return f"{b.constant(getattr)}({b.ref(m.owner)}, {m.name!r})"
 
 
@@ -54,11 +54,7 @@ def errors_literal(b: Builder, e: Errors) -> str:
     return f"{b.constant(entered if e.entered else np.errstate)}(**{e.settings!r})"
 
 
-def errors_method(b: Builder, m: ErrorsMethod) -> str:
-    return f"{b.constant(getattr)}({b.ref(m.owner)}, {m.name!r})"
-
-
-SPECIAL: dict[type, Any] = {TracedArray: array, TracedScalar: scalar, ArrayMethod: method, ErrorsMethod: errors_method}
+SPECIAL: dict[type, Any] = {TracedArray: array, TracedScalar: scalar, ArrayMethod: method, ErrorsMethod: method}
 ROWS: dict[type, Row] = dict.fromkeys(
     (np.str_, np.bytes_, *{type(dt) for dt in CANON.values()}, np.finfo, np.iinfo, np.ufunc, type(np.sum), type(np._NoValue)),
     CONSTANT,

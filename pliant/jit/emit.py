@@ -34,8 +34,7 @@ from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, Elsewhere, Left
-from pliant.graph.record import atoms
-from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor
+from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
 from pliant.interpret.code_shapes import of_while
@@ -46,7 +45,7 @@ from pliant.interpret.world import TENSOR_TYPES
 from pliant.jit import loops, resume, rows, support
 from pliant.jit.frame_liveness import GONE, letting_go
 from pliant.jit.jump_threading import HEADER, RETURN, Place, glide
-from pliant.jit.nested_frames import calls_python, iterates_python
+from pliant.jit.nested_frames import calls_python
 from pliant.jit.other_compilers import not_for_others
 from pliant.jit.reconstruct import Builder, CannotReconstruct, Name, identifier
 from pliant.jit.resume import Cache
@@ -284,8 +283,8 @@ class Emitter:
         trace, world = self.capture.trace, self.capture.world
         wanted = [*outputs, *(check.expr for check in trace.scope.asserts)]
         live = liveness.live_ops(trace.ops, wanted, trace.inputs)
-        vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(outputs)}
-        called = list(atoms([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
+        vids = {t.vid for op in live for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of(outputs)}
+        called = list(leaves([(op.args, op.kwargs) for op in trace.torch_ops])) if self.context.all_symbols else []
         if self.context.torch_level:
             vids.update(t.vid for t in called if type(t) is TracedTensor)
         tensors = [t for t in trace.inputs if t.vid in vids]
@@ -621,14 +620,6 @@ def action_branch_none(w: BreakWriter, frame: FrameState, action: tuple) -> tupl
     return [f"_r = {w.b.ref(value)} is None"], [("_r", yes, stack_yes), ("", no, stack_no)]
 
 
-def action_next(w: BreakWriter, frame: FrameState, action: tuple) -> tuple[list[str], Choices]:
-    _, iterator, body, exhausted, stack_exhausted = action
-    end = w.b.constant(loops.END, "end")
-    name, values = w.below(iterates_python(iterator), w.b.constant(next), f"{w.b.ref(iterator)}, {end}")
-    call = w.call(len(w.frames) - 1, name, values)
-    return [f"_r = {call}"], [(f"_r is {end}", exhausted, stack_exhausted), ("", body, [*frame.stack, Name("_r")])]
-
-
 def unpacked(n: int) -> tuple[str, list]:
     names = [f"_u{i}" for i in range(n)]
     return f"[{', '.join(names)}]", [Name(x) for x in reversed(names)]
@@ -659,7 +650,6 @@ ACTIONS: dict[str, Callable[[BreakWriter, FrameState, tuple], tuple[list[str], C
     "call": action_call,
     "branch": action_branch,
     "branch_none": action_branch_none,
-    "next": action_next,
     "unpack": action_unpack,
     "unpack_call": action_unpack_call,
     "enter": action_enter,

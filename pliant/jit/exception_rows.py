@@ -35,5 +35,3 @@ def exception_fill(b: Builder, e: BaseException, name: str) -> None:
 
 
 EXCEPTION = Row(None, exception_empty, exception_fill)
-
-__all__ = ["EXCEPTION", "HEAPTYPE"]

@@ -63,6 +63,3 @@ ROWS: dict[type, Row] = {
 
 def immutable_row(b: Builder, v: Any) -> Row:
     return ROWS[type(v)] if any([holds_made(b, x) for x in PARTS[type(v)](v)]) else CONSTANT
-
-
-__all__ = ["ROWS", "immutable_row"]

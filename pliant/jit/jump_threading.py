@@ -172,5 +172,3 @@ MOVES: dict[Kind, Callable[[Moves, Any], bool]] = {
     K.SWAP: swap,
     K.POP_EXCEPT: pop_except,
 }
-
-__all__ = ["HEADER", "RESUME", "RETURN", "Place", "glide"]

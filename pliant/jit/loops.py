@@ -154,6 +154,3 @@ def loop_at(at_header: ResumeCode, globals_: dict, cache: resume.Cache, miss: Mi
     if loop is None:
         loop = at_header.functions[key] = Loop(at_header, globals_, cache, miss, below)
     return loop
-
-
-__all__ = ["Loop", "LoopState", "entry_point", "loop_at", "loop_of", "run_loop"]

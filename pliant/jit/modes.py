@@ -74,6 +74,3 @@ def for_backend(config: Any) -> dict[str, Any]:
     """The keywords that a backend which is not pliant's is called with."""
     given = {"mode": config.mode, "options": {k: v.value for k, v in config.options}}
     return {k: v for k, v in given.items() if v}
-
-
-__all__ = ["MODES", "OPTIONS", "Option", "for_backend", "settings"]

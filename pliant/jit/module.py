@@ -118,6 +118,3 @@ def compile_module(module: torch.nn.Module, config: Config) -> Any:
     object.__setattr__(twin, "__dict__", module.__dict__)
     weakref.finalize(twin, region.close)
     return twin
-
-
-__all__ = ["Compiled", "compile_call_of", "compile_module", "trampoline", "unchanged"]

@@ -104,6 +104,3 @@ class PlainPython:
             found.resumed.clear()
             where = f"{origin.co_filename}:{origin.co_qualname}"
             events.emit("policy", what="behind its graph breaks CPython goes on: nothing there is done with tensors", where=where)
-
-
-__all__ = ["DECISION", "PlainPython", "exit_name"]

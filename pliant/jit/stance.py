@@ -113,6 +113,3 @@ def limit(own: int) -> int:
 def where(code: CodeType) -> str:
     """What messages call a code object, and where it stands."""
     return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
-
-
-__all__ = ["MEANINGS", "current", "limit", "runs_eager", "set_stance", "take", "where"]

@@ -30,7 +30,7 @@ class Aliases:
             if op.target in UNDECLARED_VIEWS:
                 self.steps.setdefault(op.outs[0].vid, views.ViewStep(op, op.args[0]))
         self.view_ops = {id(s.op) for s in self.steps.values()}
-        self.kept = liveness.tensors(outputs)
+        self.kept = liveness.tensors_of(outputs)
         self.tensors: dict[int, TracedTensor] = {}
         self.roots: dict[int, int] = {}
         for op in ops:

@@ -6,33 +6,24 @@ f32, any lengths and layouts whose last dim lies dense, masks that are added, ca
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pliant.graph.traced import TracedTensor
-from pliant.lower.gemm import LIBRARY, Products, is_one, reduced_precision_is_off
+from pliant.lower.gemm import LIBRARY, Products, Routine, is_one, reduced_precision_is_off
 from pliant.lower.loop_nest import Facts, Size
 from pliant.lower.lowerings.builder import arguments
 from pliant.symbolic import ops
 
 ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
-@dataclass(slots=True, eq=False)
-class Attention:
-    """`out = softmax(q @ k^T * scale + mask) @ v`.
 
-    `sizes` are the fields of the struct of the same name in native/attention.cpp, then the offset of each operand, then 1 for a mask.
-    """
+class Attention(Routine):
+    """`out = softmax(q @ k^T * scale + mask) @ v` (native/attention.cpp). Operands: q, k, v, mask (v, where there is none). Behind the
+    offsets, 1 for a mask."""
 
-    operands: list[TracedTensor]  # roots of q, k, v, mask (of v, where there is none)
-    out: TracedTensor
-    sizes: list[Size]
-
-    @property
-    def buffers(self) -> list[TracedTensor]:
-        return list(dict.fromkeys([*self.operands, self.out]))
+    __slots__ = ()
 
 
 def attention_steps(p: Products, op: Any, read: set[int]) -> list[Attention] | None:

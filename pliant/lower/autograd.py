@@ -33,7 +33,6 @@ from pliant.graph.traced import (
 from pliant.lower import cse, liveness, views
 
 aten = torch.ops.aten
-ACCUMULATES = "torch::autograd::AccumulateGrad"
 WITHOUT_DERIVATIVE = re.compile(
     r"derivative for '([^':]+)[^']*' is not implemented|derivative for (?:aten::)?([\w:]+)[.\w]* is not implemented"
     r"|backward through (?:aten\.)?(\w[\w.]*?)(?:\.\w+)? but no autograd formula"
@@ -43,7 +42,7 @@ AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.
 
 def needs_node(trace: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Do gradients flow out of this region: through an output, or through an input that it writes?"""
-    return any(t.requires_grad for t in liveness.tensors(outputs)) or any(rebased(trace, t) for t in liveness.tensors(inputs))
+    return any(t.requires_grad for t in liveness.tensors_of(outputs)) or any(rebased(trace, t) for t in liveness.tensors_of(inputs))
 
 
 @dataclass(slots=True)
@@ -86,18 +85,18 @@ class Plan:
         self.rebased_vids = {t.vid for t in self.rebased}
         self.refuse_overlap()
         self.refuse_detached()
-        roots = [views.root(t, self.steps) for t in liveness.tensors(outputs)]
+        roots = [views.root(t, self.steps) for t in liveness.tensors_of(outputs)]
         heads = self.rebased + [t for t in roots if t.vid not in self.slot_vids]
         self.heads = list({t.vid: t for t in heads}.values())
         # a head of which only `detach()` is seen gets no gradient
-        seen = {views.root(t, self.steps).vid for t in liveness.tensors(outputs) if t.requires_grad} | self.rebased_vids
+        seen = {views.root(t, self.steps).vid for t in liveness.tensors_of(outputs) if t.requires_grad} | self.rebased_vids
         self.differentiable = [h for h in self.heads if h.requires_grad and h.vid in seen]
         self.differentiable_vids = {h.vid for h in self.differentiable}
         self.freed = self.went_backward()
         self.wanted = [t for t in self.slots if self.leaf(t).is_leaf and self.leaf(t).requires_grad]
         self.refuse_leaves()
         stop = self.slot_vids | {h.vid for h in self.heads}
-        self.replay = views.chain(liveness.tensors(outputs), self.steps, stop, self.program)
+        self.replay = views.chain(liveness.tensors_of(outputs), self.steps, stop, self.program)
         self.exports = self.run_time_symbols()
         self.same = cse.Same()
         self.forward_ops = cse.without_repetition(self.program, self.heads, self.same)
@@ -118,7 +117,7 @@ class Plan:
         """A leaf that the region has made is one for the program to see if it is an output, or if nothing else is differentiated."""
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
-        shown = made and [t for t in liveness.tensors(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
+        shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
         if shown or (self.differentiable and not self.wanted):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
 
@@ -131,7 +130,7 @@ class Plan:
 
     def refuse_detached(self) -> None:
         """An output that was detached and then written with gradients: as a view of what it was detached from it would have none."""
-        for t in liveness.tensors(self.outputs):
+        for t in liveness.tensors_of(self.outputs):
             while t.requires_grad and t.vid in self.steps and t.vid not in self.trace.own_leaves:
                 step = self.steps[t.vid]
                 if step.op.target is views.DETACH:
@@ -205,8 +204,9 @@ class Plan:
 
     def with_reads(self, b: Backward) -> Backward:
         """Fill in what the backward part reads. A view of something that is kept anyway is not kept, but made again."""
-        made = {t.vid for op in b.ops for t in liveness.tensors(op.outs)} | {t.vid for t in b.tangents}
-        reads = {t.vid: t for t in (*(t for op in b.ops for t in liveness.op_inputs(op)), *liveness.tensors(b.grads)) if t.vid not in made}
+        made = {t.vid for op in b.ops for t in liveness.tensors_of(op.outs)} | {t.vid for t in b.tangents}
+        used = [*(t for op in b.ops for t in liveness.op_inputs(op)), *liveness.tensors_of(b.grads)]
+        reads = {t.vid: t for t in used if t.vid not in made}
         reads = {vid: t for vid, t in reads.items() if t.constant is None}
         b.ops = self.checkpointed(reads) + b.ops
         kept = {t.vid for t in (*self.heads, *self.slots)} | {vid for vid in reads if vid not in self.forward_steps}

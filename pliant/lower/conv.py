@@ -6,13 +6,11 @@ kernels of usual sizes; PyTorch's own kernels are better for others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pliant.graph.traced import TracedTensor
-from pliant.lower.gemm import LIBRARY, Products, is_one, reduced_precision_is_off
+from pliant.lower.gemm import LIBRARY, Products, Routine, is_one, reduced_precision_is_off
 from pliant.lower.loop_nest import Size
 from pliant.lower.lowerings.builder import arguments
 
@@ -22,20 +20,10 @@ SQUARES = frozenset((k, k) for k in (3, 5, 7))
 """Kernels that are known to native/depthwise.cpp."""
 
 
-@dataclass(slots=True, eq=False)
-class Convolution:
-    """`out = conv(x, weight) + bias`.
+class Convolution(Routine):
+    """`out = conv(x, weight) + bias` (native/conv.cpp). Operands: x, weight and, where there is one, bias."""
 
-    `sizes` are the fields of the struct of the same name in native/conv.cpp, then the offset of each operand.
-    """
-
-    operands: list[TracedTensor]  # roots of x, weight and, where there is one, bias
-    out: TracedTensor
-    sizes: list[Size]
-
-    @property
-    def buffers(self) -> list[TracedTensor]:
-        return list(dict.fromkeys([*self.operands, self.out]))
+    __slots__ = ()
 
 
 def convolution_steps(p: Products, op: Any, read: set[int]) -> list[Convolution] | None:

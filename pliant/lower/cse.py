@@ -49,7 +49,7 @@ def without_repetition(ops: list[Any], outputs: Iterable[Any], same: Same | None
     same = Same() if same is None else same
     if liveness.any_restrides(ops):
         return [substitute(op, same.tensors) for op in ops]
-    outputs = list(liveness.tensors(list(outputs)))
+    outputs = list(liveness.tensors_of(list(outputs)))
     if not FLOWS.isdisjoint(liveness.operators(ops)):
         outputs += [t for op in ops if op.target in FLOWS for t in liveness.op_inputs(op)]  # which may give back what they are given
     ops = without_detached_factories(ops, {t.vid for t in outputs})

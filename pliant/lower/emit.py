@@ -69,7 +69,7 @@ class Emitter:
         if not deferred:
             return []
         allocated = {op.outs[0].vid for op in self.out if op.target in ALLOCATIONS}
-        seen = {t.vid for t in liveness.tensors(self.program.outputs)}
+        seen = {t.vid for t in liveness.tensors_of(self.program.outputs)}
         return [op for op in deferred if op.outs[0].vid in seen - allocated]
 
     def readers(self) -> dict[int, set[int]]:

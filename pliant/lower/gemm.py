@@ -68,6 +68,20 @@ class Gemm:
         return of_operands + HALVES.get(self.out.dtype, 0)
 
 
+@dataclass(slots=True, eq=False)
+class Routine:
+    """A call of a routine of the library. `sizes` are the fields of its struct there, of the same name, then the offset of each operand in
+    its elements."""
+
+    operands: list[TracedTensor]  # roots
+    out: TracedTensor
+    sizes: list[Size]
+
+    @property
+    def buffers(self) -> list[TracedTensor]:
+        return list(dict.fromkeys([*self.operands, self.out]))
+
+
 class Products:
     """Recognizes matrix products among operations."""
 

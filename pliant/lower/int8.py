@@ -5,57 +5,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.traced import TracedTensor, is_lazy
-from pliant.lower.gemm import LIBRARY, Products, reduced_precision_is_off
+from pliant.lower.gemm import LIBRARY, Products, Routine, reduced_precision_is_off
 from pliant.lower.liveness import DATA_CHECKED
-from pliant.lower.loop_nest import Size
 from pliant.lower.lowerings.builder import arguments
 
 INT_MM = torch.ops.aten._int_mm.default
 
 
-@dataclass(slots=True, eq=False)
-class Int8Product:
-    """`out = a @ b^T` with b of int8: in int32, a being of int8, or in f32, a being of f32.
-
-    `sizes` are the fields of `IntProduct` or `FloatProduct` in native/int8.h, then the offset of each operand, in its elements.
-    """
-
-    operands: list[TracedTensor]  # roots
-    out: TracedTensor
-    sizes: list[Size]
-
-    @property
-    def buffers(self) -> list[TracedTensor]:
-        return list(dict.fromkeys([*self.operands, self.out]))
-
-
-class FloatProduct(Int8Product):
-    """The one in f32."""
+class Int8Product(Routine):
+    """`out = a @ b^T` with b of int8, in int32, a being of int8 (`IntProduct` in native/int8.h)."""
 
     __slots__ = ()
 
 
-@dataclass(slots=True, eq=False)
-class DynamicLinear:
-    """`out = linear(x, weight * scale, bias)`, x quantized by its own range.
+class FloatProduct(Int8Product):
+    """The one in f32, a being of f32."""
 
-    `sizes` are the fields of the struct of the same name in native/int8_linear.cpp, then the offset of each operand, in its elements.
-    """
+    __slots__ = ()
 
-    operands: list[TracedTensor]  # roots of x, weight, scale, sums and, where there is one, bias
-    out: TracedTensor
-    sizes: list[Size]
 
-    @property
-    def buffers(self) -> list[TracedTensor]:
-        return list(dict.fromkeys([*self.operands, self.out]))
+class DynamicLinear(Routine):
+    """`out = linear(x, weight * scale, bias)`, x quantized by its own range (native/int8_linear.cpp). Operands: x, weight, scale, sums and,
+    where there is one, bias."""
+
+    __slots__ = ()
 
 
 def readable(p: Products, t: TracedTensor, dtype: torch.dtype) -> bool:

@@ -6,24 +6,23 @@ dropped when nobody reads its results, an in-place operation when nobody reads t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from pliant.graph.dispatch import same
-from pliant.graph.operands import leaves as leaves
 from pliant.graph.operands import number as number
 from pliant.graph.operands import op_inputs as op_inputs
 from pliant.graph.operands import op_numbers as op_numbers
 from pliant.graph.operands import read_operands
-from pliant.graph.operands import tensors as tensors
 from pliant.graph.operators import Column, overloads
-from pliant.graph.schema import KNOWN
+from pliant.graph.schema import KNOWN, of_operator, written
 from pliant.graph.traced import TracedTensor
+from pliant.graph.traced import leaves as leaves
+from pliant.graph.traced import tensors_of as tensors_of
 from pliant.symbolic.expr import Expr, postorder
 
-T = TypeVar("T")
 RANDOM = torch.Tag.nondeterministic_seeded
 DATA_CHECKED = Column("checks_data")
 DATA_CHECKED.add(
@@ -76,34 +75,9 @@ def op_outputs(op: Any) -> list[TracedTensor]:
     return [o for o in op.outs if type(o) is TracedTensor]
 
 
-def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`fn` of an operator, worked out once. Looked up by identity: operators hash themselves in Python, which takes longer."""
-    known: dict[int, tuple[Any, T]] = {}  # with the operator, so that nobody else gets its number
-
-    def look_up(target: Any) -> T:
-        found = known.get(id(target))
-        if found is None:
-            found = known[id(target)] = (target, fn(target))
-        return found[1]
-
-    return look_up
-
-
 @of_operator
 def mutable(target: Any) -> bool:
     return target._schema.is_mutable
-
-
-def written(op: Any) -> list[TracedTensor]:
-    """The arguments whose memory the operation writes."""
-    if not mutable(op.target):
-        return []
-    schema = op.target._schema
-    out: list[TracedTensor] = []
-    for i, arg in enumerate(schema.arguments):
-        if arg.alias_info is not None and arg.alias_info.is_write:
-            out.extend(tensors(op.args[i] if i < len(op.args) else op.kwargs.get(arg.name)))
-    return out
 
 
 def dirty_memory(ops: list[Any]) -> set[int]:
@@ -172,7 +146,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         for t in outs:
             made.add(t.vid)
             own_memory.add(t.storage_id)
-    outer = {t.storage_id for t in tensors(list(inputs))}
+    outer = {t.storage_id for t in tensors_of(list(inputs))}
     for op in ops:
         if op.reads is None:
             read_operands(op)

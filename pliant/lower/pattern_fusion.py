@@ -30,7 +30,7 @@ class Matcher:
     """Who makes each tensor, how often each is read, and what has been replaced."""
 
     def __init__(self, p: Program) -> None:
-        self.kept = {t.vid for t in liveness.tensors(p.outputs)}
+        self.kept = {t.vid for t in liveness.tensors_of(p.outputs)}
         self.sizes = p.sizes
         self.makers: dict[int, Any] = p.fact("makers")
         self.uses: Counter[int] = Counter(p.fact("uses"))

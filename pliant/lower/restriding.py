@@ -25,7 +25,7 @@ def as_views(trace: Any, ops: list[Any], outputs: Iterable[Any]) -> list[Any]:
     """The operations, with views in place of those that restride tensors without history that nobody outside has."""
     if not liveness.any_restrides(ops):
         return ops
-    seen = {t.vid for t in liveness.tensors(list(outputs))} | {t.vid for t in trace.inputs}
+    seen = {t.vid for t in liveness.tensors_of(list(outputs))} | {t.vid for t in trace.inputs}
     out = list(ops)
     for i in reversed(range(len(out))):
         op = out[i]

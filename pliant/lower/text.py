@@ -418,6 +418,3 @@ def kernel_line(k: Kernel, line: str, nodes: dict[str, Node]) -> None:
         )  # fmt: skip
     else:
         raise ValueError("neither a buffer, a node nor a store")
-
-
-__all__ = ["kernel_text", "program_text", "read_kernel", "read_program"]

@@ -137,7 +137,7 @@ def promised(p: Program) -> Promise:
     ops = operations(p)
     random = [op for op in ops if liveness.draws(op.target)]
     made = {t.storage_id for op in ops for t in liveness.op_outputs(op) if all(t is not x for x in liveness.op_inputs(op))}
-    given = {t.storage_id for t in liveness.tensors(p.inputs)}
+    given = {t.storage_id for t in liveness.tensors_of(p.inputs)}
     outside = frozenset(t.storage_id for op in ops for t in liveness.written(op) if t.storage_id in given - made)
     custom = [op for op in ops if op_info(op.target).custom]
     draws, calls = (tuple(str(op.target) for op in {id(op): op for op in found}.values()) for found in (random, custom))  # each once
@@ -188,7 +188,7 @@ class Known:
             else:
                 self.names.add(slot if isinstance(slot, str) else slot.name)
         self.written = {t.storage_id for op in operations(p) for t in liveness.written(op)}
-        self.trace = next((t.trace for t in liveness.tensors(p.inputs)), None)
+        self.trace = next((t.trace for t in liveness.tensors_of(p.inputs)), None)
 
     def tensor(self, t: TracedTensor, where: Any, rule: str = "undefined") -> None:
         if t.vid not in self.values and t.constant is None and self.p.closed:
@@ -586,5 +586,3 @@ def is_nothing(size: Any) -> bool:
 
 
 CHECKS = {GRAPH: check_graph, GROUPS: check_groups, INSTRUCTIONS: check_instructions, RUNS: check_runs, CALLS: check_calls}
-
-__all__ = ["RULES", "Promise", "check_kernel", "promised", "verify"]

@@ -92,7 +92,7 @@ def output_steps(ops: list[Any], outputs: Iterable[Any]) -> dict[int, ViewStep]:
     steps = {vid: step for vid, (out, step) in first.items() if not made_below(out, step)}
     detached = [op for op in ops if op.target is DETACH and op.outs[0].vid not in steps and not op.outs[0].requires_grad]
     if detached:
-        uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors(list(outputs)))
+        uses = Counter(t.vid for op in ops for t in liveness.op_inputs(op)) + Counter(t.vid for t in liveness.tensors_of(list(outputs)))
         made = {t.vid for op in ops for t in liveness.op_outputs(op)}
         for op in detached:
             base = op.args[0]

@@ -60,7 +60,7 @@ def lower(p: Program) -> Program:
             for s in (*e.symbols(), *p.scope.simplify(e).symbols()):
                 if s.name not in bound:
                     symbols[s.name] = s
-    wanted = {t.vid: t for t in liveness.tensors(p.outputs) if t.vid in made}
+    wanted = {t.vid: t for t in liveness.tensors_of(p.outputs) if t.vid in made}
     needed = {s.name for v in p.outputs if (e := liveness.number(v)) is not None for s in p.scope.simplify(e).symbols()}
     laid = [e for t in wanted.values() for n in (*t.sizes, *t.strides) if (e := liveness.number(n)) is not None]
     needed |= {s.name for e in (*laid, *p.asserts) for s in e.symbols()}

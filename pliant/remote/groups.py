@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from pliant.remote.placements import RemoteError
 
-AS_BYTES = (torch.bool,)
 REDUCE: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 MOST_SENDS = 64
 OFF = "off"

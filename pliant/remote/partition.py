@@ -694,7 +694,7 @@ def divided(
             if done and done[-1].token is not None:
                 p.places[done[-1].token.vid], p.local[done[-1].token.vid] = R, p.tokened()
                 p.collectives -= 1
-            p.wanted = {t.vid for t in liveness.tensors(outputs)}
+            p.wanted = {t.vid for t in liveness.tensors_of(outputs)}
             try:
                 p.run(ops)
                 break

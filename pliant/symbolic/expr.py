@@ -50,7 +50,6 @@ class Op:
     make: Callable[..., Expr]
     range: Callable[..., tuple | None] | None
     python: str
-    c: str
     llvm: str
     stablehlo: str
     smt: str

@@ -1,8 +1,7 @@
-"""Expressions as C, LLVM IR and StableHLO: three readings of the operator table over one straight-line program."""
+"""Expressions as LLVM IR and StableHLO: two readings of the operator table over one straight-line program."""
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -95,27 +94,6 @@ def _sum(n: Expr, done: dict[Expr, int], emit: Callable[..., int]) -> int:
             term = emit("mul", (term, emit("const", (), int, k)), int)
         total = term if total < 0 else emit("sub" if minus else "add", (total, term), int)
     return total
-
-
-def c(e: Expr, rename: Callable[[str], str] = str) -> str:
-    """A C expression over int64_t, double and bool variables; needs `PRELUDE_C`."""
-    text: list[str] = []
-    for s in steps(e):
-        if s.op == "const":
-            text.append(_c_const(s.value))  # type: ignore[arg-type]
-        elif s.op == "sym":
-            text.append(rename(s.value.name))  # type: ignore[union-attr]
-        else:
-            text.append(TABLE[s.op].c.format(*[text[a] for a in s.args]))
-    return text[-1]
-
-
-def _c_const(v: Scalar) -> str:
-    if isinstance(v, bool):
-        return "1" if v else "0"
-    if isinstance(v, int):
-        return f"INT64_C({v})" if v > -(2**63) else "INT64_MIN"
-    return repr(v) if math.isfinite(v) else "NAN" if math.isnan(v) else "INFINITY" if v > 0 else "(-INFINITY)"
 
 
 LLVM_TYPES = {int: "i64", float: "double", bool: "i1"}
@@ -218,32 +196,6 @@ def _hlo_line(line: str) -> str:
         shown = ", ".join(HLO_TENSORS[t] for t in types.split(","))
     return f"{target} = stablehlo.{rest} : {shown}"
 
-
-PRELUDE_C = r"""
-#include <stdint.h>
-#include <stdbool.h>
-#include <math.h>
-static inline int64_t pl_floordiv(int64_t a, int64_t b) { int64_t q = a / b, m = a % b; return q - (m != 0 && (m ^ b) < 0); }
-static inline int64_t pl_mod(int64_t a, int64_t b) { int64_t m = a % b; return m != 0 && (m ^ b) < 0 ? m + b : m; }
-static inline int64_t pl_abs(int64_t a) { return a < 0 ? -a : a; }
-static inline int64_t pl_min(int64_t a, int64_t b) { return b < a ? b : a; }
-static inline int64_t pl_max(int64_t a, int64_t b) { return b > a ? b : a; }
-static inline int64_t pl_pow(int64_t a, int64_t n) { int64_t r = 1; while (n-- > 0) r *= a; return r; }
-static inline double pl_fmin(double a, double b) { return b < a ? b : a; }
-static inline double pl_fmax(double a, double b) { return b > a ? b : a; }
-static inline double pl_fmod(double a, double b) {
-    double m = fmod(a, b);
-    if (m != 0.0) return (b < 0) != (m < 0) ? m + b : m;
-    return copysign(0.0, b);
-}
-static inline double pl_ffloordiv(double a, double b) {
-    double m = fmod(a, b), d = (a - m) / b;
-    if (m != 0.0 && (b < 0) != (m < 0)) d -= 1.0;
-    if (d == 0.0) return copysign(0.0, a / b);
-    double f = floor(d);
-    return d - f > 0.5 ? f + 1.0 : f;
-}
-"""
 
 LLVM_POW = """define internal i64 @pl_pow(i64 %a, i64 %n) {
 entry:

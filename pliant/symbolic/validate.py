@@ -23,7 +23,6 @@ from fractions import Fraction
 
 import z3
 
-from pliant.errors import PliantError
 from pliant.symbolic.event import Event
 from pliant.symbolic.expr import TABLE, Expr, Scalar, postorder, same
 from pliant.symbolic.machine import Step, program
@@ -48,10 +47,6 @@ PRELUDE = """
 (define-fun pl_round ((a Real)) Int (let ((f (to_int a))) (let ((d (- a (to_real f))))
   (ite (< d 0.5) f (ite (> d 0.5) (+ f 1) (ite (= (mod f 2) 0) f (+ f 1)))))))
 """ + "\n".join(f"(declare-fun pl_{f} (Real) Real)" for f in UNARY)
-
-
-class ValidationError(PliantError):
-    """A capture answered a question in a way that its guards do not imply: a bug of the symbolic engine."""
 
 
 class Inexpressible(Exception):
@@ -93,14 +88,6 @@ def validate(scope: Scope, timeout_ms: int = 2000) -> Report:
         if validator.report.violation is not None:
             break
     return validator.report
-
-
-def require_valid(scope: Scope, timeout_ms: int = 2000) -> Report:
-    """As `validate`, raising `ValidationError` on a violation."""
-    report = validate(scope, timeout_ms)
-    if report.violation is not None:
-        raise ValidationError(str(report.violation))
-    return report
 
 
 def trivial(e: Event) -> bool:

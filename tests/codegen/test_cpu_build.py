@@ -226,7 +226,7 @@ def test_aarch64_objects():
     cpu.llvm.initialize_all_asmprinters()
     to = machine.named("aarch64")
     kernels = [exp_kernel(), softmax_kernel(), whole_kernel(), columns_kernel(), *(RandomKernel(s).kernel for s in range(6))]
-    code = cpu.emit_object(cpu.module_text(kernels, to), to)
+    [code] = cpu.emit_objects([cpu.module_text(kernels, to)], to)
     assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == 183
 
 

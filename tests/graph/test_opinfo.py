@@ -11,9 +11,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.graph.traced import Untraceable, is_limit
-from pliant.graph.verify import verify_trace
 from pliant.symbolic import DataDependent
 from tests.graph.harness import Captured, describe_all, replay
+from tests.graph.verify import verify_trace
 
 pytest.importorskip("expecttest", reason="PyTorch's operator samples need it")
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402

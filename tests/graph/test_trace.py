@@ -14,9 +14,9 @@ from pliant.graph.rules.shape import is_packed
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.trace import Trace, tolist
 from pliant.graph.traced import TracedTensor, Untraceable, is_limit
-from pliant.graph.verify import verify_module, verify_trace
 from pliant.symbolic import DataDependent, Scope
 from tests.graph.harness import Captured, bind, describe_all, holds, replay
+from tests.graph.verify import verify_module, verify_trace
 
 aten = torch.ops.aten
 F = torch.nn.functional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import types
 import weakref
@@ -155,3 +156,154 @@ def test_an_attribute_that_was_missing_at_first(kind):
     finally:
         del place.late
     assert torch.equal(compiled(x), fn(x))
+
+
+class Told:
+    """Says what it is asked by."""
+
+    def __get__(self, obj, owner=None):
+        return obj is None
+
+
+class Upper:
+    __slots__ = ("__dict__", "slot")
+    told = Told()
+    unread = property(None)
+
+    def plain(self):
+        return self * 7
+
+    @property
+    def read(self):
+        return self.kept * 2
+
+    @functools.cached_property
+    def cached(self):
+        return self.kept * 3
+
+
+class Lower(Upper):
+    """Hides what the upper class has: `super` finds it."""
+
+    __slots__ = ("slot",)
+    read = told = cached = plain = None
+
+    def of_instance(self, name):
+        try:
+            return getattr(super(), name)
+        except AttributeError:
+            return "none"
+
+    @classmethod
+    def of_class(cls, name):
+        return getattr(super(), name)
+
+
+@pytest.mark.parametrize("name", ["slot", "read", "cached", "told", "unread", "__dict__", "__class__"])
+def test_super_asks_as_eager_does(name) -> None:
+    def f(x, o):
+        value = o.of_instance(name)
+        return (x * value if type(value) is int else x), value["kept"] if name == "__dict__" else value
+
+    fn = compiled(f)
+    for n in (3, 4, 5):
+        o = Lower()
+        o.kept, o.slot = n, -n
+        Upper.slot.__set__(o, n)
+        want = f(torch.ones(2), o)
+        vars(o).pop("cached", None)
+        got = fn(torch.ones(2), o)
+        assert torch.equal(got[0], want[0]) and got[1] == want[1]
+
+
+@pytest.mark.parametrize("name", ["slot", "read", "cached", "told", "unread", "plain"])
+def test_super_of_a_class_gives_what_is_not_bound(name) -> None:
+    def f(x):
+        value = Lower.of_class(name)
+        return (Lower.of_class("plain")(x), value is True or type(value) is type(vars(Upper)[name]))
+
+    for got, want in ((compiled(f)(torch.ones(2)), f(torch.ones(2))),) * 2:
+        assert torch.equal(got[0], want[0]) and got[1] is want[1] is True
+
+
+class Property(property):
+    """Does what properties do."""
+
+
+class Logged:
+    """Writes go through it, and deletions."""
+
+    def __set__(self, obj, value):
+        obj.log.append("set")
+        vars(obj)["logged"] = value * 3
+
+    def __delete__(self, obj):
+        obj.log.append("deleted")
+        del vars(obj)["logged"]
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def read(self):
+        return self.kept
+
+    def write(self, value) -> None:
+        self.kept = value * 2
+
+    def delete(self) -> None:
+        self.log.append("gone")
+        del self.kept
+
+    value = Property(read, write, delete)
+    fixed = Property(read)
+    logged = Logged()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_descriptors_are_written_and_deleted_as_eager_does(own: bool) -> None:
+    def f(x, o):
+        o = Watched() if own else o
+        o.value = o.logged = x
+        y = o.value + o.logged
+        del o.value, o.logged
+        try:
+            o.fixed = 3
+        except AttributeError as e:
+            o.log.append(str(e))
+        try:
+            del o.fixed
+        except AttributeError as e:
+            o.log.append(str(e))
+        return y, o.log, sorted(vars(o))
+
+    fn = compiled(f)
+    for n in (2, 3, 4):
+        got, want = fn(torch.ones(n), Watched()), f(torch.ones(n), Watched())
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
+
+
+class Parts:
+    @property
+    def read(self):
+        return 1
+
+    @staticmethod
+    def plain():
+        return 2
+
+    @classmethod
+    def of_class(cls):
+        return cls
+
+
+def test_descriptors_of_classes_are_themselves() -> None:
+    def f(x):
+        found = vars(Parts)
+        return x + 1, Parts.read, found["read"], found["plain"], found["of_class"], found["read"].fget(None), found["plain"].__func__()
+
+    fn = compiled(f)
+    for n in (2, 3):
+        got, want = fn(torch.ones(n)), f(torch.ones(n))
+        assert torch.equal(got[0], want[0]) and all(a is b for a, b in zip(got[1:], want[1:], strict=True))

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_codes_count_up():
-    assert list(BREAKS) == [f"PL{i:04d}" for i in range(1, len(BREAKS) + 1)]
+    assert list(BREAKS) == sorted(BREAKS)
     assert len({info.title for info in BREAKS.values()}) == len(BREAKS)
 
 
@@ -30,9 +30,10 @@ def test_each_break_is_explained_and_has_a_fix(code):
     assert info.hints and all(h.endswith((".", ").")) and len(h) > 15 for h in info.hints)
 
 
-def test_every_code_used_in_the_source_is_registered():
-    used = {c for path in (ROOT / "pliant").rglob("*.py") for c in re.findall(r"\bPL\d{4}\b", path.read_text())}
-    assert used - set(BREAKS) == set()
+def test_codes_are_registered_and_used():
+    files = [path for path in (ROOT / "pliant").rglob("*.py") if path.name != "breaks.py"]
+    used = {c for path in files for c in re.findall(r"\bPL\d{4}\b", path.read_text())}
+    assert used == set(BREAKS)
 
 
 def test_format_break():

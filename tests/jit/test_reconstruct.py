@@ -33,9 +33,6 @@ class World:
     def source_of(self, obj):
         return None
 
-    def original_of(self, copy):
-        return None
-
 
 def rebuilt(value, own=()):
     b = Builder(rows, World(own), None, [], False, None)

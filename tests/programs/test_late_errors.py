@@ -108,6 +108,21 @@ def test_what_was_written_is_written_once():
         assert want[2] == got[2] or not LINES
 
 
+def test_a_handler_behind_a_write_to_a_list_of_tensors():
+    def fn(x, i, log):
+        torch._foreach_add_([x, x.sin()], 1)
+        try:
+            return x[i]
+        except IndexError as e:
+            log.append(type(e))
+            return x
+
+    target = compiled(fn)
+    for i in (FINE, BAD):
+        a, b = t(4), t(4)
+        assert outcome(fn, a, i) == outcome(target, b, i) and torch.equal(a, b)
+
+
 def test_a_view_that_no_strides_can_show():
     def fn(x, i, log):
         return x.reshape(2, 2).t().contiguous().T.view(-1)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from tests.helpers import check
+from tests.helpers import check, compiled
 
 
 def laid_out(x: Any, order: tuple[int, ...]) -> Any:
@@ -223,3 +223,11 @@ def test_tensors_of_scalars(maker: Callable, to: Any, dtype: str) -> None:
         for values in ([0, 1], [1, 1], [3, 100]):
             a = np.array(values).astype(dtype)
             assert told(compiled, a) == told(fn, a)
+
+
+def test_a_kronecker_product_is_no_view():
+    fn = compiled(lambda a, b: torch.kron(a, b))
+    for n in (2, 3, 4):
+        a, b = torch.rand(n, 2, requires_grad=True), torch.rand(3)
+        got, want = fn(a, b), torch.kron(a, b)
+        assert torch.equal(got, want) and got.stride() == want.stride() and got._is_view() == want._is_view()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import shutil
-import subprocess
 
 import pytest
 
@@ -82,24 +80,6 @@ def check_native(call, expressions) -> None:
                 assert close(got, v), (e, env, got, v)
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
-def test_c(tmp_path) -> None:
-    expressions = sample_expressions()
-    params = ", ".join(f"{C_TYPES[k][0]} {n}" for n, k in zip(NAMES, KINDS, strict=True))
-    functions = [f"{C_TYPES[e.kind][0]} f{i}({params}) {{ return {machine.c(e)}; }}" for i, e in enumerate(expressions)]
-    (tmp_path / "e.c").write_text(machine.PRELUDE_C + "\n".join(functions))
-    subprocess.run(["gcc", "-O0", "-w", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "e.c", "-lm"], check=True)
-    lib = ctypes.CDLL(str(tmp_path / "e.so"))
-    argtypes = [C_TYPES[k][1] for k in KINDS]
-
-    def call(i: int, args: list):
-        f = lib[f"f{i}"]
-        f.argtypes, f.restype = argtypes, C_TYPES[expressions[i].kind][1]
-        return f(*args)
-
-    check_native(call, expressions)
-
-
 def test_llvm() -> None:
     llvmlite = pytest.importorskip("llvmlite.binding")
     llvmlite.initialize_native_target()
@@ -151,5 +131,4 @@ def test_stablehlo_runs() -> None:
 def test_empty_program_of_a_constant() -> None:
     scope = Scope()
     assert machine.llvm(scope.const(5), {}) == ([], "5")
-    assert machine.c(scope.const(-3)) == "INT64_C(-3)"
     assert ops.add(2, 3) == 5

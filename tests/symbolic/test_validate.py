@@ -16,7 +16,7 @@ z3 = pytest.importorskip("z3")
 from pliant.symbolic import congruence, division, equalities, intervals, linear, minimize, prover, relation, rules  # noqa: E402
 from pliant.symbolic import scope as scope_module  # noqa: E402
 from pliant.symbolic.expr import TABLE, Op  # noqa: E402
-from pliant.symbolic.validate import ValidationError, claim_value, require_valid, validate  # noqa: E402
+from pliant.symbolic.validate import claim_value, validate  # noqa: E402
 from tests.symbolic.models import Game  # noqa: E402
 
 PROGRAMS = int(os.environ.get("PLIANT_VALIDATE_PROGRAMS", "30"))
@@ -86,7 +86,8 @@ def tied(scope: Scope) -> None:
 def test_program_is_valid(program) -> None:
     scope = Scope(record=True)
     program(scope)
-    report = require_valid(scope)
+    report = validate(scope)
+    assert report.violation is None, str(report.violation)
     assert report.checked > 8 and not report.undecided and not report.skipped
     assert first_wrong_by_models(scope) == -1
 
@@ -102,7 +103,8 @@ def pinned_quotient(scope: Scope) -> None:
 def test_reals_refute_no_claim_about_floats() -> None:
     scope = Scope(record=True)
     pinned_quotient(scope)
-    report = require_valid(scope)
+    report = validate(scope)
+    assert report.violation is None, str(report.violation)
     assert len(report.undecided) == 1
 
 
@@ -253,8 +255,7 @@ def test_planted_mistake_is_found_at_its_step(plant, program, step, monkeypatch)
     assert v.index == first_wrong_by_models(scope), str(v)
     assert step in str(v.event), str(v)
     assert v.model and any("test_validate.py" in line for line in v.event.stack)
-    with pytest.raises(ValidationError, match="step"):
-        require_valid(scope)
+    assert "step" in str(v)
 
 
 def test_symbols_may_have_any_name():

@@ -249,11 +249,6 @@ class Fork:
 turns.at_fork.append((Fork.before, Fork.in_parent, Fork.in_child))
 
 
-def emit_object(text: str, to: Machine) -> bytes:
-    """Object code of one module."""
-    return emit_objects([text], to)[0]
-
-
 def assembly(kernels: list[Kernel], *, checked: bool = False) -> str:
     """The machine code as text, to read."""
     to = machine.current()

@@ -256,14 +256,14 @@ def broadcast_shape(g: Graph, a: Tensor, b: Tensor) -> ir.Value:
 
 def unique(g: Graph, op: Any, x: Tensor, *args: Any, **_: Any) -> tuple:
     """Sorted, as PyTorch's always is."""
-    return unique_along(g, op, Tensor(g.reshape(x.value, [-1]), x.dtype, ()), x, None)
+    return unique_along(g, Tensor(g.reshape(x.value, [-1]), x.dtype, ()), x, None)
 
 
 def unique_dim(g: Graph, op: Any, x: Tensor, dim: int, *_: Any, **__: Any) -> tuple:
-    return unique_along(g, op, x, x, dim % x.rank)
+    return unique_along(g, x, x, dim % x.rank)
 
 
-def unique_along(g: Graph, op: Any, x: Tensor, like: Tensor, axis: int | None) -> tuple:
+def unique_along(g: Graph, x: Tensor, like: Tensor, axis: int | None) -> tuple:
     given = {} if axis is None else {"axis": axis}
     values, _, inverse, counts = g.ops("Unique", 4, x.value, dtypes=[torch_of(g, x), I64, I64, I64], sorted=1, **given)
     if axis is None:

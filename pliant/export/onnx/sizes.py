@@ -68,12 +68,7 @@ class Sizes:
         if not isinstance(e, Expr):
             return self.g.const([e], DTYPE[type(e)])
         e = self.g.scope.simplify(e) if e.op == "sym" else e
-        if e in self.of:
-            return self.of[e]
-        for n in postorder(e, done=self.of):
-            if n not in self.of:
-                self.of[n] = self.make(n)
-        return self.of[e]
+        return self.of[e] if e in self.of else self.exactly(e)
 
     def scalar(self, e: Size | float) -> ir.Value:
         """0-d."""

@@ -108,7 +108,7 @@ class Lowering(Builder):
         """The operations that results and assertions need."""
         p = self.p
         ops = liveness.live_ops(p.ops, [*wanted, *[r.expr for r in asserts]], [i.value for i in p.inputs if i.is_tensor])
-        self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors(wanted)}
+        self.reads = {t.vid for op in ops for t in liveness.op_inputs(op)} | {t.vid for t in liveness.tensors_of(wanted)}
         for op in ops:
             self.operation(op)
 

@@ -193,4 +193,3 @@ def is_stand_in(x: Any) -> bool:
 
 
 _ = vm, TORCH
-__all__ = ["asarray", "constant_tensor", "fresh", "full", "in_loop", "is_stand_in", "lent", "number_in", "operand", "tensor_in", "to"]

@@ -244,4 +244,3 @@ def same_shape(a: TracedArray, b: TracedArray) -> bool:
 
 ufuncs.OUT.append(out_of)
 _ = whole_array
-__all__ = ["binary", "compare", "in_place", "store", "torch_number", "unary", "value_for", "writable"]

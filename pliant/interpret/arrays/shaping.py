@@ -57,7 +57,7 @@ def another(a: Any) -> Any:
     return TracedScalar(a.dtype, a.number, a.found) if type(a) is TracedScalar else type(a)(a)
 
 
-def new_shape(shape: tuple, a: TracedArray) -> tuple:
+def new_shape(shape: tuple) -> tuple:
     """A shape with at most one -1."""
     out = tuple([index(n) for n in shape])
     if any([type(n) is bool for n in shape]) or len([n for n in out if type(n) is int and n < 0]) > 1:
@@ -73,7 +73,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = N
     if type(shape) in (TracedArray, TracedTensor):
         raise Unsure("a shape")
     shape = tuple(unpack(shape)) if type(shape) in (tuple, list, torch.Size) else (shape,)
-    shape = new_shape(shape, a)
+    shape = new_shape(shape)
     if not shape and is_scalar(one):
         return another(one)
     return view_or_copy(a, lambda x: t(torch.reshape, x, shape), "reshape", shape)

@@ -188,7 +188,3 @@ _through("__index__", lambda self: concrete(vm.call(operator.index, (self,), {})
 _through("__int__", lambda self: concrete(vm.call(int, (self,), {})))
 _through("__float__", lambda self: concrete(vm.call(float, (self,), {})))
 _through("__hash__", lambda self: hash(vm.hashable(self)))
-__all__ = [
-    "STAND_INS", "ArrayMethod", "TracedArray", "TracedScalar", "array", "derived", "may_be_empty", "scalar", "scalar_of", "view_of",
-    "whole_array",
-]  # fmt: skip

@@ -94,6 +94,3 @@ def asked(fn: Callable[..., Any], *args: Any, **kw: Any) -> Any:
     if type(r) not in PLAIN and not (type(r) is tuple and all([type(x) in PLAIN for x in r])):
         raise Unsure(f"a {type(r).__name__} made of constants")
     return r
-
-
-__all__ = ["CODE", "FUNCTIONS", "asked", "compute", "constant", "enter", "function", "ready"]

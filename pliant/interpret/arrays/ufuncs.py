@@ -304,4 +304,3 @@ OUT: list[Any] = []
 
 for _uf in list(LOOPS):
     enter(_uf, entry(_uf))
-__all__ = ["LOOPS", "apply", "compute_loop", "loop", "t"]

@@ -111,7 +111,7 @@ def locate_partial(world: World, v: Any, source: Source) -> Any:
 
 
 def by_identity(world: World, v: Any, source: Any) -> Any:
-    """An operator of the user's: the object is guarded, and what it holds where it is read."""
+    """The object is guarded, and what it holds where it is read: an operator of the user's, a constant with state of its own."""
     world.guard(source, "ID_MATCH", v)
     return world.adopt(v, source)
 

@@ -26,7 +26,7 @@ READ_BY_C = (datetime.datetime, datetime.time)
 
 def locate_holder(world: World, v: Any, source: Source) -> Any:
     world.guard(source, "ID_MATCH", v)
-    if known(v):
+    if known(v) and type(v) not in DESCRIPTORS:  # of these another one may be made that is like it
         return v
     return Opaque(v, source) if type(v) in READ_BY_C else world.adopt(v, source)
 
@@ -54,5 +54,3 @@ def of_alias(v: Any, name: str) -> Any:
 
 row(name="annotation", stands=(types.GenericAlias,), getattr=of_alias)
 row(name="holder", located=(*(IMMUTABLE - {Decimal}), *DESCRIPTORS), locate=locate_holder)
-
-__all__ = ["known", "locate_holder"]

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from pliant import native
-from pliant.graph.dispatch import writes
 from pliant.graph.numbers import COUNTED
+from pliant.graph.schema import written
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import Reconsider
 from pliant.guards import views
@@ -156,8 +156,8 @@ def keep_counts_apart(world: World) -> None:
     if not world.counts:
         return
     trace, real = world.trace, world.real
-    written = {t.storage_id for op in trace.ops for t in writes(op)}
-    near = [t for t in trace.inputs if t.storage_id in written and not (all(map(fixed, t.sizes)) and math.prod(t.sizes) > BYTES)]
+    memory = {t.storage_id for op in trace.ops for t in written(op)}
+    near = [t for t in trace.inputs if t.storage_id in memory and not (all(map(fixed, t.sizes)) and math.prod(t.sizes) > BYTES)]
     found = list({id(t): t for t in (*world.counts, *near)}.values())
     if any([id(t) not in real for t in found]) or any(
         [native.share_memory(real[id(a)], real[id(b)]) for a, b in itertools.combinations(found, 2)]

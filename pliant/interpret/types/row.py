@@ -84,4 +84,3 @@ def read(o: Any, name: str) -> Any:
 
 
 COLUMNS = tuple(f.name for f in fields(TypeRow))
-__all__ = ["COLUMNS", "KIN", "LOCATED", "ROWS", "TypeRow", "read", "row"]

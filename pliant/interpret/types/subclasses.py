@@ -11,6 +11,7 @@ import torch
 from pliant.guards.source import Source, const
 from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
+from pliant.interpret.types.functions import by_identity
 from pliant.interpret.types.row import KIN
 from pliant.interpret.types.tensors import locate_subclass
 from pliant.interpret.world import World
@@ -24,12 +25,6 @@ def member(world: World, v: Any, source: Source) -> Any:
         world.outside[id(v)] = v
         world.sources[id(v)] = const(v)
     return v
-
-
-def same_object(world: World, v: Any, source: Source) -> Any:
-    """Constants with state of their own keep their identity."""
-    world.guard(source, "ID_MATCH", v)
-    return world.adopt(v, source)
 
 
 HEAPTYPE = 1 << 9
@@ -98,6 +93,6 @@ KIN += [
     ((enum.Enum,), member),
     ((type,), World.identity),
     ((tuple,), locate_tuple_subclass),
-    ((int, float, complex, str, bytes, EntryPoint), same_object),
+    ((int, float, complex, str, bytes, EntryPoint), by_identity),
     ((dict, list), container),
 ]

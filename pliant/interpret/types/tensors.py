@@ -441,4 +441,3 @@ ROW = row(
 )  # fmt: skip
 
 METHOD_LOOKASIDES[(torch.Tensor, "item")] = lambda t, args, kw: item(t)
-__all__ = ["ROW", "item", "number", "unbind"]

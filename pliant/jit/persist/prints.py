@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from pliant.jit import loops
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.persist.frames import is_made, layout_row
 from pliant.jit.persist.values import NotPortable
@@ -29,8 +28,6 @@ PLAIN_DEFAULTS = (type(None), bool, int, float, complex, str, bytes)
 TUPLE_GETTER = type(vars(collections.namedtuple("_Pair", "a"))["a"])  # what a field of a namedtuple is in its class
 STAND_IN = torch.empty(0)
 """For a question about a traced tensor, one like any other."""
-SINGLES: tuple[tuple[Any, str, str], ...] = ((STAND_IN, __name__, "STAND_IN"), (loops.END, loops.__name__, "END"))
-"""Objects of pliant's own of which there is one, and where."""
 
 _code_prints: WeakIdDict[tuple] = WeakIdDict()
 
@@ -163,7 +160,7 @@ def print_of(value: Any) -> Any:
         return ("getter", value.__reduce__()[1][0])
     if t in WRAPPERS:
         return tuple([None if f is None else print_of(f) for f in wrapped(value).values()])
-    if is_made(value) or any([value is single for single, _, _ in SINGLES]):
+    if is_made(value) or value is STAND_IN:
         return ()
     if isinstance(value, ModuleType):
         return named_print(value)

@@ -133,6 +133,3 @@ def unfit() -> str | None:
 
 def function_modes() -> list[Any]:
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
-
-
-__all__ = ["Ambient", "random_states_kept", "recorded", "take_over", "unfit"]

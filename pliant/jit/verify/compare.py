@@ -475,6 +475,3 @@ def shown(v: Any) -> str:
     except Exception:
         text = f"a {type(v).__qualname__}"
     return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-__all__ = ["FLOATS", "STRUCTURE", "WHOLE", "Comparer", "Difference", "Outcome"]

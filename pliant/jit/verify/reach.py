@@ -463,5 +463,3 @@ HANDLERS: dict[type, Callable[[Reach, Any], None]] = {
     **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), parts(gc.get_referents)),
 }
 PLAIN_ATOMS -= HANDLERS.keys()
-
-__all__ = ["Reach", "Unverifiable", "left_alone", "names_in"]

@@ -212,6 +212,3 @@ def passes(d: Difference, reference: Any, drawn_alike: bool = False) -> bool:
     if d.kind == WHOLE and type(e) in (int, bool):
         return type(reference) is type(c) and bool(reference == c)
     return False
-
-
-__all__ = ["Judge", "differentiate", "eagerly", "perform"]

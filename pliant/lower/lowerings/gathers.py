@@ -38,16 +38,21 @@ def no_larger(b: Builder, index: TracedTensor, x: TracedTensor, but: int | None 
 
 def load_through(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V]) -> V:
     """The element of `t` whose dim `d` is at the counter of `axes[d]`, or at `positions[d]`."""
-    facts = s.build.facts
+    nodes, place, steps = placed(s, t, axes, positions)
+    return V(Node("load", nodes, named(t.dtype), (*place, steps)))
+
+
+def placed(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V]) -> tuple[tuple, tuple, tuple[Size, ...]]:
+    """(the positions, where the counters lead: root, moves and offset, a step of each position) of an element of `t`."""
+    if not s.build.supports(t.device) or t.layout is not torch.strided:
+        raise Refuse
+    size = s.build.facts.size
     moves: list[Size] = [0] * len(s.axes)
     for d, axis in axes.items():
         if axis in s.position:
-            moves[s.position[axis]] = facts.size(t.strides[d])
-    steps = tuple(facts.size(t.strides[d]) for d in positions)
+            moves[s.position[axis]] = size(t.strides[d])
     nodes = tuple(p.node for p in positions.values())
-    if not s.build.supports(t.device) or t.layout is not torch.strided:
-        raise Refuse
-    return V(Node("load", nodes, named(t.dtype), (s.build.root(t), tuple(moves), facts.size(t.offset), steps)))
+    return nodes, (s.build.root(t), tuple(moves), size(t.offset)), tuple(size(t.strides[d]) for d in positions)
 
 
 @lowering(aten.embedding.default)

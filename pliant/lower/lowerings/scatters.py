@@ -12,10 +12,10 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
-from pliant.lower.loop_nest import Size, TensorStore
+from pliant.lower.loop_nest import TensorStore
 from pliant.lower.loops import OUT_OF_BOUNDS, OUT_OF_GATHER, OUT_OF_SELF
 from pliant.lower.lowerings.builder import Builder, Refuse, Space, arguments, lowering
-from pliant.lower.lowerings.gathers import Indexed, bounded, no_larger, position
+from pliant.lower.lowerings.gathers import Indexed, bounded, no_larger, placed, position
 from pliant.lower.lowerings.pointwise import named, overloads
 from pliant.lower.lowerings.scalars import V, cast, const, op, where
 
@@ -48,17 +48,10 @@ def target(b: Builder, o: Any) -> TracedTensor:
 
 def store(s: Space, t: TracedTensor, axes: dict[int, int], positions: dict[int, V], value: V, mode: str = "set") -> None:
     """`value` to the element of `t` whose dim `d` is at the counter of `axes[d]`, or at `positions[d]`."""
-    facts = s.build.facts
-    moves: list[Size] = [0] * len(s.axes)
-    for d, axis in axes.items():
-        if axis in s.position:
-            moves[s.position[axis]] = facts.size(t.strides[d])
-    steps = tuple(facts.size(t.strides[d]) for d in positions)
-    if not s.build.supports(t.device) or t.layout is not torch.strided or any(type(x) is int and x == 0 for x in steps):
+    nodes, place, steps = placed(s, t, axes, positions)
+    if any(type(x) is int and x == 0 for x in steps):
         raise Refuse
-    nodes = tuple(p.node for p in positions.values())
-    node = cast(value, named(t.dtype)).node
-    s.nest.stores.append(TensorStore(t, s.build.root(t), tuple(moves), facts.size(t.offset), node, True, False, nodes, steps, mode))
+    s.nest.stores.append(TensorStore(t, *place, cast(value, named(t.dtype)).node, True, False, nodes, steps, mode))
 
 
 def sums(t: TracedTensor) -> str:

@@ -10,7 +10,7 @@ from torch import fx
 
 from pliant.errors import InternalError
 from pliant.graph.record import Op
-from pliant.graph.schema import argument, op_info
+from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
 from pliant.graph.traced import TracedTensor
@@ -74,8 +74,6 @@ def check_value(trace: Trace, where: Any, x: Any, values: set[int], symbols: set
 def check_results(trace: Trace, op: Op, values: set[int], symbols: set[Any]) -> None:
     if not isinstance(op.target, torch._ops.OpOverload):
         fail(op, f"the target is a {type(op.target).__name__}, not an ATen operator")
-    info = op_info(op.target)
-    written = [argument(info, op.args, op.kwargs, n) for n in info.writes]
     for b in op.binds:
         if b.symbol in symbols:
             fail(op, f"{b.symbol} is defined twice")
@@ -84,7 +82,7 @@ def check_results(trace: Trace, op: Op, values: set[int], symbols: set[Any]) -> 
             fail(op, f"{b.symbol} is not size {b.dim} of result {b.out}")
     for o in op.outs:
         if type(o) is TracedTensor:
-            if o.vid in values and not any(o is w or (isinstance(w, list) and any(o is v for v in w)) for w in written):
+            if o.vid in values and not any(o is w for w in written(op)):
                 fail(op, f"%{o.vid} is defined twice")
             values.add(o.vid)
             for s in (*o.sizes, *o.strides, o.offset):

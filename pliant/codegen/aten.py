@@ -97,11 +97,10 @@ def build(
     replace operations by others with the same results.
     """
     ops = list(trace.ops) if ops is None else list(ops)
-    flat = list(liveness.leaves(outputs))
-    exits, ops = ways_out(trace, ops, list(liveness.tensors_of(inputs)), name)
+    flat, slots = list(liveness.leaves(outputs)), list(liveness.tensors_of(inputs))
+    exits, ops = ways_out(trace, ops, slots, name)
     checks = list(trace.scope.asserts if asserts is None else asserts)
     steps = views.output_steps(ops, flat)
-    slots = list(liveness.tensors_of(inputs))
     flows = [op for op in ops if op.target in FLOWS] if not FLOWS.isdisjoint(liveness.operators(ops)) else []
     if guard is None and any([t.vid in steps for op in flows for t in liveness.op_inputs(op)]):
         guard = False  # a view that it gives back is the very object that it was given: there may not be another one for autograd

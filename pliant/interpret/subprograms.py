@@ -90,9 +90,8 @@ def explore(run: Callable[[], Leave], most: int = WAYS, gradients: bool = False,
                 for watch in vm.unchanged:
                     watch.check()
             raise
-        if len(ways) == 1:
-            for watch in vm.unchanged:  # the other ways of a long program are not worth their time
-                watch.check()
+        for watch in vm.unchanged if len(ways) == 1 else vm.unchanged[-1:]:  # each: what two of them change may be as before again
+            watch.check()
         if sum([len(w.ops) for w in ways]) > LENGTH:
             raise Open("all ways through it together are too long")
         highest = (max(highest[0], trace.next_vid), max(highest[1], trace.next_unbacked))

@@ -60,8 +60,24 @@ def test_an_operator_without_a_derivative():
     assert pliant.stats()["fallbacks"] == 0
 
 
+@pytest.mark.parametrize(("dtype", "number"), [(torch.int8, 300), (torch.int32, 2**40), (torch.float16, 2**40)])
+def test_numbers_that_do_not_fit(dtype, number):
+    x = torch.arange(6).to(dtype)
+    fn = lambda x, n: (x + x).masked_fill(x > 2, n)  # noqa: E731
+    compiled = pliant.compile(fn, background=False)
+    for n in (2, 3, number, 4):  # a number that varies
+        if n == number:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                compiled(x, n)
+        else:
+            assert torch.equal(compiled(x, n), fn(x, n))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        pliant.compile(lambda x: fn(x, number), background=False)(x)
+
+
 def test_deviations_of_what_has_no_square():
+    torch.manual_seed(0)
     x = torch.randn(4, 8) * 1e30
     fn = lambda x: ((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True), x.var(0))  # noqa: E731
     given, expected = pliant.compile(fn, background=False)(x), fn(x)
-    assert all(torch.allclose(g, e) for g, e in zip(given, expected, strict=True))
+    assert all(torch.allclose(g, e, atol=1e-5) for g, e in zip(given, expected, strict=True))

@@ -442,3 +442,23 @@ def test_a_result_that_may_be_another_one_is_the_same_object(kind, backend) -> N
         want, got = ([v, *f(v)] for v, f in ((values.as_subclass(kind), either), (values.as_subclass(kind), fn)))
         assert [a is b for a in got for b in got] == [a is b for a in want for b in want]
         assert [*map(type, got)] == [*map(type, want)] and all(map(torch.equal, want, got))
+
+
+def turned(x, items):
+    """Ways that change a list twice leave it as it was: each is looked at by itself."""
+    if x.sum() > 0:
+        for i in range(3):
+            if items[0].sum() > i:
+                break
+            items.reverse()
+    return x + 1
+
+
+def test_a_list_that_is_turned_once_or_twice() -> None:
+    fn = compiled(turned)
+    for first, second in ((0.5, -1.0), (-1.0, -1.0), (-1.0, 1.5), (2.5, 0.0), (-1.0, 0.5), (-1.0, -2.0)):
+        mine, theirs = ([torch.full((2,), first), torch.full((3,), second)] for _ in range(2))
+        before = list(mine), list(theirs)
+        turned(torch.ones(2), mine)
+        fn(torch.ones(2), theirs)
+        assert [t is before[0][0] for t in mine] == [t is before[1][0] for t in theirs]

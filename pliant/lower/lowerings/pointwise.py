@@ -349,6 +349,8 @@ def _where(b: Builder, o: Any) -> None:
 @lowering(*overloads("masked_fill.Scalar", "masked_fill.Tensor"))
 def _masked_fill(b: Builder, o: Any) -> None:
     x, mask, value = o.args
+    if isinstance(value, TracedTensor) and value.dtype != x.dtype and not x.dtype.is_floating_point:
+        raise Refuse  # eager raises where the number in it does not fit
     s, out, _ = over_result(b, o)
     name = named(out.dtype)
     s.store(out, where(cast(s.load(mask), "bool"), s.value(value, name), s.value(x, name)))

@@ -110,8 +110,8 @@ def test_wrappers(processes: Processes, home: pathlib.Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["packed", "plain"])
 def test_recurrent_networks(processes: Processes, home: pathlib.Path, name: str) -> None:
-    """Kept or not, the answer is eager's. (Not kept now: a `staticmethod` that is guarded as a holder has no name.)"""
-    for _ in range(2):
+    for captures in (1, None):
         found = processes.fresh(TRAINED.format(name=name), str(home))
         got, want = found["answer"]
         assert got == pytest.approx(want, rel=1e-4, abs=1e-6)
+        assert found["counters"].get("captures") == captures, found["why"]

@@ -623,8 +623,6 @@ def with_except_start(f: Any, a: Any) -> None:
 
 def same_object(a: Any, b: Any) -> bool:
     ta, tb = type(a), type(b)
-    if ta is MethodType or tb is MethodType:
-        return False
     if ta in VALUES and tb in VALUES:
         return same_value(a, b)
     return identical(a, b)

@@ -24,6 +24,7 @@ from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_items import item_at, may_be_late
 from pliant.interpret.late_text import LateText, chosen, percent, varies
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, carried, current_site, vm, writes
 from pliant.interpret.types.row import ROWS, TypeRow
@@ -489,6 +490,15 @@ EQUALITY = (operator.eq, operator.ne)
 SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=", operator.gt: ">", operator.ge: ">="}
 
 
+def stood_for(a: Any) -> Any:
+    """What of the outside `a` stands for; UNSET if that is not told."""
+    return vm.world.standing[id(a)][1] if id(a) in vm.world.standing else UNSET
+
+
+def behind(a: Any) -> Any:
+    return a.value if type(a) is Opaque else UNSET
+
+
 def identical(a: Any, b: Any) -> bool:
     """`a is b`, guarding that two outside objects stay distinct (or the same)."""
     if a is b:
@@ -503,7 +513,7 @@ def identical(a: Any, b: Any) -> bool:
     sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)
     if sa is not None and sb is not None and type(a) is type(b):
         world.unusual()
-        if id(a) in world.standing and id(b) in world.standing and world.standing[id(a)][1] is world.standing[id(b)][1]:
+        if any([real(a) is not UNSET and real(a) is real(b) for real in (stood_for, behind)]):
             if sa is not sb:
                 world.guard(sb, "ALIAS", sa)
             return True

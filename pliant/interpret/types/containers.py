@@ -92,7 +92,7 @@ def locate_proxy(world: World, v: Any, source: Source) -> Any:
 
 
 def locate_size(world: World, v: Any, source: Source) -> Any:
-    return torch.Size(locate_tuple(world, v, source))
+    return world.stands_for(torch.Size(locate_tuple(world, v, source)), v, source)
 
 
 def locate_slice(world: World, v: slice, source: Source) -> slice:
@@ -100,7 +100,8 @@ def locate_slice(world: World, v: slice, source: Source) -> slice:
     if all([type(b) in CONSTANT_TYPES for b in (v.start, v.stop, v.step)]):
         return world.constant(v, source)
     world.guard(source, "TYPE_MATCH", slice)
-    return slice(*[world.locate(getattr(v, name), source.attr(name)) for name in ("start", "stop", "step")])
+    found = slice(*[world.locate(getattr(v, name), source.attr(name)) for name in ("start", "stop", "step")])
+    return world.stands_for(found, v, source)
 
 
 # -- what C code is given -----------------------------------------------------------------------------------------------

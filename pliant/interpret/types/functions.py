@@ -48,7 +48,7 @@ def locate_method(world: World, v: Any, source: Source) -> Any:
     world.guard(source, "TYPE_MATCH", types.MethodType)
     f = world.locate(v.__func__, source.attr("__func__"))
     o = world.locate(v.__self__, source.attr("__self__"))
-    return types.MethodType(f, o) if (f is not v.__func__ or o is not v.__self__) else v
+    return world.stands_for(types.MethodType(f, o) if (f is not v.__func__ or o is not v.__self__) else v, v, source)
 
 
 def locate_super(world: World, v: Any, source: Source) -> Any:
@@ -82,7 +82,7 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
         return Opaque(v, source)
     if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool):
         return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's
-    return getattr(o, v.__name__) if own is None else own.__get__(o, type(o))
+    return world.stands_for(getattr(o, v.__name__) if own is None else own.__get__(o, type(o)), v, source)
 
 
 def bound_descriptor(m: Any) -> Any:

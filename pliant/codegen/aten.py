@@ -758,7 +758,7 @@ def cannot_repeat(op: Any, memory: set[int]) -> bool:
         return True
     if is_kernel(op.target):
         return any(t.storage_id in memory for t in op.outs)
-    if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS:
+    if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS or len(drawn_from([op])) > 1:
         return False
     if not op.target._schema.name.startswith(KNOWN):
         return True

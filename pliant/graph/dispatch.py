@@ -375,7 +375,7 @@ def refresh(trace: Any, func: Any, x: TracedTensor, m: torch.Tensor) -> None:
         return
     if not op_info(func).inplace_view:
         raise Untraceable(func, "resizes a tensor in place")
-    if x.requires_grad and is_or_has_view(trace, x):
+    if x.requires_grad and not trace.in_transform and is_or_has_view(trace, x):
         raise Untraceable(func, "gives another layout to a tensor with gradients that is a view, or of which there are views")
     set_metadata(trace, x, plain(m.size()), plain(m.stride()), plain_one(m.storage_offset()))
 
@@ -401,6 +401,7 @@ def set_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offs
 
 def apply_metadata(trace: Any, x: TracedTensor, sizes: tuple, strides: tuple, offset: Any) -> None:
     donor = make(trace, sizes, strides, x.dtype, offset, x.storage_id, x.device)
+    copy_bits(trace, x, donor)
     with torch._C._DisableTorchDispatch():
         x.data = donor
     x.sizes, x.strides, x.offset, x.dense, x.meta = sizes, strides, offset, is_dense(sizes, strides), None

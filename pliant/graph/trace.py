@@ -69,6 +69,7 @@ def like(x: TracedTensor) -> TracedTensor:
     """A tensor with the metadata and the memory of `x`."""
     y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
     y.pytype, y.source = x.pytype, x.source
+    copy_bits(x.trace, x, y)
     return y
 
 
@@ -134,6 +135,7 @@ class Trace:
         self.flow_sizes: set[str] = set()  # symbols that are sizes of what loops carry, which each round reads anew
         self.makers: dict[int, int] = {}  # vid of a tensor that numbers may decide -> the operation that made it (`numbers.maker`)
         self.looked_at: tuple[int, Any] = (0, None)  # how many operations were looked at for that, and the last of them
+        self.in_transform = False  # whether a transform of `torch.func` was entered: its C++ code squeezes what it has made itself
         self.lazy_bits = False  # whether a tensor with a conjugate or negative bit was met: shape rules do not know these
         self.wrapping: set[type] = set()  # classes of wrappers that the capture has met or made
         self.depth = 0

@@ -52,7 +52,7 @@ def enters(fn: Any, enter: Callable[..., Any], leave: Callable[..., Any], with_l
     def replacement(args: tuple, kw: dict) -> Any:
         level = enter(*args, **kw)
         vm.world.levels.entered.append((lambda: leave(level=level), ()) if with_level else (leave, ()))
-        vm.world.in_transform = True
+        vm.world.in_transform = vm.trace.in_transform = True
         return level
 
     LOOKASIDES[fn] = replacement

@@ -1,4 +1,4 @@
-"""Operations on dtypes that eager refuses, or that only PyTorch's kernels take: the same exceptions and values, never a kernel of ours."""
+"""Operands that kernels of ours do not take (dtypes that eager refuses, numbers that do not fit, negative bits): eager is followed."""
 
 from __future__ import annotations
 
@@ -81,3 +81,25 @@ def test_deviations_of_what_has_no_square():
     fn = lambda x: ((x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True), x.var(0))  # noqa: E731
     given, expected = pliant.compile(fn, background=False)(x), fn(x)
     assert all(torch.allclose(g, e, atol=1e-5) for g, e in zip(given, expected, strict=True))
+
+
+VIEWS = [lambda x: x, lambda x: x[:, :2], lambda x: x.t(), lambda x: x.split(2, 1)[0], lambda x: x.unbind()[1]]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_inputs_with_a_negative_bit_and_a_history(view):
+    """Kernels, which do not know the bit, are not used on these."""
+    z = torch.complex(torch.arange(12.0).view(3, 4), torch.arange(12.0).view(3, 4) + 1)
+    v = view(z.conj().imag.detach().requires_grad_())
+    assert v.is_neg()
+    fn = pliant.compile(lambda v: (v * 2, v.sum()), background=False)
+    for _ in range(2):
+        assert torch.equal(fn(v)[0], v * 2) and torch.equal(fn(v)[1], v.sum())
+
+
+def test_the_gradient_of_a_loss_of_nothing():
+    fn = pliant.compile(lambda x: F.mse_loss(x, x * 2), background=False)
+    for n in (3, 4, 0):
+        x = torch.ones(n, 4, requires_grad=True)
+        fn(x).backward()
+        assert x.grad.shape == x.shape

@@ -577,6 +577,8 @@ def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tu
         return told(fn, args, kwargs)
     trace = vm.trace
     before = trace.next_vid
+    if fn is torch.tensor:  # which asks no class
+        order = []
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
@@ -722,6 +724,11 @@ def l_plain(args: tuple, kw: dict) -> Any:
     with torch._C.DisableTorchFunctionSubclass():
         out = call(func, tuple(given), dict(named))
     return out if func in torch.overrides.get_default_nowrap_functions() else of_class(out, cls, before)
+
+
+def of_attribute(out: Any, cls: type, before: int) -> Any:
+    """What PyTorch has worked out for an attribute of a tensor of the class (`T`, `real`): of the class, if it is a tensor."""
+    return of_class(out, cls, before) if type(out) is TracedTensor and torch._C._is_torch_function_enabled() else out
 
 
 def of_class(out: Any, cls: type, before: int) -> Any:

@@ -687,3 +687,17 @@ def test_what_is_made_in_inference_mode_is_of_it_in_every_class(kind) -> None:
     for _ in range(2):
         want, got = (f(torch.ones(2).as_subclass(kind)) for f in (fn, ours))
         assert [(type(t), t.is_inference(), t.tolist()) for t in got] == [(type(t), t.is_inference(), t.tolist()) for t in want]
+
+
+class Kept(torch.Tensor):
+    """Attributes that PyTorch works out are of the class, too; `torch.tensor` asks no class."""
+
+
+def test_the_class_of_attributes():
+    def fn(x):
+        return x.T, x.mT, x.H, x.real, torch.fft.fft(x).real, torch.tensor(x), torch.as_tensor(x), x.shape
+
+    compiled = pliant.compile(fn)
+    for n in (2, 3, 4):
+        x = torch.ones(n, 2).as_subclass(Kept)
+        assert [type(t) for t in compiled(x)] == [type(t) for t in fn(x)]

@@ -315,7 +315,9 @@ def getattr_(t: Any, name: str) -> Any:
         return MethodType(raw, t)
     if real is not None and type(raw) is types.GetSetDescriptorType and name not in TOLD:
         return world.locate(getattr(real, name), t.source.attr(name))
-    return getattr(t, name)
+    before = vm.trace.next_vid
+    found = getattr(t, name)
+    return found if t.pytype in TENSOR_TYPES else tensor_subclasses.of_attribute(found, t.pytype, before)
 
 
 OF_TAPE = {"grad_fn": tape.grad_fn, "_version": tape.version, "retains_grad": tape.retains_grad}

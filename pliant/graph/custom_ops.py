@@ -13,12 +13,12 @@ from collections.abc import Callable
 from operator import is_
 from typing import Any
 
-import torch
 from torch._library.fake_impl import set_ctx_getter
 from torch._library.simple_registry import singleton
 
 from pliant.errors import FakeKernelError, PliantError
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.schema import argument, op_info
 from pliant.graph.symclasses import quiet

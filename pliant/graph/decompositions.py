@@ -13,10 +13,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant.graph.dispatch import record
-from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled
+from pliant.graph.originals import ORIGINAL, get_default_dtype, is_grad_enabled, torch
 from pliant.graph.rules import RULES
 from pliant.graph.rules.shape import count, key, same, sym
 from pliant.graph.rules.views import unchanged
@@ -148,14 +146,18 @@ def pointwise(func: Any) -> Callable[..., Any]:
     return spelled
 
 
+def default_device(device: Any) -> torch.device:
+    """Where a factory puts its result: modes that would say so are not asked about an operator."""
+    return torch.get_default_device() if device is None else torch.device(device)
+
+
 def linspace(
     trace: Any, start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
     """PyTorch's operator wants a plain number of steps, in its schema alone."""
     if type(steps) is not torch.SymInt or not free(trace) or requires_grad or not {type(start), type(end)} <= {int, float}:
         return NotImplemented
-    device = None if device is None else torch.device(device)
-    return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=device)
+    return apply(trace, aten.linspace.default, start, end, steps, dtype=dtype, device=default_device(device))
 
 
 def open_number(trace: Any, requires_grad: bool, *numbers: Any) -> bool:
@@ -169,8 +171,7 @@ def logspace(
 ) -> Any:
     if not open_number(trace, requires_grad, steps) or not {type(start), type(end), type(base)} <= {int, float}:
         return NotImplemented
-    device = None if device is None else torch.device(device)
-    return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=device)
+    return apply(trace, aten.logspace.default, start, end, steps, float(base), dtype=dtype, device=default_device(device))
 
 
 def triangle(func: Any) -> Callable[..., Any]:
@@ -181,7 +182,7 @@ def triangle(func: Any) -> Callable[..., Any]:
     ) -> Any:
         if not open_number(trace, requires_grad, row, col) or type(offset) is not int or not bool(row >= 0) or not bool(col >= 0):
             return NotImplemented
-        return apply(trace, func, row, col, offset, dtype=dtype, device=None if device is None else torch.device(device))
+        return apply(trace, func, row, col, offset, dtype=dtype, device=default_device(device))
 
     return spelled
 

@@ -10,14 +10,13 @@ import gc
 import sys
 from typing import Any
 
-import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.errors import Tripwire
 from pliant.graph import custom_ops, layout, light, symnode
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled
+from pliant.graph.originals import is_grad_enabled, is_inference_mode_enabled, torch
 from pliant.graph.record import PENDING, Op
 from pliant.graph.rules import HANDLERS, RULES
 from pliant.graph.rules.outs import with_out
@@ -238,7 +237,7 @@ def through_meta(trace: Any, func: Any, args: tuple, kwargs: dict, pinned: bool 
         if mkwargs.get("device") is not None:
             device = torch.device(mkwargs["device"])
         if device is None:
-            device = torch.get_default_device()
+            device = torch.device(torch._C._get_default_device())  # type: ignore[attr-defined]
         mkwargs["device"] = META
     if mkwargs.get("pin_memory"):
         mkwargs["pin_memory"] = False
@@ -331,6 +330,13 @@ def copy_bits(trace: Any, source: torch.Tensor, x: TracedTensor) -> None:
     if source.is_neg():
         torch._C._set_neg(x, True)
         trace.lazy_bits = True
+
+
+def twin(x: TracedTensor) -> TracedTensor:
+    """Another tensor object over the memory of `x`, laid out as `x` is."""
+    y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
+    copy_bits(x.trace, x, y)
+    return y
 
 
 def is_dense(sizes: tuple, strides: tuple) -> bool:

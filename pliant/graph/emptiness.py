@@ -7,15 +7,14 @@ found to serve all sizes (`GENERAL`: `tests/graph/test_general.py` holds each of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.nn import functional as F
 
 from pliant.graph import symnode
+from pliant.graph.originals import math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
 

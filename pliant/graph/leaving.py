@@ -39,12 +39,14 @@ class Exit:
     """One way out of a trace. `values` are what the other side needs of the graph: traced tensors and symbolic numbers.
 
     `after(*values, *numbers of the operation)` gives these, once the graph has been left; codegen makes it. `way` is jit's: how to go on.
+    `versions`: how often the inputs of the trace had been written to by then, by `vid`.
     """
 
     values: list[Any]
     way: Any
     after: Any = None
     roots: list[TracedTensor] = field(default_factory=list)
+    versions: dict[int, int] = field(default_factory=dict)
 
 
 def leave(trace: Any, condition: Expr, values: list[Any], way: Any, site: Any) -> None:
@@ -56,7 +58,8 @@ def leave(trace: Any, condition: Expr, values: list[Any], way: Any, site: Any) -
     wanted = [*values, *(s for t in values if type(t) is TracedTensor for s in (*t.sizes, *t.strides, t.offset))]
     told = [v.node.expr for v in wanted if isinstance(v, SYMS)] + [check.expr for check in scope.asserts]
     symbols = dict.fromkeys(s for e in told for s in e.symbols())
-    trace.exits.append(Exit(values, way))
+    versions = {t.vid: t._version for t in trace.inputs if not t.is_inference()}
+    trace.exits.append(Exit(values, way, versions=versions))
     tensors = tuple({v.vid: v for v in values if type(v) is TracedTensor}.values())
     numbers = tuple(to_sym(scope, s) for s in symbols)
     trace.ops.append(Op(LEAVE, (to_sym(scope, condition), number, tensors, numbers), {}, [], None, site, -1))

@@ -6,13 +6,13 @@ of the size. All this holds while nothing has written to the memory in question.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
 import torch
 
+from pliant.graph.originals import operator
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor

@@ -1,16 +1,36 @@
 """PyTorch's functions as they were when pliant was imported.
 
 A program may put a function of its own in the place of `torch.Tensor.item` or `torch.is_grad_enabled`. Where the program calls it, it is
-interpreted; what pliant itself asks for, and what captured operators are printed as, is PyTorch's.
+interpreted; what pliant itself asks for, and what captured operators are printed as, is PyTorch's. So rooms that are at work while programs
+run have their `torch`, `operator` and `math` from here.
 """
 
 from __future__ import annotations
 
+import importlib
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import get_default_dtype, is_grad_enabled, is_inference_mode_enabled
+
+if TYPE_CHECKING:
+    import math
+    import operator
+
+    import torch
+else:
+
+    class Library(types.SimpleNamespace):
+        """The names of a module as they were when pliant was imported; those that it was given later are read there."""
+
+        def __init__(self, name):
+            self.of_now = importlib.import_module(name)
+            super().__init__(**vars(self.of_now))
+
+        def __getattr__(self, name):
+            return getattr(self.of_now, name)
+
+    math, operator, torch = map(Library, ("math", "operator", "torch"))
 
 ORIGINAL: Any = types.SimpleNamespace(**{name: getattr(torch.Tensor, name) for name in dir(torch.Tensor) if name != "__class__"})
 """The methods of tensors."""
@@ -40,9 +60,29 @@ class gradients:  # noqa: N801
         _set_grad_enabled(self.before)
 
 
+def make_leaf(t: torch.Tensor) -> None:
+    """A tensor of the program's has gradients from now on. Called by emitted code."""
+    ORIGINAL.requires_grad_(t)
+
+
+def hook_set(t: torch.Tensor, method: str, hook: Any, removed: bool) -> Any:
+    """The handle of a hook that is set on a tensor of the program's, and perhaps taken away again. Called by emitted code."""
+    handle = getattr(ORIGINAL, method)(t, hook)
+    if removed:
+        handle.remove()
+    return handle
+
+
+def needed(value: Any) -> None:
+    """Emitted code that has made `value` to call this has done what its making does."""
+
+
 def is_own(method: str) -> bool:
     """Whether a method of tensors is PyTorch's."""
     return getattr(torch.Tensor, method) is getattr(ORIGINAL, method)
 
 
-__all__ = ["ORIGINAL", "SPELLED", "get_default_dtype", "gradients", "is_grad_enabled", "is_inference_mode_enabled", "is_own"]
+__all__ = [
+    "ORIGINAL", "SPELLED", "get_default_dtype", "gradients", "hook_set", "is_grad_enabled", "is_inference_mode_enabled", "is_own",
+    "make_leaf", "math", "needed", "operator", "torch",
+]  # fmt: skip

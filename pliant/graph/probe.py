@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pliant.graph.dispatch import check, record, through_meta
+from pliant.graph.originals import torch
 from pliant.graph.rules.shape import key, same, strided
 from pliant.graph.rules.table import handler
 from pliant.graph.traced import TracedTensor, Untraceable

@@ -7,8 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.graph.seeding import LIBRARY
 
 GENERATOR: random.Random = random.seed.__self__  # type: ignore[attr-defined]

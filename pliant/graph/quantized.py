@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.graph.rules.shape import new, require_equal
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor

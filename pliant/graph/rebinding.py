@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from pliant.graph.dispatch import copy_bits, record
-from pliant.graph.traced import TracedTensor, make
+from pliant.graph.dispatch import record, twin
+from pliant.graph.traced import TracedTensor
 
 DETACH = torch.ops.aten.detach.default
 
@@ -36,8 +36,7 @@ def exchanged(value: Any, x: TracedTensor, old: TracedTensor) -> Any:
 
 def rebind(trace: Any, x: TracedTensor, u: TracedTensor) -> TracedTensor:
     """Make `x` a tensor over the memory of `u`, laid out as `u` is. Returns what stands for `x` as it was."""
-    old = make(trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
-    copy_bits(trace, x, old)
+    old = twin(x)
     old.vid, x.vid = x.vid, old.vid
     if old.storage_id == x.vid:
         raise AssertionError("a new tensor has no memory of its own")
@@ -49,10 +48,8 @@ def rebind(trace: Any, x: TracedTensor, u: TracedTensor) -> TracedTensor:
         call.args, call.kwargs, call.out = exchanged(call.args, x, old), exchanged(call.kwargs, x, old), exchanged(call.out, x, old)
     if old.vid in trace.own_leaves:
         trace.own_leaves.add(x.vid)
-    donor = make(trace, u.sizes, u.strides, u.dtype, u.offset, u.storage_id, u.device, u.dense)
-    copy_bits(trace, u, donor)
     with torch._C._DisableTorchDispatch():
-        x.data = donor
+        x.data = twin(u)
     x.sizes, x.strides, x.offset, x.dense, x.storage_id, x.meta = u.sizes, u.strides, u.offset, u.dense, u.storage_id, None
     record(trace, DETACH, (u,), {}, x)
     return old

@@ -8,29 +8,32 @@ backward part is another operation (`recurrent_gradients.py`). Packing and paddi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant.graph import symnode
-from pliant.graph.decompositions import apply, free, undisturbed
-from pliant.graph.dispatch import check
+from pliant.graph.decompositions import Unspelled, apply, free, undisturbed
+from pliant.graph.dispatch import check, twin
 from pliant.graph.handlers import bound, fresh, new_size, numel
 from pliant.graph.layout import ask
 from pliant.graph.numbers import NUMBERS
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.record import Bind, Op
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.graph.rules.shape import known_equal, new, same, strided
 from pliant.graph.rules.table import handler, rule
 from pliant.graph.schema import written
 from pliant.graph.symnode import expr_of, to_sym
-from pliant.graph.traced import TracedTensor, Untraceable, make
+from pliant.graph.traced import TracedTensor, Untraceable
 from pliant.symbolic import ops
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+OPTIONS = (bool,), (int,), (int, float), (bool,), (bool,), (bool,)
+"""Types of what follows the parameters: whether there are biases, layers, dropout, training, both ways, the batch first."""
 
 
 def layers(op: Any, states: int) -> Callable[..., Any]:
@@ -40,17 +43,24 @@ def layers(op: Any, states: int) -> Callable[..., Any]:
         packed = type(second) is TracedTensor and (states == 2 or type(third) is TracedTensor)
         hx, params = (third, rest[0]) if packed else (second, third)
         tensors = (x, *(hx if states == 2 else (hx,)), *params, *((second,) if packed else ()))
-        options = rest[1:] if packed else rest
-        if len(options) != (5 if packed else 6) or not all([type(o) in (bool, int, float) for o in options]):
-            return NotImplemented
+        options = [symnode.concrete(o) for o in (rest[1:] if packed else rest)]
+        if len(options) != (5 if packed else 6) or not all([type(o) in kinds for o, kinds in zip(options, OPTIONS, strict=False)]):
+            return NotImplemented  # which PyTorch refuses
         given = list(hx) if states == 2 else hx
-        trace = undisturbed(*tensors)
+        drops, out = options[2] != 0 and options[3], NotImplemented
+        if not drops or 0 <= options[2] <= 1:
+            with contextlib.suppress(Unspelled):
+                out = whole(undisturbed(*tensors), tensors, x, second if packed else None, given, list(params), options)
+        if out is NotImplemented and (drops or torch._C._is_any_autocast_enabled()):
+            raise Untraceable(op.input, "PyTorch's spelling of it in Python, which forgets dropout and autocast")
+        return out
+
+    def whole(trace: Any, tensors: tuple, x: Any, batch_sizes: Any, hx: Any, params: list, options: list) -> Any:
         if trace is None:
             trace = recording(*tensors)
-            return NotImplemented if trace is None else stacked(trace, op, x, second if packed else None, given, list(params), *options)
-        if packed:
-            return apply(trace, op.data, x, second, given, list(params), *options)
-        return apply(trace, op.input, x, given, list(params), *options)
+            return NotImplemented if trace is None else stacked(trace, op, x, batch_sizes, hx, params, *options)
+        return apply(trace, op.input, x, hx, params, *options) if batch_sizes is None else apply(
+            trace, op.data, x, batch_sizes, hx, params, *options)
 
     return spelled
 
@@ -212,7 +222,7 @@ def draws_nothing(op: Any) -> bool:
 
 def alike(x: TracedTensor) -> TracedTensor:
     """Another object for the same tensor of the trace. (A node that held its own result would never be freed.)"""
-    y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
+    y = twin(x)
     y.vid = x.vid
     return y
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import gradients
+from pliant.graph.originals import gradients, torch
 from pliant.graph.rules.shape import new
 from pliant.graph.rules.table import rule
 

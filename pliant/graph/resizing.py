@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides, is_open
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 
 aten = torch.ops.aten

@@ -60,6 +60,7 @@ def of_operator(fn: Callable[[Any], T]) -> Callable[[Any], T]:
 def op_info(func: Any) -> OpInfo:
     schema = func._schema
     names = tuple(a.name for a in schema.arguments)
+    parts = next((a.name for a in schema.arguments if a.alias_info is not None and "*" in a.alias_info.after_set), None)
     by_set = {s: a.name for a in schema.arguments if a.alias_info is not None for s in a.alias_info.before_set}
     writes = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     returns: list[tuple[str, bool] | None] = []
@@ -69,6 +70,8 @@ def op_info(func: Any) -> OpInfo:
             for s in (*r.alias_info.before_set, *r.alias_info.after_set):
                 if s in by_set:
                     found = (by_set[s], r.alias_info.is_write)
+            if found is None and parts is not None:  # a list of views
+                found = (parts, False)
         returns.append(found)
     hidden = UNDECLARED_VIEWS.get(func)
     if hidden is not None:

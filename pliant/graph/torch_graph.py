@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import enum
 import linecache
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import fx
 
 from pliant.graph.builder import Builder, Undefined
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.operands import op_inputs
+from pliant.graph.originals import is_grad_enabled, operator, torch
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.trace import Trace
@@ -63,6 +62,7 @@ class TorchBuilder(Builder):
         super().__init__(trace)
         self.lowered = lowered
         self.keeps = keeps
+        self.offered = {t.vid for t in trace.inputs}
         self.grad = is_grad_enabled()
         self.autocast: dict[str, bool] = {"cpu": torch.is_autocast_enabled("cpu"), "cuda": torch.is_autocast_enabled("cuda")}
         self.floats: list[tuple[Expr, fx.Node]] = []
@@ -139,7 +139,9 @@ class TorchBuilder(Builder):
         return node
 
     def in_its_state(self, op: Op) -> None:
-        """An ATen operation, in the grad mode it was recorded in and below autocast."""
+        """An ATen operation, in the grad mode it was recorded in and below autocast. One of an input that is not given is dead."""
+        if not self.keeps(op) and any([t.vid in self.offered and t.vid not in self.values for t in op_inputs(op)]):
+            return
         on = [device for device, is_on in self.autocast.items() if is_on]
         switches: list[tuple] = [(torch.set_autocast_enabled, (device, False), (device, True)) for device in on]
         if op.grad != self.grad:

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.graph import handlers, probe, symnode
-from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense
+from pliant.graph.dispatch import apply_metadata, copy_bits, dispatch, is_dense, twin
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import gradients
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.record import CONTAINERS, PENDING, Bind, Op, TorchOp, settled
 from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.schema import written
@@ -67,9 +66,8 @@ class Carry(torch.autograd.Function):
 
 def like(x: TracedTensor) -> TracedTensor:
     """A tensor with the metadata and the memory of `x`."""
-    y = make(x.trace, x.sizes, x.strides, x.dtype, x.offset, x.storage_id, x.device, x.dense)
+    y = twin(x)
     y.pytype, y.source = x.pytype, x.source
-    copy_bits(x.trace, x, y)
     return y
 
 
@@ -165,7 +163,7 @@ class Trace:
         with torch._C._DisableTorchDispatch():
             x = make(
                 self, sizes, strides, real.dtype, offset, storage_id, real.device, is_dense(sizes, strides), requires_grad,
-                real.is_inference(),
+                ORIGINAL.is_inference(real),
             )  # fmt: skip
             x.pytype = type(real)
             x.source = source

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from pliant.errors import PliantError
 from pliant.graph.layout import note_loose
+from pliant.graph.originals import torch
 
 CPU = torch.device("cpu")
 

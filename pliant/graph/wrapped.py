@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import gradients
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.traced import WRAPPED, Reconsider, TracedTensor, make
 
 ALIAS = torch.ops.aten.alias.default
@@ -112,7 +110,7 @@ def lowered(w: Any, names: list[str]) -> tuple:
 
 def plain(x: torch.Tensor) -> torch.Tensor:
     """The tensor without its class."""
-    return x.as_subclass(torch.Tensor)
+    return ORIGINAL.as_subclass(x, torch.Tensor)
 
 
 MAKE: Any = torch.Tensor._make_wrapper_subclass

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -410,6 +410,15 @@ def is_plain(t: Any, spec: TensorSpec) -> bool:
     return native.plain_tensor(t) and t.dtype is spec.dtype and t.device == spec.device and t.ndim == spec.ndim
 
 
+class Why(NamedTuple):
+    """Why a guard did not hold: the number of the guard or of the relation that failed, in words, and what could not be read."""
+
+    guard: int | None
+    relation: int | None
+    text: str
+    unread: Source | None = None
+
+
 class Describe:
     """Why a program failed, in words: called by `Guard.explain` with the failing instruction, the value seen, the variables.
 
@@ -440,30 +449,32 @@ class Describe:
             if n.first >= 0:
                 self.firsts[i] = n.first
 
-    def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
+    def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> Why:
         late = instruction - len(self.why) - 1  # the program ends with one instruction of its own
         index = self.why[instruction] if late < 0 else self.predicate_why[late]
         if index is None:
             if instruction not in self.readers:
-                return None, None, f"a 64-bit int was expected, saw {short(seen, 'INT')}"
+                return Why(None, None, f"a 64-bit int was expected, saw {short(seen, 'INT')}")
             before = "it is gone" if instruction in self.roots else f"the {type_text(type(seen))} before it has none"
-            return self.firsts.get(instruction), None, f"{name_of(self.readers[instruction])} cannot be read: {before}"
+            source = self.readers[instruction]
+            text = f"{name_of(source)} cannot be read: {before}"
+            return Why(self.firsts.get(instruction), None, text, None if isinstance(source, str) else source)
         if index < 0:
             index = -1 - index
             names = self.relation_vars[index]
             values = seen if late >= 0 else [variables[self.vars[n]] for n in names]
             shown = ", ".join(f"{n} = {v!r}" for n, v in zip(names, values, strict=True))
-            return None, index, f"{self.relations[index]} is false: {shown}"
+            return Why(None, index, f"{self.relations[index]} is false: {shown}")
         source, kind, value = self.labels[index], self.kinds[index], self.expected[index]
         if kind in MESSAGES:
-            return index, None, f"{kind} failed: {MESSAGES[kind]}"
+            return Why(index, None, f"{kind} failed: {MESSAGES[kind]}")
         if kind == "DICT_LACKS":
-            return index, None, f"{name_of(source)}: {too_much(value, seen)}"
+            return Why(index, None, f"{name_of(source)}: {too_much(value, seen)}")
         if kind == "ANSWER":
-            return index, None, f"ANSWER failed: {value} any more"
+            return Why(index, None, f"ANSWER failed: {value} any more")
         var = self.int_vars.get(index)
         now = str(variables[var]) if var is not None else short(seen[0] if late >= 0 else seen, kind)
-        return index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}"
+        return Why(index, None, f"{name_of(source)}: {kind} expected {text_of(kind, value)}, saw {now}")
 
 
 def name_of(source: Source | str) -> str:

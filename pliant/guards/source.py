@@ -187,6 +187,39 @@ def const(obj: Any) -> Source:
     return make("const", None, Ref(obj))
 
 
+class WeakPath:
+    """A path from an object that it does not keep alive."""
+
+    __slots__ = ("root", "steps")
+
+    def __init__(self, source: Source) -> None:
+        self.root, steps = weakref.ref(source.root.arg.obj), []  # raises TypeError where it cannot be
+        while source.base is not None:
+            steps.append((source.op, source.arg))
+            source = source.base
+        self.steps = steps[::-1]
+
+    def source(self) -> Source | None:
+        """The path itself. None: its object is gone."""
+        obj = self.root()
+        if obj is None:
+            return None
+        found = const(obj)
+        for op, arg in self.steps:
+            found = found.key(arg) if op == "key" else make(op, found, arg)
+        return found
+
+
+def faded(source: Source) -> Source | WeakPath:
+    """The same path, which keeps no object alive that can be referenced weakly."""
+    if source.root.op != "const":
+        return source
+    try:
+        return WeakPath(source)
+    except TypeError:
+        return source
+
+
 def holder(source: Source) -> Source | None:
     """The first object on a path from an argument whose attributes are read: `x` for `x.a.b[0]`; None if there is none."""
     found, s = None, source

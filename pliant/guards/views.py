@@ -60,6 +60,18 @@ def referent(ref: Any) -> Any:
     return ref()
 
 
+@view
+def count_next(it: Any) -> Any:
+    """What an `itertools.count` gives next."""
+    return it.__reduce__()[1][0]
+
+
+@view
+def count_step(it: Any) -> Any:
+    """By how much it counts."""
+    return (*it.__reduce__()[1], 1)[1]
+
+
 MOST = 1 << 23  # f32 counts further, by a little more than anybody adds in one call
 
 
@@ -100,6 +112,14 @@ def group_identity(group: Any) -> str:
     if torch._C._distributed_c10d._resolve_process_group(name) is not group:  # type: ignore[attr-defined]
         raise ValueError("another group has this name")
     return f"{name} of {group.size()}"
+
+
+@view
+def generator_state(g: Any) -> Any:
+    """The state of a generator of the CPU that is not the one that all share."""
+    if g is torch.default_generator or g.device.type != "cpu":
+        raise ValueError("another kind of generator")
+    return g.get_state()
 
 
 @view

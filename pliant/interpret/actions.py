@@ -7,7 +7,6 @@ A row takes the frame as it was before the instruction (operands on the stack) a
 from __future__ import annotations
 
 import builtins
-import operator
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pliant.bytecode import kinds as K
 from pliant.bytecode.kinds import Kind
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.graph.originals import operator
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL
 from pliant.interpret.generators import METHODS, Generator

@@ -21,8 +21,9 @@ import torch
 
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
-from pliant.interpret import shadows, tracebacks
+from pliant.interpret import class_writes, shadows, tracebacks
 from pliant.interpret.capture import UNSET
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.holders import known
@@ -34,8 +35,6 @@ MODULE_GETATTR, MODULE_SETATTR = torch.nn.Module.__getattr__, torch.nn.Module.__
 MISSING = object()
 DATA = {str, int, float, bool, bytes, tuple, list, dict, set, frozenset}
 CACHED = vars(functools.cached_property(len))  # what one has, all of which it asks for
-HEAPTYPE = 1 << 9
-IMMUTABLETYPE = 1 << 8
 
 
 def lookup(cls: type, name: str) -> Any:
@@ -45,13 +44,14 @@ def lookup(cls: type, name: str) -> Any:
     r = world.lookups.get(key, MISSING)
     if r is not MISSING:
         return r
+    r = class_writes.written(cls, name)
+    if r is not UNSET:
+        return r
     for b in cls.__mro__:
         d = b.__dict__
         if name in d:
             r = d[name]
             break
-    else:
-        r = UNSET
     world.lookups[key] = r
     # plain data on a class is guarded by value where it is read (`class_value`); what the interpreter itself looks up, is guarded here
     if r is UNSET or hasattr(type(r), "__get__") or (name.startswith("__") and type(r) not in DATA):
@@ -144,7 +144,9 @@ def dict_read(d: dict, name: str) -> Any:
 
 
 def class_value(raw: Any, cls: type, name: str) -> Any:
-    """A plain object found on a class: it belongs to the outside."""
+    """A plain object found on a class: it belongs to the outside, unless the program has set it."""
+    if name in vm.world.class_writes and class_writes.written(cls, name) is raw:
+        return raw
     if id(cls) in vm.world.own_functions:
         owner = next((b for b in cls.__mro__ if name in b.__dict__), cls)
         return raw if id(owner) in vm.world.own_functions else class_value(raw, owner, name)
@@ -537,6 +539,8 @@ def of_metaclass(cls: type, meta: type, name: str, m: Any) -> Any:
         if name in ("__mro__", "__bases__", "__base__", "mro"):
             guard_order(cls)
         elif name == "__dict__":
+            if class_writes.any_of(cls):
+                raise Break("PL0007", f"the __dict__ of class {cls.__qualname__}, of which an attribute was set", clean=True)
             return world.adopt(cls.__dict__, S.const(cls).attr(name))
         elif name in OF_CLASSES:
             plain = type(cls).__getattribute__ is type.__getattribute__ and not hasattr(type(cls), "__getattr__")
@@ -556,6 +560,8 @@ def super_getattr(sup: Any, name: str) -> Any:
     if cls.__flags__ & HEAPTYPE and id(cls) not in vm.world.own_functions:
         guard_order(cls)
     for b in mro[mro.index(start) + 1 :]:
+        if name in vm.world.class_writes and (id(b), name) in vm.world.tensor_writes:
+            return vm.world.tensor_writes[(id(b), name)][1]
         if name not in b.__dict__:
             if b.__flags__ & HEAPTYPE and id(b) not in vm.world.own_functions:
                 lookup(b, name)  # passed over: it may be given one
@@ -605,7 +611,10 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
         if id(obj) in world.own_functions:
             set_class_attribute(obj, name, value, generic)
             return
-        raise Break("PL0006", f"attribute {name!r} of class {obj.__qualname__}", clean=True)
+        if not class_writes.may_write(obj, name, value):
+            raise Break("PL0006", f"attribute {name!r} of class {obj.__qualname__}", clean=True)
+        class_writes.write(obj, name, value)
+        return
     if issubclass(t, enum.Enum) and obj.__dict__.get("_name_") is not None and id(t) in world.own_functions:
         raise Break("PL0006", f"attribute {name!r} of a member of an enumeration made here", clean=True)
     if not generic:
@@ -692,7 +701,8 @@ NO_DICT = no_dict()
 
 def hidden(t: type, name: str, raw: Any) -> None:
     """An attribute of a class had no say in what became of an instance's: another one in its place may have."""
-    if t.__flags__ & HEAPTYPE and id(t) not in vm.world.own_functions:
+    ours = id(t) in vm.world.own_functions or class_writes.written(t, name) is not UNSET
+    if t.__flags__ & HEAPTYPE and not ours:
         vm.world.type_attr(t, name, raw)
 
 

@@ -33,10 +33,11 @@ def default(fn: Any, which: str, key: Any, value: Any) -> Any:
     world = vm.world
     if id(fn) in world.own_functions:
         return value
-    c = world.function_sources.get(id(fn)) or S.const(fn)
+    anew = world.function_sources.get(id(fn))
+    c = anew or S.const(fn)
     src = c.attr("__defaults__").index(key) if which == "defaults" else c.attr("__kwdefaults__").key(key)
     t = type(value)
-    if which == "defaults" and t in (int, float, bool, str, type(None)):
+    if anew is None and which == "defaults" and t in (int, float, bool, str, type(None)):
         return value  # FUNCTION guards the tuple of defaults, and these never change
     return world.locate(value, src)
 
@@ -99,6 +100,13 @@ def cell_source(fn: Any, i: int) -> S.Source:
     """Where cell `i` of the closure of a function of the outside is found: a function that is made anew brings its own."""
     source = vm.world.function_sources.get(id(fn))
     return S.const(fn.__closure__[i]) if source is None else source.attr("__closure__").index(i)
+
+
+def in_closure(fn: Any, name: str) -> Any:
+    """What the variable `name` of the closure of `fn` holds."""
+    world, i = vm.world, fn.__code__.co_freevars.index(name)
+    held = fn.__closure__[i].cell_contents
+    return held if id(fn) in world.own_functions else world.locate(held, cell_source(fn, i).contents())
 
 
 def make_frame(fn: Any, loc: list, *, func_source: Any = None) -> Frame:

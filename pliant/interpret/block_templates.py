@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pliant import native as engine
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.operands import op_inputs
+from pliant.graph.originals import math
 from pliant.graph.record import FAILED, PENDING, Op, TorchOp
 from pliant.graph.schema import written
 from pliant.graph.symnode import SYMS

@@ -28,11 +28,10 @@ import functools
 import types
 from typing import Any
 
-import torch
-
 from pliant.graph import symnode
 from pliant.graph.dispatch import all_same
 from pliant.graph.dispatch import same as same_size
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.record import PENDING, Op, TorchOp
 from pliant.graph.traced import ABOVE_KERNELS, TracedTensor, copied, make, tensors_of
 from pliant.guards import source as S
@@ -559,7 +558,7 @@ def alike(a: TracedTensor, b: TracedTensor) -> bool:
         and a.dense is b.dense
         and a.device == b.device
         and a.constant is b.constant is None
-        and a.is_inference() is b.is_inference()
+        and ORIGINAL.is_inference(a) is ORIGINAL.is_inference(b)
         and all_same(a.sizes, b.sizes)
         and all_same(a.strides, b.strides)
         and same_size(a.offset, b.offset)

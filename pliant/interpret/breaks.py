@@ -212,7 +212,7 @@ BREAKS: dict[str, BreakInfo] = {
     ),
     "PL0024": BreakInfo(
         "State of a random number generator",
-        "A direct read or write of the state of a generator, a generator from outside, or a draw that picks an object (`choice`,"
+        "A read or write of the state of a generator of a device, of NumPy or of Python, or a draw that picks an object (`choice`,"
         " `shuffle`, `sample`) or bits from the shared one."
         " Random tensors (`torch.rand`, dropout…) do not break, nor numbers of Python's `random` (`random()`,"
         " `randint`, `uniform`, `gauss`, `seed`).",

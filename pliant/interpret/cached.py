@@ -22,6 +22,7 @@ from pliant.graph.symnode import SYMS
 from pliant.guards import source as S
 from pliant.guards.question import Cached, alike, cache_of, is_value, key_of
 from pliant.interpret import policy
+from pliant.interpret.attributes import lookup
 from pliant.interpret.effects import unwritten_so_far
 from pliant.interpret.state import Break, vm
 
@@ -33,15 +34,25 @@ def is_key(a: Any) -> bool:
     return (type(a) in KEYS or type(a) is tuple and all(map(is_key, a))) and id(a) not in vm.world.own_functions
 
 
+def by_identity(a: Any) -> bool:
+    """Whether it is an object from outside that is equal to itself alone: then guards say which one it is."""
+    t, world = type(a), vm.world
+    plain = id(a) in world.outside and id(a) not in world.by_copy and not isinstance(a, torch.Tensor)
+    return plain and all([lookup(t, name) is object.__dict__[name] for name in ("__hash__", "__eq__")])
+
+
 def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
-    given = (*args, *kwargs.values())
-    if not all(map(is_key, given)):
-        if all([type(a) in SYMS or is_key(a) for a in given]) and by_arguments(fn.__wrapped__):
-            return computed(fn, args, kwargs)
+    wrapped, given = getattr(fn, "__wrapped__", None), (*args, *kwargs.values())
+    if not all([is_key(a) or by_identity(a) for a in given]):
+        if all([type(a) in SYMS or is_key(a) for a in given]) and by_arguments(wrapped):
+            return computed(wrapped, args, kwargs)
         raise unknown(fn, "with objects as keys")
     world = vm.world
-    wrapped = getattr(fn, "__wrapped__", None)
+    for a in given:
+        if not is_key(a):
+            world.unusual()
+            world.guard(world.sources[id(a)], "ID_MATCH", a)
     known = policy.python_policy(wrapped) if type(wrapped) is FunctionType else None
     if known is not None and known.kind in ("native_python", "constant") and known.reads in ("arguments", "process"):
         answer = fn(*args, **kwargs)
@@ -102,7 +113,7 @@ OUTWARD = {K.STORE_GLOBAL, K.DELETE_GLOBAL, K.IMPORT_NAME, K.LOAD_NAME, K.LOAD_B
 def computed(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What a function of its arguments alone answers where some are symbols: its cache would say the same, if it said anything."""
     n = len(vm.trace.ops)
-    answer = vm.interp(fn.__wrapped__, args, kwargs)
+    answer = vm.interp(fn, args, kwargs)
     parts = answer if type(answer) is tuple else (answer,)
     if len(vm.trace.ops) != n or not all([type(v) in SYMS or is_key(v) for v in parts]):
         raise unknown(fn, "and answers other things than numbers")

@@ -7,7 +7,6 @@ import contextlib
 import enum
 import functools
 import inspect
-import operator
 import types
 import warnings
 import weakref
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from pliant import native as engine
+from pliant.graph.originals import operator
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import LEAF, TracedTensor
 from pliant.guards import source as S
@@ -32,7 +32,7 @@ from pliant.interpret.capture import UNSET
 from pliant.interpret.compiler_settings import SAID
 from pliant.interpret.gate import SETTINGS, has_c_state, ordered, readable, to_c, to_graph
 from pliant.interpret.generators import Generator, Left
-from pliant.interpret.immutable import getter_parts
+from pliant.interpret.immutable import HEAPTYPE, getter_arguments, getter_parts
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.state import Break, carried, taken, vm, writes
 from pliant.interpret.types.functions import is_namespace
@@ -43,7 +43,7 @@ FunctionType, MethodType, ModuleType = types.FunctionType, types.MethodType, typ
 BuiltinType = types.BuiltinFunctionType
 MAX_DEPTH = 120
 
-LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}
+LOOKASIDES = policy.LOOKASIDES
 # `(type of self, method name)` of C methods with a replacement of their own
 METHOD_LOOKASIDES: dict[tuple[type, str], Callable[[Any, tuple, dict], Any]] = {}
 BY_CODE: dict[int, Callable[[Any, tuple, dict], Any]] = {}  # by the id of their code, which lasts: inner functions of the library
@@ -166,7 +166,6 @@ CALLBACKS: set[type] = set()
 """Types of what C code calls in place of functions; `symbolic` tells whether it has seen a symbolic number so."""
 
 
-HEAPTYPE = 1 << 9
 OS_ERRORS = [c for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, OSError)]
 READS_NUMBERS = {complex, complex.__new__, OSError.__new__, *OS_ERRORS}
 """Functions of C to which a symbolic number says something else: an OSError's class goes by its number, `complex` adds `__complex__`."""
@@ -204,6 +203,9 @@ def symbolic_within(a: Any, depth: int = 2) -> bool:
 OF_LISTS: dict[type, Callable[[Any, tuple, dict], Any]] = {}
 """By the type of a stand-in for a list: (torch function, arguments, of which it is the first, keywords) -> the result."""
 
+KEYWORDS: dict[str, Callable[[Any, Any, tuple, dict], Any]] = {}
+"""By the name of a keyword: (its value, torch function, arguments, other keywords) -> the result, NotImplemented if it is like others."""
+
 PASSED = {TracedTensor, *SETTINGS} - {torch.SymBool}
 """Types whose values torch functions are given as they are."""
 
@@ -212,6 +214,11 @@ def graph_call(fn: Any, args: tuple, kwargs: dict, method: str | None = None) ->
     """Run a torch function on traced tensors and record it in the Torch-level graph."""
     if args and type(args[0]) in OF_LISTS:
         return OF_LISTS[type(args[0])](fn, args, kwargs)
+    for name in KEYWORDS if kwargs else ():
+        if kwargs.get(name) is not None:
+            out = KEYWORDS[name](kwargs[name], fn, args, {k: v for k, v in kwargs.items() if k != name})
+            if out is not NotImplemented:
+                return out
     args = tuple([a if type(a) in PASSED else to_graph(fn, a) for a in args])
     if kwargs:
         kwargs = {k: to_graph(fn, a) for k, a in kwargs.items()}
@@ -252,6 +259,7 @@ def call(fn: Any, args: tuple, kwargs: dict) -> Any:
     except TypeError:
         look = None
     if look is not None:
+        vm.world.pin(fn)
         return call_lookaside(fn, look, args, kwargs)
     if isinstance(fn, type):
         return construct(fn, args, kwargs)
@@ -317,9 +325,10 @@ def apply_kind(p: policy.Policy, fn: Any, args: tuple, kwargs: dict) -> Any:
         said = SAID.get((getattr(fn, "__module__", ""), name_of(fn)))
         if said is not None:
             return said(*args, **kwargs)
-        inner = getattr(fn, "_torchdynamo_orig_callable", None)
-        if inner is None and getattr(fn, "__globals__", {}).get("__name__") == "torch._compile":
-            inner = getattr(fn, "__wrapped__", None)
+        held = "_torchdynamo_orig_callable"
+        if not hasattr(fn, held) and getattr(fn, "__globals__", {}).get("__name__") == "torch._compile":
+            held = "__wrapped__"
+        inner = vm.getattr(fn, held) if hasattr(fn, held) else None
         if inner is not None and fn.__dict__.get("_is_torch_compile") and not fn.__dict__.get("_torchdynamo_disable"):
             return call(inner, args, kwargs)  # what `torch.compile` was given; here it is captured with the rest
         if inner is not None and ((inner.__module__ or "").startswith("torch.optim.") or LOOKASIDES.get(inner) is not None):
@@ -410,6 +419,8 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         return shadow_method(h, owner, fn, name, args, kwargs)
     if id(owner) in world.shadows:  # a method of the original, bound outside
         return call(getattr(world.shadows[id(owner)].copy, name), args, kwargs)
+    if issubclass(t, torch.Tensor):  # one that nothing stands for: it came through a graph break, or is sparse
+        raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
     m = METHOD_LOOKASIDES.get((t, name))
     if m is not None:
         if vm.frame is not None:
@@ -420,8 +431,6 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         if look is not None:
             return call_lookaside((owner, name), look, args, kwargs)
         return call_class_builtin(owner, name, fn, args, kwargs)
-    if issubclass(t, torch.Tensor):  # a bound method that came through a graph break
-        raise Break("PL0012", f"Tensor.{name} bound before the capture", clean=True)
     outside = id(owner) in world.outside
     if outside and has_c_state(t):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {t.__module__}.{t.__qualname__} made outside", clean=True)
@@ -610,10 +619,8 @@ def itemgetter(fn: Any, args: tuple) -> Any:
 
 
 def methodcaller(fn: Any, args: tuple) -> Any:
-    make = fn.__reduce__()[0]
-    kw = dict(make.keywords) if type(make) is functools.partial else {}
-    name, *given = getter_parts(fn)
-    return call(vm.getattr(args[0], name), tuple(given[: len(given) - len(kw)]), kw)
+    (name, *given), by_name = getter_arguments(fn)
+    return call(vm.getattr(args[0], name), tuple(given), dict(by_name))
 
 
 GETTERS = {operator.attrgetter: attrgetter, operator.itemgetter: itemgetter, operator.methodcaller: methodcaller}
@@ -675,6 +682,8 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         m = lookup(meta, "__call__")
         if type(m) is FunctionType and policy.python_kind(m) == "inline":
             return interp(m, (cls, *args), kwargs)
+        if isinstance(m, type):  # a class is bound to nothing (`TypedDict` makes dicts)
+            return call(m, args, kwargs)
     new = lookup(cls, "__new__")
     if type(new) is staticmethod:
         new = new.__func__
@@ -707,7 +716,7 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
     if type(obj) is TracedTensor and obj.pytype is cls:
         if python_init:
             call_function(undecorated(init), (obj, *args), kwargs)
-    elif issubclass(type(obj), cls):
+    elif cls in type(obj).__mro__:  # a metaclass's `__subclasscheck__` is not asked
         if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
             init = lookup(type(obj), "__init__")
             python_init = type(init) is FunctionType

@@ -10,10 +10,9 @@ import builtins
 import dataclasses
 from typing import Any
 
-import torch
-
 from pliant.bytecode import kinds as K
 from pliant.graph.handlers import has_written
+from pliant.graph.originals import torch
 from pliant.graph.symclasses import quiet
 from pliant.graph.symnode import SYMS, truth
 from pliant.graph.traced import TracedTensor

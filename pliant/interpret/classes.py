@@ -28,8 +28,10 @@ from pliant.interpret.attributes import forget_lookups, getattr_, lookup
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.calls import call, inline, native
 from pliant.interpret.capture import UNSET
+from pliant.interpret.class_writes import METACLASSES
 from pliant.interpret.decode import op
 from pliant.interpret.gate import to_c
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.instances import type_of
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.opaque import Opaque
@@ -39,8 +41,6 @@ from pliant.interpret.slots import delitem, getitem, setitem
 from pliant.interpret.state import Break, vm
 
 FunctionType = types.FunctionType
-PLAIN_METACLASSES = (type, abc.ABCMeta)
-HEAPTYPE = 1 << 9
 REFUSED = "classes"  # an earlier capture of this code found that it cannot make one of its classes again
 
 
@@ -139,10 +139,10 @@ def metaclass_of(bases: tuple, given: Any) -> type:
 
 
 def check_metaclass(meta: type) -> None:
-    if meta in PLAIN_METACLASSES or meta in MAKERS:
+    if meta in METACLASSES or meta in MAKERS:
         return
     for m in meta.__mro__:
-        if m in PLAIN_METACLASSES or m is object:
+        if m in METACLASSES or m is object:
             continue
         if not m.__flags__ & HEAPTYPE or "__module__" not in m.__dict__ or not interpreted(m) or "mro" in m.__dict__:
             raise refused(f"a class made by the metaclass {m.__qualname__}")
@@ -157,7 +157,7 @@ def interpreted(cls: type) -> bool:
 
 def make_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     """`meta(name, bases, ns, **kw)`."""
-    if meta in PLAIN_METACLASSES:
+    if meta in METACLASSES:
         return new_class(meta, name, bases, ns, kw)
     maker = MAKERS.get(meta)
     if maker is not None:

@@ -11,13 +11,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from pliant.graph.collectives import OPS, REDUCTIONS, RENAMED, group_named
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant.graph.handlers import equal as truth_of_two
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.state import by_value, vm, whole_loops

@@ -66,9 +66,7 @@ def get(var: contextvars.ContextVar, args: tuple, kw: dict) -> Any:
     if args:
         return args[0]
     found = contextvars.Context().run(var.get)  # its default, if it has one, which is for ever; else this raises what the program would see
-    if type(found) not in SIMPLE:
-        raise Break("PL0007", f"the default of context variable {var.name!r}", clean=True)
-    return found
+    return found if type(found) in SIMPLE else vm.world.locate(found, S.const(found))
 
 
 def put(var: contextvars.ContextVar, value: Any) -> None:

@@ -11,9 +11,7 @@ import enum
 import types
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.interpret import shadows
@@ -99,6 +97,9 @@ def deep(o: Any, memo: dict) -> Any:
         for k, v in o.items():
             made[deep(k, memo)] = deep(v, memo)
         return made
+    if t is set:
+        shadows.read_all(vm.world, o)
+        return remember(memo, o, {deep(x, memo) for x in list(o)})
     if t is tuple:
         items = tuple(deep(x, memo) for x in o)
         if all(a is b for a, b in zip(items, o, strict=True)):

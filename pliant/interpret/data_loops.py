@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from types import CellType, CodeType
 from typing import Any
 
-import torch
-
 from pliant import events
 from pliant.bytecode import kind_at
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import Block, Flow, Leave, number_of, record_flow
 from pliant.graph.growing import new_list, new_size
+from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, to_sym, truth
 from pliant.graph.traced import TracedTensor, tensors_of

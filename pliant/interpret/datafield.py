@@ -10,18 +10,15 @@ is given some in the graph.
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import torch
 
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.rebinding import rebind
 from pliant.graph.schema import op_info, written
 from pliant.graph.traced import DATA, TracedTensor
-from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call
+from pliant.interpret.calls import KEYWORDS, METHOD_LOOKASIDES, graph_call
 from pliant.interpret.state import Break, Restart, vm, whole_loops
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
@@ -128,9 +125,18 @@ def set_(t: Any, args: tuple, kw: dict) -> Any:
 
 def alone(t: Any) -> bool:
     """Whether the memory of `t` is its own, whole, and nobody else's."""
-    if not t.dense or type(t.offset) is not int or t.offset or t.storage_id != t.vid:
-        return False
-    return not any([u is not t and type(u) is TracedTensor and u.storage_id == t.storage_id for op in vm.trace.ops for u in op.outs])
+    return t.dense and type(t.offset) is int and not t.offset and t.storage_id == t.vid and not has_others(t)
+
+
+def has_others(t: Any) -> bool:
+    """Whether results of other instructions have the memory of `t`. (One instruction may take several operations to make it.)"""
+    makers = [op for op in vm.trace.ops if any([type(u) is TracedTensor and u.storage_id == t.storage_id for u in op.outs])]
+    places = {(id(op.site.code), op.site.offset) if op.site is not None else None for op in makers}
+    return len(places) > 1 or any([len(op.outs) > 1 for op in makers])
+
+
+def empty(t: Any) -> bool:
+    return any([type(n) is int and n == 0 for n in t.sizes])
 
 
 def resize_(t: Any, args: tuple, kw: dict) -> Any:
@@ -158,6 +164,29 @@ def resize_as_(t: Any, args: tuple, kw: dict) -> Any:
     if len(args) != 1 or kw or type(args[0]) is not TracedTensor:
         raise Break("PL0039", "resize_as_() with a memory format", clean=True)
     return resize_(t, tuple(args[0].sizes), {})
+
+
+def written_to(out: Any, fn: Any, args: tuple, kw: dict) -> Any:
+    """`fn(…, out=out)` where that has no elements, and no views, so that it gets the memory that `fn` makes."""
+    single = type(out) is TracedTensor
+    outs = [out] if single else list(out) if type(out) in (tuple, list) else []
+    if not outs or not all([type(t) is TracedTensor and empty(t) and not has_others(t) for t in outs]):
+        return NotImplemented
+    for t in outs:
+        own(t, "out=")
+    before = vm.trace.snapshot()
+    made = graph_call(fn, args, kw)
+    found = [made] if single else list(made)
+    if [type(u) is TracedTensor and u.dtype for u in found] != [t.dtype for t in outs] or any([t.requires_grad for t in (*outs, *found)]):
+        vm.trace.rollback(before)
+        raise Break("PL0011", f"{fn.__name__} with out= of another dtype, or with gradients", clean=True)
+    for t, u in zip(outs, found, strict=True):
+        given(t, u, "out=")
+        torch._C._increment_version((t,))
+    return out if single else getattr(torch.return_types, f"{type(made).__name__}_out", type(made))(tuple(outs))
+
+
+KEYWORDS["out"] = written_to
 
 
 def detach_(t: Any, args: tuple, kw: dict) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.utils import _python_dispatch as python_dispatch
 
+from pliant.graph.originals import torch
 from pliant.graph.traced import INFERENCE
 from pliant.interpret import in_torch
 from pliant.interpret.calls import LOOKASIDES, call

@@ -7,6 +7,8 @@ import collections
 from operator import is_, is_not
 from typing import Any
 
+from pliant.graph.originals import make_leaf, needed
+from pliant.graph.seeding import put_back
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
@@ -36,12 +38,28 @@ def effects_of(world: World) -> list[Effect]:
     for var, now, first in world.context_values.values():
         if now is not first and now is not UNSET:
             out.append(Effect("call", var.set, ((now,), {})))
+    for counter, _, times in world.counters.values():
+        out += [Effect("call", next, ((counter,), {}))] * times
     out += [Effect("call", _warnings._filters_mutated, ((), {}))] * world.filters_mutated  # type: ignore[attr-defined]
+    out += [Effect("call", make_leaf, ((t,), {})) for t in world.made_leaves.values()]
+    out += [Effect("call", needed, ((h,), {})) for h in world.hooks_to_set if not h.removed]
+    out += [Effect("call", put_back, ((g, g.state), {})) for g in drawn_from(world)]
     out += tracebacks.effects()
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     keep_apart(world, written)
     return out
+
+
+def drawn_from(world: World) -> list[Any]:
+    """The generators from outside that are in another state now. Each has to be another object than the others that were met."""
+    met = list(world.generators.values())
+    drawn = [g for g in met if g.drawn]
+    for g in drawn:
+        others = tuple([o.source for o in met if o is not g])
+        if others:
+            world.guard(g.source, "NOT_ALIAS", others, others)
+    return drawn
 
 
 def unwritten_so_far(world: World) -> bool:

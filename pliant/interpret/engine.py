@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils import _pytree as pytree
 
 from pliant import native as engine
 from pliant.errors import ConstraintViolation, PliantError
-from pliant.graph import decompositions, emptiness, layout, recurrent, resizing, symnode
-from pliant.graph.originals import SPELLED
+from pliant.graph import decompositions, emptiness, implemented, layout, recurrent, resizing, symnode
+from pliant.graph.originals import SPELLED, torch
 from pliant.graph.record import FAILED, PENDING, TorchOp
 from pliant.graph.symnode import SYMS
 from pliant.graph.trace import Trace
@@ -99,12 +98,15 @@ from pliant.interpret.types import (  # noqa: F401  (they fill the table of type
     arrays,
     constants,
     containers,
+    counters,
     decimals,
     functions,
     numbers,
+    random_generators,
     stand_ins,
     subclasses,
     tensors,
+    thread_locals,
 )
 from pliant.interpret.world import SOURCED, World
 from pliant.interpret.wrappers import on_wrappers, unwind, wrapper_of
@@ -192,6 +194,8 @@ def run_recorded(trace: Trace, rec: TorchOp, fn: Any, args: tuple, kwargs: dict)
             out = decompositions.spell(fn, args, kwargs, trace) if way is None else NotImplemented
             if out is NotImplemented:
                 out = fn(*args, **kwargs) if way is None else way(fn, args, kwargs)
+            for op in trace.ops[n:]:
+                implemented.refuse(op)
             rec.out, rec.vids = out, (first_vid, trace.next_vid)
     except Exception as e:
         out = rec.out = run_otherwise(rec, n, guesses, e)

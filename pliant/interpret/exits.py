@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.bytecode import kinds as K
 from pliant.graph.leaving import Elsewhere, leave
+from pliant.graph.originals import torch
 from pliant.graph.symnode import SYMS, truth
 from pliant.interpret import globalstate
 from pliant.interpret.actions import native_action

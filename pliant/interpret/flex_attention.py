@@ -5,12 +5,11 @@ Masks and changes of scores are functions of positions; `vmap` gives them all po
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import torch
 import torch.nn.attention.flex_attention as flex
 
+from pliant.graph.originals import math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch
 from pliant.interpret.attributes import getattr_

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant.graph.control_flow import FLOW, FLOWS, Block, Branch, Flow, FlowOp, Leave, captures, number_of, record_flow
 from pliant.graph.dispatch import same
-from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled
+from pliant.graph.originals import ORIGINAL, gradients, is_grad_enabled, torch
 from pliant.graph.schema import op_info
 from pliant.graph.symnode import SYMS, to_sym
 from pliant.graph.trace import engine_gradients

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import operator
 import sys
 import types
 from collections.abc import Callable
@@ -28,19 +27,20 @@ from typing import Any
 import torch
 
 from pliant import native as engine
+from pliant.graph.originals import operator
+from pliant.graph.seeding import OWN
 from pliant.graph.symnode import concrete
 from pliant.interpret import shadows
 from pliant.interpret.attributes import getattr_, lookup, not_yet
 from pliant.interpret.capture import UNSET
 from pliant.interpret.generators import Generator
-from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.shadows import CONTAINERS
 from pliant.interpret.state import Break, taken, vm
 from pliant.interpret.types.row import ROWS
 
 FunctionType = types.FunctionType
 SYM_TYPES = {torch.SymInt, torch.SymBool, torch.SymFloat}
-HEAPTYPE = 1 << 9
 VALUES = {int, float, complex, str, bytes, bool, object}
 """Bases of C whose part of an instance never changes: an instance from outside is guarded by identity (`World.locate_other`)."""
 
@@ -235,8 +235,10 @@ def to_graph(fn: Any, a: Any) -> Any:
         return a
     if issubclass(t, torch.Tensor):
         raise Break("PL0011", f"a {t.__name__} is passed to {name_of(fn)}", clean=True)
-    if t is torch.Generator:  # its state is outside, and no graph input
-        raise Break("PL0011", f"{name_of(fn)} with a torch.Generator", clean=True)
+    if t is torch.Generator:
+        if a is OWN:
+            return a
+        raise Break("PL0011", f"{name_of(fn)} with a torch.Generator of a device, or as a positional argument", clean=True)
     if issubclass(t, (type, enum.Enum, FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)) or fixed(a):
         return a
     if t is types.MethodType or issubclass(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, types.ModuleType)):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils._device import DeviceContext
 
+from pliant.graph.originals import torch
 from pliant.interpret.capture import Effect
 
 Row = tuple[Callable[[], Any], Callable[[Any], Any]]

@@ -17,13 +17,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.utils.checkpoint as checkpoints
 
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
-from pliant.graph.originals import ORIGINAL, gradients
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
+from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, RETAINED, TracedTensor
 from pliant.interpret import in_torch, tape
@@ -32,7 +32,7 @@ from pliant.interpret.binding import bind, raise_binding_error
 from pliant.interpret.calls import BY_CODE, METHOD_LOOKASIDES, call, graph_call, guard_function, inline, run_frame
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.slots import getitem, unpack
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import Open, Unchanged, rehearsed
 from pliant.interpret.tensor_inputs import is_leaf
 from pliant.interpret.transformed_functions import applied
@@ -135,9 +135,16 @@ def l_checkpoint(args: tuple, kw: dict) -> Any:
     context_fn = options.get("context_fn", checkpoints.noop_context_fn)
     policy = None if context_fn is checkpoints.noop_context_fn else selective(context_fn)
     out = call(fn, tuple(values), rest)
+    drawn = [op for op in trace.ops[n:] if torch.Tag.nondeterministic_seeded in op.target.tags or op.target is LOAD]
+    if drawn and (drawn[0].target is LOAD or not options.get("preserve_rng_state", True)) and needs_gradients(trace.ops[n:]):
+        raise Break("PL0020", "a checkpoint whose random numbers are drawn anew in the backward part")
     for op in trace.ops[n:]:
         op.again = policy is None or not policy(op)
     return out
+
+
+def needs_gradients(ops: list[Any]) -> bool:
+    return any([t.requires_grad for op in ops for t in op.outs if type(t) is TracedTensor])
 
 
 class Selection:
@@ -198,6 +205,9 @@ def switch(setter: Any, getter: Callable[..., Any]) -> None:
 
     def put(args: tuple, kw: dict) -> None:
         *which, value = args
+        if type(value) is torch.SymBool:
+            value = vm.truth(value)
+            args = (*which, value)
         if kw or getter(*which) is not value:  # (what is no bool but equals one is refused)
             vm.trace.torch_call(setter, args, kw).out = setter(*args, **kw)
 
@@ -297,8 +307,11 @@ def l_group_tensors(args: tuple, kw: dict) -> dict:
 def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
     """`t.requires_grad_()` of a tensor that the program has made, and that nobody sees when it is done (`lower/autograd.py`)."""
     on = args[0] if args else kw.get("requires_grad", True)
-    if is_stand(t) or vm.world.real.get(id(t)) is not None or type(on) is not bool or len(args) + len(kw) > 1:
-        raise Break("PL0012", "requires_grad_() of a tensor from outside", clean=True)
+    if is_stand(t) or type(on) is not bool or len(args) + len(kw) > 1:
+        raise Break("PL0012", "requires_grad_() inside a function transform, or of what is no bool", clean=True)
+    real = vm.world.real.get(id(t))
+    if real is not None:
+        return t if t.requires_grad is on else make_leaf(t, real)
     if on and (LEAF in vm.refused or t.vid in vm.trace.frozen):
         raise Break("PL0012", "requires_grad_() makes a leaf, whose gradients the program may want", clean=True)
     if not whole_loops():
@@ -307,6 +320,20 @@ def requires_grad_(t: Any, args: tuple, kw: dict) -> Any:
         ORIGINAL.requires_grad_(t, on)
     if on:
         vm.trace.own_leaves.add(t.vid)
+    return t
+
+
+def make_leaf(t: Any, real: Any) -> Any:
+    """`x.requires_grad_()` of a tensor from outside. Emitted code does it before the graph, so no operation is before it."""
+    if real.requires_grad or real.is_inference() or t.pytype not in TENSOR_TYPES or not whole_loops() or vm.asking or vm.rehearsing:
+        raise Break("PL0012", "requires_grad_() of a tensor from outside that has gradients, or is no plain one", clean=True)
+    if vm.trace.ops or vm.world.loops_seen or vm.world.in_loop:
+        raise Break("PL0012", "requires_grad_() of a tensor from outside, behind other operations", clean=True)
+    with torch._C._DisableTorchDispatch():
+        ORIGINAL.requires_grad_(t, True)  # it refuses integers
+    writes()
+    vm.world.unusual()
+    vm.world.made_leaves[id(t)] = t
     return t
 
 
@@ -445,6 +472,8 @@ def refuse_freed(nodes: set[Any]) -> None:
 
 def without_hooks(t: Any, what: str) -> None:
     """Guard that a tensor from outside has no hooks."""
+    if any([h.t is t and not h.removed for h in vm.world.hooks_to_set]):
+        raise Break("PL0027", f"{what} of a tensor with hooks", clean=True)
     for name in HOOKS:
         if vm.world.locate(getattr(vm.world.real[id(t)], name), t.source.attr(name)) is not None:
             raise Break("PL0027", f"{what} of a tensor with hooks", clean=True)

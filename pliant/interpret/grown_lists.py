@@ -8,15 +8,13 @@ behind that it is an ordinary one.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import torch
-
 from pliant.graph import growing
 from pliant.graph.dispatch import same
+from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import LOOKASIDES, OF_LISTS

@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder, mark_compile_region
 from torch._higher_order_ops.map import map as torch_map
 from torch.utils import _pytree as pytree
 
 from pliant.graph.control_flow import Branch, Flow, Leave, number_of, record_flow
+from pliant.graph.originals import torch
 from pliant.graph.record import Bind
 from pliant.graph.symnode import SYMS, expr_of
 from pliant.graph.traced import TracedTensor, tensors_of
@@ -39,6 +39,8 @@ CARRIED = (TracedTensor, int, torch.SymInt)
 def l_cond(args: tuple, kw: dict) -> Any:
     given = {"operands": ()} | dict(zip(COND, args)) | kw
     pred, sides, operands = given["pred"], (given["true_fn"], given["false_fn"]), given["operands"]
+    if type(pred) is torch.SymBool and is_data(pred):
+        pred = graph_call(torch.full, ((), pred), {"dtype": torch.bool})
     if type(pred) is not TracedTensor:  # PyTorch runs the one side
         return call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})
     if type(operands) not in (tuple, list) or not all([type(x) is TracedTensor for x in pytree.tree_leaves(operands)]):
@@ -52,6 +54,12 @@ def l_cond(args: tuple, kw: dict) -> Any:
         return Leave(False, [call(sides[0] if vm.truth(pred) else sides[1], tuple(operands), {})])
 
     return whole("torch.cond", lambda: Region().branch(run))
+
+
+def is_data(condition: torch.SymBool) -> bool:
+    """Whether only the run knows a condition over numbers."""
+    e = vm.scope.simplify(expr_of(condition, vm.scope))
+    return e.const is None and not all([s.backed for s in e.symbols()]) and not (vm.scope.known_true(e) or vm.scope.known_false(e))
 
 
 def chosen(pred: Any, sides: tuple, operands: tuple) -> Any:
@@ -100,6 +108,12 @@ def l_nested_region(args: tuple, kw: dict) -> Any:
     return call(args[0], args[1:], kw)
 
 
+@lookaside(torch.compiler.nested_compile_region)
+def l_nested_compile_region(args: tuple, kw: dict) -> Any:
+    return inline(mark_compile_region, args, kw)
+
+
+policy.register(mark_compile_region().__code__, policy.INLINE)
 policy.register(mark_compile_region(lambda: None).__code__, policy.INLINE)
 
 

@@ -1,4 +1,6 @@
-"""Hooks that run in the backward part: `Tensor.register_hook` of tensors made here, and `saved_tensors_hooks`.
+"""Hooks that run in the backward part: `Tensor.register_hook`, and `saved_tensors_hooks`.
+
+Hooks on leaves from outside are set by emitted code, and run by the engine. Of the others:
 
 The autograd engine calls them when the gradients of the region are worked out, on traced tensors, so that what they compute becomes
 operations. That is after the capture: so each is interpreted once where it is set, on a made-up tensor, for its guards alone
@@ -10,16 +12,19 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import torch
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.traced import HOOKS, TracedTensor, tensors_of
 from pliant.interpret import in_torch, policy
-from pliant.interpret.calls import call, inline
+from pliant.interpret.calls import call, graph_call, inline
+from pliant.interpret.gate import STORES, name_of
 from pliant.interpret.lookasides import lookaside
-from pliant.interpret.state import Break, vm, whole_loops
+from pliant.interpret.state import Break, vm, whole_loops, writes
 from pliant.interpret.subprograms import rehearsed
+from pliant.interpret.tensor_inputs import is_leaf
+from pliant.interpret.types.row import row
+from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_stand
 
 PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
@@ -34,8 +39,10 @@ def allowed(what: str) -> None:
 def l_register_hook(args: tuple, kw: dict) -> Any:
     """`t.register_hook(hook)` of a tensor that the program has made."""
     t, *rest = args
-    if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is not None:
-        raise Break("PL0027", "a hook on a tensor from outside, or inside a function transform", clean=True)
+    if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw:
+        raise Break("PL0027", "a hook on a tensor inside a function transform", clean=True)
+    if vm.world.real.get(id(t)) is not None:
+        return set_later(t, "register_hook", rest[0])
     allowed("a hook on a tensor")
     if HOOKS in vm.refused:
         if any([u.storage_id == t.storage_id for op in vm.trace.ops for u in tensors_of([op.args, op.kwargs])]):
@@ -52,9 +59,59 @@ def l_register_hook(args: tuple, kw: dict) -> Any:
     return handle
 
 
+@lookaside(torch.Tensor.register_post_accumulate_grad_hook)
+def l_register_post_accumulate_grad_hook(args: tuple, kw: dict) -> Any:
+    t, *rest = args
+    if type(t) is not TracedTensor or is_stand(t) or len(rest) != 1 or kw or vm.world.real.get(id(t)) is None:
+        raise Break("PL0027", "a hook that runs behind the gradient of what is no tensor from outside", clean=True)
+    return set_later(t, "register_post_accumulate_grad_hook", rest[0])
+
+
+class LateHandle:
+    """The handle of a hook on a tensor from outside, which emitted code sets: its gradients come when the graph has run."""
+
+    __slots__ = ("hook", "method", "removed", "t", "__weakref__")
+
+    def __init__(self, t: TracedTensor, method: str, hook: Any) -> None:
+        self.t = t
+        self.method = method
+        self.hook = hook
+        self.removed = False
+
+
+def set_later(t: TracedTensor, method: str, hook: Any) -> LateHandle:
+    """A hook on a tensor from outside that is a leaf: what is written to it changes nothing about its gradients."""
+    if not t.requires_grad or not is_leaf(t) or t.pytype not in TENSOR_TYPES or vm.rehearsing:
+        raise Break("PL0027", "a hook on a tensor from outside that is no leaf with gradients", clean=True)
+    writes()
+    vm.world.unusual()
+    vm.world.hooks_to_set.append(LateHandle(t, method, hook))
+    return vm.world.hooks_to_set[-1]
+
+
+def refuse(h: LateHandle, *rest: Any) -> Any:
+    raise Break("PL0027", "the handle of a hook is asked for more than to take it away", clean=True)
+
+
+def attribute(h: LateHandle, name: str) -> Any:
+    found = getattr(RemovableHandle, name, None)
+    return types.MethodType(found, h) if type(found) is types.FunctionType else refuse(h)
+
+
+row(
+    name="handle of a hook on a tensor from outside", stands=(LateHandle,), type=lambda h: RemovableHandle, getattr=attribute,
+    setattr=refuse, delattr=refuse, to_c=lambda fn, h: h if name_of(fn) in STORES else refuse(h), to_graph=lambda fn, h: refuse(h),
+    text=refuse, hashed=lambda h: h,
+)  # fmt: skip
+
+
 @lookaside(RemovableHandle.remove, RemovableHandle.__exit__)
 def l_remove(args: tuple, kw: dict) -> None:
     """`handle.remove()` of a hook that was set here."""
+    if type(args[0]) is LateHandle:
+        writes()
+        args[0].removed = True
+        return
     of_hook_set_here(args[0]).remove()
 
 
@@ -64,6 +121,8 @@ def l_enter(args: tuple, kw: dict) -> Any:
 
 
 def of_hook_set_here(handle: Any) -> Any:
+    if type(handle) is LateHandle:
+        return handle
     if id(handle) not in vm.world.handles:
         raise Break("PL0027", "a hook from before is taken away", clean=True)
     return handle
@@ -78,8 +137,9 @@ def inlined(code: types.CodeType) -> None:
             inlined(c)
 
 
-for _fn in (v for v in vars(BackwardHook).values() if isinstance(v, types.FunctionType)):
-    inlined(_fn.__code__)
+for _fn in (*vars(torch.autograd.graph.save_on_cpu).values(), *vars(BackwardHook).values()):
+    if isinstance(_fn, types.FunctionType):
+        inlined(_fn.__code__)
 policy.register(BackwardHook, policy.INLINE)
 
 
@@ -113,11 +173,13 @@ def l_push(args: tuple, kw: dict) -> None:
     if HOOKS in vm.refused:
         raise Break("PL0027", "hooks on saved tensors around a graph break", clean=True)
     pack, unpack = args
-    inputs = [t for t in vm.trace.inputs if t.is_floating_point()]
-    like = inputs[0] if inputs else None
-    if like is not None:
-        there_and_back = lambda: call(unpack, (call(pack, (vm.trace.tangent(like),), {}),), {})  # noqa: E731
-        rehearsed("PL0027", "a hook on saved tensors", there_and_back, [pack, unpack, like])
+    like = [t for t in vm.trace.inputs if t.is_floating_point()][:1]
+
+    def there_and_back() -> Any:
+        saved = vm.trace.tangent(like[0]) if like else graph_call(torch.ones, ((2, 2),), {})
+        return call(unpack, (call(pack, (saved,), {}),), {})
+
+    rehearsed("PL0027", "a hook on saved tensors", there_and_back, [pack, unpack, *like])
     vm.world.hooks_set += 1
     vm.trace.hooked = True
     PUSH(pack, unpack)

@@ -11,6 +11,7 @@ import functools
 import operator
 import pathlib
 import re
+import struct
 import types
 import typing
 import uuid
@@ -19,10 +20,12 @@ from typing import Any
 
 import torch
 
+HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
+IMMUTABLETYPE = 1 << 8  # a class of C that has the form of those of Python
 IMMUTABLE: set[type] = {
     re.Pattern, re.Match, decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time,
     datetime.timedelta, datetime.timezone, uuid.UUID, pathlib.PurePath, pathlib.Path, pathlib.PosixPath,
-    operator.attrgetter, operator.itemgetter, operator.methodcaller, types.GenericAlias, types.UnionType,
+    operator.attrgetter, operator.itemgetter, operator.methodcaller, struct.Struct, types.GenericAlias, types.UnionType,
     torch.finfo, torch.iinfo, contextvars.ContextVar, torch._C._SDPBackend,
 }  # fmt: skip
 IMMUTABLE.update(
@@ -52,13 +55,17 @@ def slots_of(value: Any) -> Iterator[tuple[type, str, Any, Any]]:
                     yield cls, attr, member, member.__get__(value)
 
 
-def getter_parts(fn: Any) -> tuple:
-    """What an `attrgetter`, `itemgetter` or `methodcaller` was made of."""
+def getter_arguments(fn: Any) -> tuple[tuple, dict[str, Any]]:
+    """What an `attrgetter`, `itemgetter` or `methodcaller` was made of: positional arguments, and those by name."""
     make, parts = fn.__reduce__()
-    return (*make.args, *parts, *make.keywords.values()) if type(make) is functools.partial else parts
+    return ((*make.args, *parts), make.keywords) if type(make) is functools.partial else (parts, {})
 
 
-HEAPTYPE = 1 << 9
+def getter_parts(fn: Any) -> tuple:
+    given, by_name = getter_arguments(fn)
+    return (*given, *by_name.values())
+
+
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     **{t: lambda v: (*dict_of(v).values(), *[held for *_, held in slots_of(v)]) for t in IMMUTABLE if t.__flags__ & HEAPTYPE},
     **dict.fromkeys((types.GenericAlias, types.UnionType), lambda v: (v.__args__, getattr(v, "__origin__", None))),

@@ -39,3 +39,19 @@ def is_enabled_for(self: Any, level: Any) -> bool:
     if self.disabled or self.manager.disable >= level:
         return False
     return level >= self.getEffectiveLevel()
+
+
+def largest(found: Any, *others: Any) -> Any:
+    """`max` without a key: CPython asks each value whether it is the larger one."""
+    for v in others:
+        if v > found:
+            found = v
+    return found
+
+
+def smallest(found: Any, *others: Any) -> Any:
+    """`min` without a key."""
+    for v in others:
+        if v < found:
+            found = v
+    return found

@@ -6,14 +6,14 @@ What PyTorch refuses raises `Refused`: the real function is left to say so.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.func import jvp, vmap
 from torch.masked import _ops as masked
 from torch.utils import _pytree as pytree
+
+from pliant.graph.originals import math, torch
 
 
 class Refused(Exception):
@@ -124,15 +124,23 @@ def jagged_attention(query: Any, key: Any, value: Any, scale: float | None) -> A
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """`torch.func.linearize`: the tangents are worked out together with the function's value, which is worked out once in the graph."""
     output = func(*primals)
+    wanted, of_primals = pytree.tree_flatten(primals)
+    for p in wanted:
+        if not (p.is_floating_point() or p.is_complex()):
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {p.dtype}")
 
     def forward(*tangents: Any) -> Any:
         given, spec = pytree.tree_flatten(tangents)
-        wanted, of_primals = pytree.tree_flatten(primals)
         if spec != of_primals:
-            raise Refused
-        for t, p in zip(given, wanted):
-            if t.shape != p.shape or t.dtype != p.dtype or t.device != p.device:
-                raise Refused
+            raise RuntimeError(f"Expected the tangents {spec} to have the same argspec as the primals {of_primals}")
+        for i, (t, p) in enumerate(zip(given, wanted)):
+            for what in ("shape", "device", "dtype"):
+                of_tangent, of_primal = getattr(t, what), getattr(p, what)
+                if of_tangent != of_primal:
+                    raise RuntimeError(
+                        f"tangent:{i} with {what} {of_tangent} in flattened pytree doesn't match the {what} {of_primal} of the "
+                        "corresponding primal."
+                    )
         return jvp(func, primals, tangents)[1]
 
     return output, forward
@@ -351,3 +359,15 @@ def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  
         raise Refused
     fill = masked._reduction_identity(op.__name__, input, *args)
     return masked._where(masked._input_mask(input, mask=mask), input, fill)
+
+
+def tensor_of(values: list, dtype: Any, shape: tuple) -> Any:
+    """`torch.tensor` of nested lists of numbers and tensors without dims: what C++ code would read from memory one by one."""
+    parts = []
+    for v in values:
+        if not isinstance(v, torch.Tensor):
+            v = torch.tensor(v, dtype=dtype)
+        elif v.dtype != dtype:
+            v = v.to(torch.float64).to(dtype)  # as a number of Python, on its way
+        parts.append(v)
+    return torch.stack(parts).reshape(shape)

@@ -6,11 +6,9 @@ what is left of the index is applied to the result.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call
 from pliant.interpret.gate import to_graph

@@ -86,12 +86,12 @@ class Join:
     def __init__(self, f: Frame, sides: Sides) -> None:
         self.f = f
         self.sides = sides
-        self.begin = vm.trace.next_vid
-        self.before = set(vm.scope.symbols)
         bits = sides.live[sides.meet] if sides.meet is not None else 0
         for i in {f.decoded.ins[k][1] for k in sides.inside if f.decoded.kinds[k] in (K.LOAD_LOCAL, K.STORE_LOCAL)}:
             if type(f.fast[i]) is Lazy:  # else it is there on one side alone
                 force(f, i)
+        self.begin = vm.trace.next_vid  # behind what was read just now: it is known before the branch
+        self.before = set(vm.scope.symbols)
         self.live = [i for i in range(f.code.co_nlocals) if bits >> i & 1 and not is_cell(f.fast[i])]
         self.calls: list[tuple] = []
         self.lists: list[tuple[list, list]] = []  # each with what was in it before

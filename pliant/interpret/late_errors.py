@@ -40,6 +40,11 @@ def check(trace: Any, n: int, f: Any) -> None:
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
 
 
+def possible(trace: Any) -> bool:
+    """Whether what was captured so far may raise when it runs."""
+    return bool(trace.scope.asserts) or any([op.target in RAISING for op in trace.ops])
+
+
 def caught(f: Any) -> bool:
     """Whether an exception raised now meets an `except` that takes it; in the program's own code also a `finally`, or a context manager
     other than PyTorch's. (Those of libraries put back settings, as a rule, and each operation below them would end a graph.)"""

@@ -7,15 +7,12 @@ For all else (a write, a comparison, one that is given back) the capture starts 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import torch
-
 from pliant.bytecode import kinds as K
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.calls import OF_LISTS, graph_call

@@ -12,7 +12,6 @@ Whoever asks for the characters of a text gets them in one of two ways:
 
 from __future__ import annotations
 
-import operator
 import re
 import weakref
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pliant.graph.originals import operator
 from pliant.interpret import shadows
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import Break, Restart, vm

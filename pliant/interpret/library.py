@@ -17,7 +17,7 @@ from typing import Any
 from pliant.guards import source as S
 from pliant.interpret import in_python, policy, process_state, shadows
 from pliant.interpret.attributes import guard_order, lookup
-from pliant.interpret.binding import cell_source
+from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, METHOD_LOOKASIDES, call, guard_function, inline, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.lookasides import lookaside
@@ -40,11 +40,10 @@ METHOD_LOOKASIDES[str, "encode"], METHOD_LOOKASIDES[bytes, "decode"] = coded("en
 
 
 # -- signatures --------------------------------------------------------------------------------------------------
-@lookaside(inspect.signature)
-def l_signature(args: tuple, kw: dict) -> Any:
+def of_signature(asked: Any, args: tuple, kw: dict) -> Any:
     """Of functions and classes of Python, by what it reads of them."""
     if len(args) != 1 or kw:
-        raise Break("PL0007", "inspect.signature with options", clean=True)
+        raise Break("PL0007", f"inspect.{asked.__name__} with options", clean=True)
     o = args[0]
     if isinstance(o, type) and type(o) is type:
         guard_signature(lookup(o, "__init__"))
@@ -53,7 +52,11 @@ def l_signature(args: tuple, kw: dict) -> Any:
             raise Break("PL0007", f"the signature of {o.__qualname__}", clean=True)
     else:
         guard_signature(o.__func__ if type(o) is types.MethodType else o)
-    return native(inspect.signature, args, kw)
+    return native(asked, args, kw)
+
+
+for _asked in (inspect.signature, inspect.getfullargspec):
+    LOOKASIDES[_asked] = functools.partial(of_signature, _asked)
 
 
 def guard_signature(fn: Any) -> None:
@@ -83,34 +86,34 @@ def l_get_logger(args: tuple, kw: dict) -> Any:
 
 
 # -- the exception at hand ---------------------------------------------------------------------------------------
+def handled() -> bool:
+    """Whether some exception is being handled."""
+    return sys.exc_info()[0] is not None
+
+
 def at_hand(asks: str) -> Any:
-    """Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
-    if vm.frame.globals is not contextlib.__dict__:
-        raise Break("PL0033", asks, clean=True)
+    """The exception that the program handles. Where it handles none, it would be told what its caller does.
+
+    Exit stacks want to know where a chain of contexts ends: at what this frame handles."""
+    if vm.exc is None and vm.frame.globals is not contextlib.__dict__:
+        if vm.world.resumed or handled():
+            raise Break("PL0033", asks, clean=True)
+        process_state.question(handled, (), {}, False)
     return vm.exc
 
 
 @lookaside(sys.exc_info)
 def l_exc_info(args: tuple, kw: dict) -> Any:
-    e = vm.exc if vm.exc is not None else at_hand("sys.exc_info()")
+    e = at_hand("sys.exc_info()")
     return (None, None, None) if e is None else (type(e), e, e.__traceback__)
 
 
 @lookaside(sys.exception)
 def l_exception(args: tuple, kw: dict) -> Any:
-    return vm.exc if vm.exc is not None else at_hand("sys.exception()")
+    return at_hand("sys.exception()")
 
 
 # -- what functions of the library hold ------------------------------------------------------------------------
-def in_closure(fn: types.FunctionType, name: str) -> Any:
-    """What the variable `name` of the closure of `fn` holds."""
-    world, i = vm.world, fn.__code__.co_freevars.index(name)
-    cell = fn.__closure__[i]  # type: ignore[index]
-    if id(fn) in world.own_functions:
-        return cell.cell_contents
-    return world.locate(cell.cell_contents, cell_source(fn, i).contents())
-
-
 # -- single dispatch ---------------------------------------------------------------------------------------------
 def by_class(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
     """`dispatch(cls)` of a `functools.singledispatch` function: decided by what is registered; its cache only saves time."""
@@ -146,8 +149,9 @@ def not_again(fn: types.FunctionType, args: tuple, kw: dict) -> Any:
         world.texts_running.discard(key)
 
 
-for _text in (dataclasses._recursive_repr(lambda self: ""), reprlib.recursive_repr()(lambda self: "")):  # type: ignore[attr-defined]
-    BY_CODE[id(_text.__code__)] = not_again
+BY_CODE[id(reprlib.recursive_repr()(lambda self: "").__code__)] = not_again
+if hasattr(dataclasses, "_recursive_repr"):  # up to Python 3.12
+    BY_CODE[id(dataclasses._recursive_repr(lambda self: "").__code__)] = not_again
 
 
 # -- an order from a comparison ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pliant.interpret.attributes import lookup
 from pliant.interpret.state import vm
 
 BuiltinType = types.BuiltinFunctionType
+EMPTY = types.CellType()
 METHODS = {name for b in torch.Tensor.__mro__ for name, v in vars(b).items() if callable(v) and not name.startswith("__")}
 Named = tuple[list[tuple[ModuleType, str]], list[str]]
 _named: dict[int, tuple[types.CodeType, Named]] = {}
@@ -80,3 +81,4 @@ def guard_inside(fn: FunctionType) -> None:
             world.guard(S.const(module).dict().key(name), "ID_MATCH", v)
             if type(v) is FunctionType and v.__module__ == f.__module__:
                 todo.append(v)
+        todo += [c.cell_contents for c in f.__closure__ or () if c != EMPTY and type(c.cell_contents) is FunctionType]

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import operator
 import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled
+from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import late_lists, process_state, shadows, tensor_subclasses, walks, weak
+from pliant.interpret import in_python, late_lists, process_state, shadows, tensor_subclasses, walks, weak
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
-from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, interp, native
+from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
 from pliant.interpret.generators import Generator
@@ -38,6 +34,7 @@ from pliant.interpret.slots import (
     length,
     setitem,
     truth,
+    unary,
     unpack,
 )
 from pliant.interpret.state import Break, vm, whole_loops
@@ -45,6 +42,7 @@ from pliant.interpret.types import tensors
 from pliant.interpret.types.containers import is_namespace
 from pliant.interpret.types.identities import OwnId
 from pliant.interpret.types.row import ROWS
+from pliant.interpret.wrappers import is_stand
 from pliant.symbolic import ops
 
 FunctionType, MethodType = types.FunctionType, types.MethodType
@@ -96,6 +94,8 @@ def l_getattr(args: tuple, kw: dict) -> Any:
 @lookaside(hasattr)
 def l_hasattr(args: tuple, kw: dict) -> bool:
     named(args)
+    if not isinstance(args[1], str):
+        return hasattr(*args)
     try:
         getattr_(args[0], args[1])
     except AttributeError:
@@ -166,7 +166,9 @@ def l_id(args: tuple, kw: dict) -> int:
     world = vm.world
     world.bound_here = "the id() of an object"
     if type(o) is TracedTensor:
-        raise Break("PL0012", "the id() of a tensor", clean=True)
+        return id_of_tensor(o)
+    if type(o) is Opaque:
+        raise Break("PL0017", f"the id() of {o.source.name}", clean=True)
     h = world.by_copy.get(id(o))
     if h is not None:
         world.guard(h.source, "ID_MATCH", h.orig)
@@ -183,6 +185,16 @@ def l_id(args: tuple, kw: dict) -> int:
     return id(o)
 
 
+def id_of_tensor(t: TracedTensor) -> int:
+    """One from outside has to be the same object on each call, which parameters are."""
+    real = vm.world.real.get(id(t))
+    if real is None and t.source is None and not is_stand(t):
+        return OwnId(t)
+    if real is None or t.pytype not in (torch.nn.Parameter, torch.nn.Buffer):
+        raise Break("PL0012", "the id() of a tensor that is another one on each call", clean=True)
+    return id(tensors.outside_key(t))
+
+
 LASTING = (type, FunctionType, types.ModuleType, types.BuiltinFunctionType, bool)
 """Guarded by identity wherever they are read."""
 
@@ -197,6 +209,8 @@ def l_hash(args: tuple, kw: dict) -> int:
         return as_hash(interp(m, (o,), {}))
     if m is object.__hash__ or type(o) in (tuple, frozenset):
         lasts(o)
+    if m is object.__hash__ and id(o) in vm.world.standing:
+        o = vm.world.standing[id(o)][1]
     return native(hash, (o,), {})
 
 
@@ -315,6 +329,8 @@ def extremum(fn: Any, symbolic: Any) -> Callable:
         if not kw.keys() <= {"key", "default"}:
             return native(fn, args, kw)  # which says so before it reads anything
         values = args if len(args) > 1 else unpack(args[0]) if len(args) == 1 else ()
+        if not kw and any([type(v) is TracedTensor for v in values]):
+            return inline(in_python.largest if fn is max else in_python.smallest, tuple(values), {})
         if not kw and any(type(v) is torch.SymInt for v in values) and all(type(v) in (int, torch.SymInt) for v in values):
             return functools.reduce(symbolic, values)
         if not kw and len(values) == 2 and any([type(v) is torch.SymFloat and not v.node.expr.backed for v in values]):
@@ -335,11 +351,7 @@ def l_abs(args: tuple, kw: dict) -> Any:
     v = args[0]
     if type(v) is torch.SymInt or type(v) is torch.SymFloat:
         return torch.sym_max(v, -v)  # type: ignore[operator]
-    row = ROWS.get(type(v))
-    if row is not None and row.unary is not None:
-        return row.unary(operator.abs, v)
-    m = lookup(type(v), "__abs__")
-    return interp(m, (v,), {}) if type(m) is FunctionType else native(abs, args, kw)
+    return unary(operator.abs, v)
 
 
 @lookaside(divmod)
@@ -447,12 +459,16 @@ def _operator_rows() -> None:
                 "ior ipow irshift isub itruediv ixor"
             ).split()
         },
+        **dict.fromkeys((operator.neg, operator.pos, operator.invert), unary),
     }
     for fn, slot in from_slots.items():
         LOOKASIDES[fn] = functools.partial(lambda slot, fn, args, kw: slot(fn, *args), slot, fn)
 
 
 _operator_rows()
+LOOKASIDES[operator.inv] = LOOKASIDES[operator.invert]
+LOOKASIDES[operator.truth] = lambda args, kw: truth(*args)
+LOOKASIDES[operator.not_] = lambda args, kw: not truth(*args)
 
 
 @lookaside(all)
@@ -635,6 +651,16 @@ def numbers_of(t: Any) -> Any:
     return [numbers_of(x) for x in unpack(t)]
 
 
+@lookaside(torch.Tensor.__contains__)
+def l_tensor_contains(args: tuple, kw: dict) -> Any:
+    """A truth that only the run knows; of what is no number, PyTorch's own function says that it is none."""
+    fits = not kw and len(args) == 2 and type(args[1]) in (TracedTensor, int, float, bool, complex, *SYM_TYPES)
+    if not fits or type(args[0]) is not TracedTensor or tensors.of_class(args[0]) or torch._C._len_torch_function_stack():
+        return graph_call(torch.Tensor.__contains__, args, kw)
+    equal = compare(operator.eq, args[1], args[0])
+    return graph_call(torch.Tensor.item, (graph_call(torch.any, (equal,), {}),), {})
+
+
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
     return math.prod(t.sizes)
 
@@ -644,9 +670,18 @@ def tensor_is_inference(t: Any, args: tuple, kw: dict) -> bool:
     return t.storage_id in vm.trace.of_inference if type(t.owner) is weakref.ref else is_inference_mode_enabled()
 
 
-LOOKASIDES[torch.is_inference] = lambda args, kw: tensor_is_inference(args[0], (), {})
+def function_of(fn: Any, method: Callable[[Any, tuple, dict], Any]) -> None:
+    """`torch.name(tensor)` does what the method does; a tensor that nothing stands for is let through the gate, or not."""
+
+    @lookaside(fn)
+    def ask(args: tuple, kw: dict) -> Any:
+        (t,) = (*args, *kw.values())
+        return method(t, (), {}) if type(t) is TracedTensor else graph_call(fn, args, kw)
+
+
+function_of(torch.is_inference, tensor_is_inference)
 METHOD_LOOKASIDES[(torch.Tensor, "is_inference")] = tensor_is_inference
-LOOKASIDES[torch.numel] = lambda args, kw: tensor_numel(args[0], (), {})
+function_of(torch.numel, tensor_numel)
 METHOD_LOOKASIDES[(torch.Tensor, "numel")] = METHOD_LOOKASIDES[(torch.Tensor, "nelement")] = tensor_numel
 METHOD_LOOKASIDES[(torch.Tensor, "tolist")] = tensor_tolist
 METHOD_LOOKASIDES[(torch.Tensor, "__len__")] = lambda t, a, k: length(t)
@@ -727,7 +762,7 @@ def l_references(args: tuple, kw: dict) -> Any:
 
 @lookaside(inspect.isclass)
 def l_isclass(args: tuple, kw: dict) -> bool:
-    return issubclass(type(args[0]), type)
+    return vm.isinstance(args[0], type)
 
 
 vm.locals = locals_of

@@ -7,14 +7,12 @@ before the instruction. It returns True to leave the frame.
 from __future__ import annotations
 
 import builtins
-import operator
 import types
 from typing import Any
 
-import torch
-
 from pliant.bytecode import kinds as K
 from pliant.bytecode.version import CALLABLE_FIRST
+from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
@@ -24,10 +22,9 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.gate import SYM_TYPES
 from pliant.interpret.generators import Generator
-from pliant.interpret.slots import PLAIN_OPERANDS, binary, compare, contains, get_iter, get_next, identical, truth
+from pliant.interpret.slots import binary, compare, contains, get_iter, get_next, identical, truth, unary
 from pliant.interpret.state import Break, LoopBackSignal, changed, taken, vm, writes
 from pliant.interpret.tracebacks import about_to_raise, suppressed
-from pliant.interpret.types.row import ROWS
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
 
@@ -452,20 +449,9 @@ def unary_not(f: Any, a: Any) -> None:
     f.stack[-1] = not truth(v)
 
 
-UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
-
-
 @op(K.UNARY)
-def unary(f: Any, fn: Any) -> None:
-    v = f.stack[-1]
-    t = type(v)
-    if t in PLAIN_OPERANDS:
-        f.stack[-1] = fn(torch.sym_int(v) if t is torch.SymBool else v)  # the sign of a bool is that of an int
-    elif (row := ROWS.get(t)) is not None and row.unary is not None:
-        f.stack[-1] = row.unary(fn, v)
-    else:
-        m = lookup(t, UNARY_METHODS[fn])
-        f.stack[-1] = vm.interp(m, (v,), {}) if type(m) is FunctionType else vm.native(fn, (v,), {})
+def unary_op(f: Any, fn: Any) -> None:
+    f.stack[-1] = unary(fn, f.stack[-1])
 
 
 @op(K.BINARY)
@@ -503,7 +489,7 @@ def contains_op(f: Any, invert: int) -> None:
     s = f.stack
     r = contains(s[-1], s[-2])
     s.pop()
-    s[-1] = (not r) if invert else r
+    s[-1] = r if not invert else torch.sym_not(r) if type(r) is torch.SymBool else not r
 
 
 # -- exceptions --------------------------------------------------------------------------------------------
@@ -637,6 +623,8 @@ KNOWN_BY_WORTH = VALUES - {bool, str}
 
 def same_value(a: Any, b: Any) -> bool:
     """`a is b` of two values, which are guarded by what they are worth. Only CPython knows whether equal ones are one object."""
+    if a is b and type(a) is torch.SymFloat:
+        return True  # one for each place that is read, and for each operation, as in CPython; sizes are ints made anew at each look
     if {type(a), type(b)} & SYM_TYPES and not truth(compare(operator.eq, a, b)):
         return False
     a, b = concrete(a), concrete(b)

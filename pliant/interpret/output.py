@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import logging
 import sys
@@ -50,13 +51,19 @@ def holds_tensor(v: Any, depth: int = 0) -> bool:
     return False
 
 
+def is_stream(file: Any) -> bool:
+    """Whether what is printed to `file`, an object from outside, may be printed after the graph: no code of the program reads it before."""
+    own = type(file) in (io.TextIOWrapper, io.StringIO) or file is sys.stderr or file is sys.stdout
+    return own and id(file) in vm.world.outside and hasattr(type(file), "write")
+
+
 @lookaside(print)
 def l_print(args: tuple, kw: dict) -> None:
     if (id(sys.__dict__), "stdout") in vm.world.global_writes:
         raise Break("PL0005", "print to a redirected stdout", clean=True)
     if not hasattr(type(sys.stdout), "write"):  # what it does when asked for one is to be seen where the program prints
         raise Break("PL0005", "print to an object that has no write of its own", clean=True)
-    if kw.get("file") is not None or "flush" in kw and type(kw["flush"]) is not bool:
+    if kw.get("file") is not None and not is_stream(kw["file"]) or "flush" in kw and type(kw["flush"]) is not bool:
         raise Break("PL0005", "print(file=…)", clean=True)
     if any(not isinstance(kw.get(k), (str, type(None))) for k in ("sep", "end")):
         raise Break("PL0005", "print with a wrong separator", clean=True)

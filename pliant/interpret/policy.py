@@ -15,16 +15,16 @@ import os
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from pliant.interpret.immutable import IMMUTABLE
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE
 from pliant.interpret.policy_tables import modules, python, stdlib, torch_ops, torch_python
 from pliant.interpret.policy_tables.row import KINDS, Policy, Row, find_space, is_unfinished, member, policy_of
 
 ROWS: list[Row] = python.ROWS + stdlib.ROWS + torch_ops.ROWS + torch_python.ROWS
-HEAPTYPE = 1 << 9  # a class made by a class statement (Py_TPFLAGS_HEAPTYPE; some C classes have it too)
 ASYNC_FLAGS = 0x80 | 0x200  # coroutines, async generators
 BuiltinType = types.BuiltinFunctionType
 
@@ -52,6 +52,7 @@ BY_USER = {
 
 # -- the tables, keyed by the objects they name --------------------------------------------------------------
 _objects: dict[int, tuple[Any, Policy]] = {}  # id -> (the object, kept alive, so the id stays its own)
+LOOKASIDES: dict[Any, Callable[[tuple, dict], Any]] = {}  # replacements of functions
 _methods: dict[tuple[type, str], Policy] = {}  # (class, name or "*")
 _by_user: dict[int, tuple[Any, Policy]] = {}
 _by_module: dict[str | None, Policy] = {}
@@ -77,9 +78,10 @@ def _is_c(obj: Any) -> bool:
 
 
 def _everything(space: Any) -> list[Any]:
-    """What `*` means in a space: the C functions and classes of a module or namespace, the Python methods of a class."""
+    """What `*` means in a space: the C functions and classes of a module or namespace, the methods and properties of a Python class."""
     if isinstance(space, type):
-        return [f for f in vars(space).values() if isinstance(f, types.FunctionType)]
+        found = [f.fget if isinstance(f, property) else getattr(f, "__func__", f) for f in vars(space).values()]
+        return [f for f in found if isinstance(f, types.FunctionType)]
     return [obj for n in dir(space) if not n.startswith("__") and _is_c(obj := member(space, n))]
 
 
@@ -212,6 +214,11 @@ def said_to_torch(fn: Any) -> Policy | None:
     rules = sys.modules.get("torch._dynamo.trace_rules")
     allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
     return BY_USER["graph"] if allowed and id(fn) in allowed else None
+
+
+def stands_alone(fn: types.FunctionType) -> bool:
+    """Whether what a call of this function does is told for it alone: another of the same code may be another operator (`F.max_pool2d`)."""
+    return fn in LOOKASIDES or row_kind(fn) is not None or python_kind(fn) not in ("inline", "skip")
 
 
 def python_kind(fn: Any) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.graph.quantized import DYNAMIC_LINEAR
 from pliant.graph.traced import TracedTensor
 from pliant.guards.quantized import LEVELS, REDUCED, packed_linear

@@ -4,8 +4,6 @@ program makes are constants."""
 
 from __future__ import annotations
 
-import math
-import operator
 import random
 import types
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant import native as engine
+from pliant.graph.originals import math, operator
 from pliant.graph.python_random import BELOW, GENERATOR, NUMBERS, NUMPYS, SEED
 from pliant.graph.seeding import BYTES, GET_STATE, MANUAL_SEED, SET_STATE
 from pliant.graph.symnode import concrete
@@ -47,12 +46,27 @@ def allowed() -> None:
         raise Break("PL0024", "a generator's state, in a transform or loop, or for a backend that is not pliant's own", clean=True)
 
 
+def seed_for_graph(number: Any) -> Any:
+    """A seed that an operator of the graph takes."""
+    if type(number) is not torch.SymInt and (type(number) is not int or not LEAST <= number <= MOST):
+        raise Break("PL0024", "a seed that is no plain number", clean=True)
+    allowed()
+    return number
+
+
+def state_for_graph(state: Any) -> TracedTensor:
+    """The state of a generator of the CPU."""
+    if type(state) is not TracedTensor or is_stand(state) or state.dtype is not torch.uint8 or tuple(state.sizes) != (BYTES,):
+        raise Break("PL0024", "a state of a generator that is not known to be one", clean=True)
+    allowed()
+    return state
+
+
 @lookaside(torch.random.manual_seed)
 def l_manual_seed(args: tuple, kw: dict) -> Any:
-    number = args[0] if args else kw["seed"]
-    if type(number) is not int or not LEAST <= number <= MOST or torch.cuda.is_available():
-        raise Break("PL0024", "a seed that is no plain number, or one for devices too", clean=True)
-    allowed()
+    number = seed_for_graph(args[0] if args else kw["seed"])
+    if torch.cuda.is_available():
+        raise Break("PL0024", "a seed for devices too", clean=True)
     graph_call(MANUAL_SEED, (number,), {})
     return vm.world.locate(torch.default_generator, S.const(torch.default_generator))
 
@@ -65,11 +79,7 @@ def l_get_rng_state(args: tuple, kw: dict) -> Any:
 
 @lookaside(torch.random.set_rng_state)
 def l_set_rng_state(args: tuple, kw: dict) -> None:
-    state = args[0] if args else kw["new_state"]
-    if type(state) is not TracedTensor or is_stand(state) or state.dtype is not torch.uint8 or tuple(state.sizes) != (BYTES,):
-        raise Break("PL0024", "a state of a generator that is not known to be one", clean=True)
-    allowed()
-    graph_call(SET_STATE, (state,), {})
+    graph_call(SET_STATE, (state_for_graph(args[0] if args else kw["new_state"]),), {})
 
 
 # -- Python's own ----------------------------------------------------------------------------------------------------------
@@ -205,6 +215,7 @@ def of_numpy(name: str, names: tuple[str, ...], numbers: Callable[..., tuple[flo
         plain = all([type(v) in (int, float) and math.isfinite(v) for v in given.values()])
         if generator is not NUMPYS or len(rest) > len(names) or not given.keys() <= set(names) or not plain:
             raise Break("PL0024", "numbers of a generator of NumPy: many, of other than constants, or of the program's own", clean=True)
+        vm.world.pin(generator)
         begin, scale = (0.0, 1.0) if numbers is None else numbers(**given)
         if scale < 0 and name == "numpy_gauss" or not math.isfinite(scale):
             raise Break("PL0024", "numbers of a generator of NumPy that it refuses", clean=True)

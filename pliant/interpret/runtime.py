@@ -5,12 +5,13 @@ import __future__
 
 import abc
 import itertools
-import operator
 import sys
 import types
 import typing
 from _abc import _abc_init
 from typing import Any
+
+from pliant.graph.originals import operator
 
 
 def call_if(taken: bool, fn: Any, args: tuple, kwargs: dict) -> None:
@@ -75,15 +76,28 @@ def submodule(module: Any, name: str) -> Any:
     raise ImportError(text, name=package, path=path)
 
 
+def pairs_of(other: Any, refusal: str) -> Any:
+    """The pairs of a mapping, as CPython finds them; TypeError for what is none: `dict.update` would take a list of pairs."""
+    if isinstance(other, dict) and type(other).__iter__ is dict.__iter__:
+        return dict.items(other)
+    try:
+        keys = other.keys()
+    except AttributeError:
+        raise TypeError(refusal.format(type(other).__name__)) from None
+    return ((k, other[k]) for k in keys)
+
+
 def dict_update(target: dict, other: Any) -> None:
-    target.update(other)
+    target.update(pairs_of(other, "{!r} object is not a mapping"))
 
 
 def dict_merge(target: dict, other: Any) -> None:
-    for k in other.keys():
+    for k, v in pairs_of(other, "argument after ** must be a mapping, not {}"):
+        if not isinstance(k, str):
+            raise TypeError("keywords must be strings")
         if k in target:
             raise TypeError(f"got multiple values for keyword argument {k!r}")
-        target[k] = other[k]
+        target[k] = v
 
 
 def build_set(*items: Any) -> set:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch._higher_order_ops.associative_scan import associative_scan
 
 from pliant.graph.layout import is_declared
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import call, graph_call
 from pliant.interpret.lookasides import lookaside

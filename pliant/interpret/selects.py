@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.graph.control_flow import Block, Branch, FlowOp, Leave
 from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
+from pliant.graph.originals import torch
 from pliant.graph.symnode import SYMS, expr_of, to_sym, truth
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import graph_call

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
 
+from pliant.graph.originals import torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.calls import call, graph_call

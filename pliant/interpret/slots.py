@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import collections
 import enum
-import operator
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
@@ -71,8 +70,10 @@ def outside_key(k: Any) -> Any:
     row = ROWS.get(type(k))
     if row is not None and row.outside_key is not None:
         return row.outside_key(k)
-    if id(k) in vm.world.outside and id(k) not in vm.world.by_copy:
-        vm.world.guard(vm.world.sources[id(k)], "ID_MATCH", k)  # another object may be another key
+    if type(k) is weakref.ref and type(k()) is TracedTensor:
+        raise Break("PL0007", "a weak reference to a tensor as the key of a dict", clean=True)
+    if id(k) not in vm.world.by_copy:
+        vm.world.pin(k)  # another object may be another key
     return hashable(k)
 
 
@@ -492,11 +493,9 @@ SYMBOLS = {operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: 
 
 def stood_for(a: Any) -> Any:
     """What of the outside `a` stands for; UNSET if that is not told."""
+    if type(a) is Opaque:
+        return a.value
     return vm.world.standing[id(a)][1] if id(a) in vm.world.standing else UNSET
-
-
-def behind(a: Any) -> Any:
-    return a.value if type(a) is Opaque else UNSET
 
 
 def identical(a: Any, b: Any) -> bool:
@@ -513,7 +512,8 @@ def identical(a: Any, b: Any) -> bool:
     sb = hb.source if hb is not None else b.source if type(b) is TracedTensor else world.source_of(b)
     if sa is not None and sb is not None and type(a) is type(b):
         world.unusual()
-        if any([real(a) is not UNSET and real(a) is real(b) for real in (stood_for, behind)]):
+        real = stood_for(a)
+        if real is not UNSET and real is stood_for(b):
             if sa is not sb:
                 world.guard(sb, "ALIAS", sa)
             return True
@@ -619,6 +619,21 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     return container_operator(fn, a, b)
 
 
+UNARY_METHODS = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__", operator.abs: "__abs__"}
+
+
+def unary(fn: Callable, v: Any) -> Any:
+    """A unary operator, or `abs`."""
+    t = type(v)
+    if t in PLAIN_OPERANDS:
+        return fn(torch.sym_int(v) if t is torch.SymBool else v)  # the sign of a bool is that of an int
+    row = ROWS.get(t)
+    if row is not None and row.unary is not None:
+        return row.unary(fn, v)
+    m = lookup(t, UNARY_METHODS[fn])
+    return interp(m, (v,), {}) if type(m) is FunctionType else native(fn, (v,), {})
+
+
 def container_operator(fn: Callable, a: Any, b: Any) -> Any:
     """`list + list`, `list += iterable`, `dict | dict`, `str % tuple`, sets…"""
     if type(a) is str and fn in (operator.mod, operator.imod):
@@ -634,6 +649,9 @@ def container_operator(fn: Callable, a: Any, b: Any) -> Any:
             raise Break("PL0007", f"an operator on a {type(x).__module__}.{type(x).__qualname__}", clean=True)
         if fn in (operator.mul, operator.imul):
             lookup(type(x), "__index__")  # a sequence asks for it
+        for name in BINARY_METHODS[fn]:
+            if name is not None:
+                lookup(type(x), name)
     if (type(a) is TracedTensor or type(b) is TracedTensor) and vm.world.has_subclasses:
         return graph_call(fn, (a, b), {})  # the result is of the class
     return native(fn, (a, b), {})
@@ -667,4 +685,4 @@ vm.contains = contains
 vm.length = length
 vm.hashable = hashable
 vm.outside_key = outside_key
-__all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unpack"]
+__all__ = ["METHOD_LOOKASIDES", "binary", "compare", "contains", "get_iter", "get_next", "getitem", "identical", "truth", "unary", "unpack"]

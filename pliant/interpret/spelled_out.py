@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch._higher_order_ops import wrap as wraps
 from torch._higher_order_ops.hints_wrap import HintsWrapper
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, OutDtypeOperator, out_dtype
 
+from pliant.graph.originals import math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_torch, process_state
 from pliant.interpret.calls import METHOD_LOOKASIDES, graph_call, inline
@@ -98,3 +98,49 @@ def l_anomaly(args: tuple, kw: dict) -> None:
 
 
 METHOD_LOOKASIDES[(torch.Size, "numel")] = lambda size, args, kw: math.prod(size)
+
+
+# -- torch.tensor of lists that hold tensors ------------------------------------------------------------------------------------
+NUMBERS = {bool: torch.bool, torch.SymBool: torch.bool, int: torch.int64, torch.SymInt: torch.int64}
+
+
+def leaves(data: Any) -> tuple[list, tuple] | None:
+    """The values in nested lists, and the sizes of the tensor that they make; None where PyTorch would not make one of them."""
+    if type(data) not in (list, tuple):
+        return [data], ()
+    parts = [leaves(x) for x in data]
+    if not parts or any([p is None or p[1] != parts[0][1] for p in parts]):  # type: ignore[index]
+        return None
+    return [v for found, _ in parts for v in found], (len(parts), *parts[0][1])  # type: ignore[misc, index]
+
+
+def dtype_of(v: Any) -> Any:
+    """What PyTorch takes a value in a list to be; None for what it reads in another way."""
+    if type(v) in (float, torch.SymFloat):
+        return torch.get_default_dtype()
+    if type(v) is not TracedTensor:
+        return NUMBERS.get(type(v))
+    plain = v.pytype is torch.Tensor and not is_stand(v) and not v.sizes and not v.requires_grad and v.device.type == "cpu"
+    return v.dtype if plain and not v.dtype.is_complex else None
+
+
+def made_of_list(fn: Any, args: tuple, kw: dict) -> Any:
+    """`torch.tensor` and `torch.as_tensor`: those of lists with tensors in them are spelled out."""
+    found = leaves(args[0]) if len(args) == 1 and type(args[0]) in (list, tuple) and kw.keys() <= {"dtype", "device"} else None
+    modes = torch._C._len_torch_function_stack() or torch.utils._device.CURRENT_DEVICE is not None
+    device = kw.get("device")
+    here = device is None or type(device) in (str, torch.device) and torch.device(device) == torch.device("cpu")
+    if found is None or modes or not here or not any([type(v) is TracedTensor for v in found[0]]):
+        return graph_call(fn, args, kw)
+    dtypes = [dtype_of(v) for v in found[0]]
+    if None in dtypes:
+        return graph_call(fn, args, kw)
+    common = functools.reduce(torch.promote_types, dtypes)
+    dtype = kw.get("dtype") or common
+    if not dtype.is_floating_point and (dtype != common or not set(dtypes) <= {common}):
+        return graph_call(fn, args, kw)  # Python numbers on their way to integers: some do not fit
+    return inline(in_torch.tensor_of, (found[0], dtype, found[1]), {})
+
+
+for _fn in (torch.tensor, torch.as_tensor):
+    lookaside(_fn)(functools.partial(made_of_list, _fn))

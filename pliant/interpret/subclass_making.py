@@ -17,6 +17,7 @@ from pliant.interpret.tensor_subclasses import BUILT_IN, wraps
 from pliant.interpret.wrappers import is_stand, is_wrapped
 
 Tensor: Any = torch.Tensor
+METACLASSES = (type(Tensor), type(torch.nn.Parameter))
 STATES: Any = torch._C._TorchFunctionState  # type: ignore[attr-defined]
 
 
@@ -24,9 +25,9 @@ def checked(cls: Any, data: Any) -> None:
     """Raises Break where a tensor of `cls` cannot be made of `data`."""
     if type(data) is not TracedTensor or is_stand(data) or is_wrapped(data) or not whole_loops():
         raise Break("PL0011", "a tensor is made through a class", clean=True)
-    if not isinstance(cls, type) or not issubclass(cls, Tensor) or type(cls) is not type(Tensor):
+    if not isinstance(cls, type) or not issubclass(cls, Tensor) or type(cls) not in METACLASSES:
         raise Break("PL0011", "a tensor of what is no plain class", clean=True)
-    if cls is not Tensor and (cls in BUILT_IN or issubclass(cls, torch.nn.Parameter) or wraps(cls)):
+    if cls is not Tensor and (cls in BUILT_IN or wraps(cls)):
         raise Break("PL0011", f"a {cls.__name__} is made of a tensor", clean=True)
 
 

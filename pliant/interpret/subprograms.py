@@ -448,7 +448,10 @@ def content(v: Any) -> list | None:
     if t is random.Random and id(v) not in vm.world.outside:
         return [str(v.getstate())]
     if isinstance(v, ITERATORS):
-        return state_of(v.__reduce__())
+        try:
+            return state_of(v.__reduce__())
+        except RuntimeError:  # what it walks has another size now, and may have its own again: nobody knows how far it is
+            return [object()]
     if isinstance(v, dict):
         return [*dict.keys(v), *dict.values(v), *own_fields(v)]
     if isinstance(v, (list, tuple, set, frozenset, collections.deque)):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.schema import written
 from pliant.graph.traced import RETAINED, TracedTensor
 from pliant.interpret.calls import METHOD_LOOKASIDES

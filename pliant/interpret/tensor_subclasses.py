@@ -18,11 +18,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils import _python_dispatch as python_dispatch
 
 from pliant.errors import Tripwire
-from pliant.graph.originals import gradients
+from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.schema import argument, op_info
 from pliant.graph.traced import WRAPPED, TracedTensor, Untraceable, is_limit, tensors_of
 from pliant.graph.wrapped import ALIAS, Lift, leaf_of, parts_of
@@ -37,7 +36,7 @@ from pliant.interpret.slots import BINARY_METHODS
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.tensor_inputs import StrideIs, is_leaf
 from pliant.interpret.types.row import row
-from pliant.interpret.wrappers import Made, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
+from pliant.interpret.wrappers import Made, is_stand, is_wrapped, on_wrappers, shown, stand_for, wrapper_of
 
 Tensor = torch.Tensor
 MAKE: Any = Tensor._make_wrapper_subclass
@@ -64,9 +63,9 @@ def wraps(cls: Any) -> bool:
 
 
 def function_of(cls: Any) -> Any:
-    """The `__torch_function__` of a class; None if torch functions do not ask it."""
+    """The `__torch_function__` of a class; UNSET if torch functions do not ask it."""
     found = unwrapped(lookup(cls, "__torch_function__"))
-    return None if found is NO_FUNCTION else found
+    return UNSET if found is NO_FUNCTION else found
 
 
 def unwrapped(raw: Any) -> Any:
@@ -75,7 +74,7 @@ def unwrapped(raw: Any) -> Any:
 
 def overrides(cls: Any) -> bool:
     """Whether the class has a `__torch_function__` of its own, which is interpreted."""
-    return function_of(cls) not in (None, PLAIN_FUNCTION) and not jagged.is_jagged(cls)
+    return function_of(cls) not in (UNSET, PLAIN_FUNCTION) and not jagged.is_jagged(cls)
 
 
 def is_subclass(x: Any) -> bool:
@@ -527,7 +526,7 @@ def in_order(tensors: list[Any]) -> list[type]:
     order: list[type] = []
     for t in tensors:
         cls = class_of(t)
-        if cls in order or function_of(cls) is None:
+        if cls in order or function_of(cls) is UNSET:
             continue
         at = next((i for i, other in enumerate(order) if issubclass(cls, other)), len(order))
         order.insert(at, cls)
@@ -569,16 +568,16 @@ def from_probe(x: Any) -> Any:
 
 def call_torch(tensors: list[Any], record: Callable[..., Any], fn: Any, args: tuple, kwargs: dict, under_modes: bool) -> Any:
     """A torch function of tensors of subclasses. `record`: how one of plain tensors is captured."""
+    if vm.world.in_transform and not all([type(t) is TracedTensor and (is_stand(t) or jagged.is_jagged(t.pytype)) for t in tensors]):
+        raise Break("PL0030", "a function transform of tensors of a subclass: which of them keep their class, C++ decides", clean=True)
     enabled = torch._C._is_torch_function_enabled()
-    order = in_order(tensors) if enabled else []
+    order = in_order(tensors) if enabled and fn is not torch.tensor else []  # which asks no class
     if any([jagged.is_jagged(class_of(t)) for t in tensors]):
         return native_code(fn, args, kwargs)
     if under_modes or any([overrides(cls) for cls in order]):
         return told(fn, args, kwargs)
     trace = vm.trace
     before = trace.next_vid
-    if fn is torch.tensor:  # which asks no class
-        order = []
     if any([type(t) is TracedTensor and is_wrapped(t) for t in tensors]):
         out = on_parts(fn, args, kwargs)
     else:
@@ -668,15 +667,17 @@ def told(fn: Any, args: tuple, kwargs: dict) -> Any:
 @lookaside(PROBED)
 def l_probed(args: tuple, kw: dict) -> Any:
     """What C++ says to a probe: the classes of the tensors behind the probes are asked, one after the other."""
-    _, func, _, given, *rest = args
-    given, named = swapped(given, from_probe), swapped((rest[0] if rest else None) or {}, from_probe)
-    return asked(in_order(among([given, named], [])), func, given, named)
+    _, func, _, *given = args  # no keywords where the call had none: then the default of the class's function counts
+    given = swapped(given, from_probe)
+    return asked(in_order(among(given, [])), func, given)
 
 
-def asked(order: list[type], func: Any, given: tuple, named: dict) -> Any:
-    """What the first class says that has an answer."""
+def asked(order: list[type], func: Any, given: list) -> Any:
+    """What the first class says that has an answer. `given`: the arguments, and the keywords if it is told of them."""
     for cls in order:
-        out = call(getattr_(cls, "__torch_function__"), (func, tuple(order), given, named), {})
+        if type(lookup(cls, "__torch_function__")) is types.FunctionType:
+            raise Break("PL0011", f"the __torch_function__ of {cls.__name__} is no class method, of which PyTorch warns")
+        out = call(getattr_(cls, "__torch_function__"), (func, tuple(order), *given), {})
         if out is not NotImplemented:
             return out
     return NotImplemented
@@ -704,7 +705,7 @@ def l_handle(args: tuple, kw: dict) -> Any:
     if torch._C._len_torch_function_stack() and torch._C._is_torch_function_mode_enabled():
         raise Break("PL0011", f"{func.__name__} of tensors of subclasses while a mode is on")
     order = in_order(among(relevant, []))
-    out = asked(order, func, tuple(given), kw)
+    out = asked(order, func, [tuple(given), kw])
     if out is NotImplemented:
         name = f"{func.__module__}.{func.__name__}"
         raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {order}")
@@ -738,6 +739,8 @@ def of_class(out: Any, cls: type, before: int) -> Any:
     if type(out) is TracedTensor:
         if issubclass(out.pytype, cls):
             return out
+        if lookup(Tensor, "as_subclass") is not ORIGINAL.as_subclass:
+            raise Break("PL0011", "'as_subclass' of tensors was replaced, which PyTorch calls for the results of subclasses", clean=True)
         if is_wrapped(out) or wraps(cls):
             raise Break("PL0011", f"a plain result of operators of {cls.__name__}, which is made one of that class", clean=True)
         if out.vid < before or out.source is not None:

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import torch
 import torch._functorch.eager_transforms as eager
 import torch._functorch.predispatch as predispatch
 import torch._functorch.vmap as batching
 import torch.autograd.forward_ad as forward_ad
 from torch.utils import _pytree as pytree
 
+from pliant.graph.originals import torch
 from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor
-from pliant.guards import source as S
-from pliant.interpret import in_torch
+from pliant.interpret import in_torch, process_state
+from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
 from pliant.interpret.state import Break, Restart, vm, whole_loops
@@ -151,7 +151,7 @@ def alike_for_all() -> bool:
 
 # -- functions whose C++ code asks for numbers that wrappers of stand-ins have not got -------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    if not training or p == 0:
+    if not training or p == 0 or input.numel() == 0:
         return input
     if p == 1:
         noise = torch.zeros_like(input)
@@ -173,10 +173,7 @@ def spelled(fn: Any, args: tuple, kwargs: dict) -> Any:
 
 @lookaside(torch.func.linearize)
 def l_linearize(args: tuple, kw: dict) -> Any:
-    try:
-        return inline(in_torch.linearize, args, kw)
-    except in_torch.Refused:
-        raise Break("PL0030", "linearize of tangents that do not fit") from None
+    return inline(in_torch.linearize, args, kw)
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------
@@ -204,9 +201,16 @@ def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
     raise Break(code, reason)
 
 
+def hooks_on_saved_tensors() -> bool:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
 def without_hooks(fn: FunctionType, args: tuple, kw: dict) -> Any:
-    """What PyTorch decorates with a check that the program has no hooks on saved tensors, which would have broken the graph."""
-    return closed(fn.__wrapped__, args, kw)  # type: ignore[attr-defined]
+    """What PyTorch decorates with a check that there are no hooks on saved tensors."""
+    if hooks_on_saved_tensors():
+        raise Break("PL0030", "a function transform, which PyTorch refuses while there are hooks on saved tensors", clean=True)
+    process_state.question(hooks_on_saved_tensors, (), {}, False)
+    return closed(vm.getattr(fn, "__wrapped__"), args, kw)
 
 
 def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
@@ -214,9 +218,7 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
     tell: it writes to memory from before, or gives back memory that something else has, too."""
     if not whole_loops() or vm.asking or vm.world.levels.entered:
         raise Break("PL0030", "functionalize in a transform, or for a backend that is not pliant's own", clean=True)
-    cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))["func"]
-    func = cell.cell_contents if id(fn) in vm.world.own_functions else vm.world.locate(cell.cell_contents, S.const(cell).contents())
-    trace = vm.trace
+    func, trace = in_closure(fn, "func"), vm.trace
     n, begin = len(trace.ops), trace.next_vid
     out = call(func, args, kw)
     given = [t for t in pytree.tree_leaves((args, kw)) if type(t) is TracedTensor]

@@ -11,10 +11,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pliant.bytecode import kinds as K
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.symnode import concrete, expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate

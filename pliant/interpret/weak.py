@@ -9,12 +9,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import torch
-
 from pliant.graph.traced import TracedTensor
 from pliant.guards.source import Source
 from pliant.interpret.capture import UNSET
 from pliant.interpret.effects import unwritten_so_far
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.interpret.state import Break, vm
 
 
@@ -22,6 +21,7 @@ def dereference(ref: weakref.ReferenceType) -> Any:
     """What a weak reference of the outside refers to: the same object, where something that is not about to go holds it.
 
     That is so of what the program still refers to, and of everything that lived when the program began, as long as it has written nothing.
+    What had ended by then stays so.
     """
     world = vm.world
     o = ref()
@@ -33,11 +33,12 @@ def dereference(ref: weakref.ReferenceType) -> Any:
     h = world.shadows.get(id(o))
     source = known.source if known is not None else h.source if h is not None else world.sources.get(id(o))
     seen = known if known is not None else h.copy if h is not None else o
-    if o is not None and source is None and not isinstance(o, torch.Tensor) and not world.resumed and unwritten_so_far(world):
-        return world.locate(o, world.sources[id(ref)].apply("referent"))
-    if o is None or source is None or not held(o, seen, source):
+    referent, lives = world.sources[id(ref)].apply("referent"), not world.resumed and unwritten_so_far(world)
+    if o is None or source is None and lives:
+        return world.locate(o, referent)
+    if source is None or not lives and not held(o, seen, source):
         raise Break("PL0007", "what a weak reference gives is decided by the garbage collector", clean=True)
-    world.guard(world.sources[id(ref)].apply("referent"), "ALIAS", source)
+    world.guard(referent, "ALIAS", source)
     return seen
 
 
@@ -51,11 +52,7 @@ def make(args: tuple, kw: dict) -> Any:
 def of_the_program(o: Any) -> bool:
     """Whether `o` is a plain object of a class that is written in Python."""
     t = type(o)
-    return type(t) is type and t.__weakrefoffset__ > 0 and all([c is object or c.__flags__ & HEAP for c in t.__mro__])
-
-
-HEAP = 1 << 9
-"""The flag of classes that Python code has made. (Py_TPFLAGS_HEAPTYPE)"""
+    return type(t) is type and t.__weakrefoffset__ > 0 and all([c is object or c.__flags__ & HEAPTYPE for c in t.__mro__])
 
 
 def in_a_frame(o: Any) -> bool:

@@ -38,7 +38,8 @@ class World:
         self.loops_seen = False  # some loop of the captured code has become a region
         self.resumed = False  # this is what follows a graph break
         self.in_loop = False  # this is the body of a region loop: its counters take every value
-        self.opaque = getattr(history, "opaque", ())  # sources whose values stay out of the graph
+        unbroken = getattr(history, "unbroken", False)
+        self.opaque = () if unbroken else getattr(history, "opaque", ())  # sources whose values stay out of the graph
         self.outside: dict[int, Any] = {}
         self.sources: dict[int, Source] = {}
         self.standing: dict[int, tuple] = {}  # id of a value that stands for an immutable one of the outside: (it, that one, its source)
@@ -49,6 +50,7 @@ class World:
         self.tensors: dict[int, Any] = {}
         self.real: dict[int, Any] = {}  # id(TracedTensor input) -> real tensor
         self.arrays: dict[int, Any] = {}  # id of an outside array of NumPy -> what stands for it
+        self.generators: dict[int, Any] = {}  # id of an outside `torch.Generator` -> what stands for it
         self.guards: dict[tuple, Guard] = {}
         self.symbols: dict[str, Source] = {}
         self.relations: list[Any] = []  # Exprs beyond scope.guards (strides as products of sizes)
@@ -66,10 +68,13 @@ class World:
         self.named_properties: dict[int, tuple] = {}  # properties that a class has told their name: (property, name)
         self.remade: dict[int, tuple] = {}  # id of a class -> how it was made: (function, args, kwargs, its attributes then)
         self.calls: list[tuple] = []  # deferred calls (print, logging), in order
-        self.tensor_writes: dict[tuple, tuple] = {}
+        self.tensor_writes: dict[tuple, tuple] = {}  # (id, name) -> (a tensor, an object with slots or a class of the outside, what it got)
+        self.class_writes: set[str] = set()  # names of attributes of classes among them
+        self.made_leaves: dict[int, Any] = {}  # id of a tensor from outside -> it, which has gradients from now on
         self.own_gradients: dict[int, tuple] = {}  # id of a leaf made here -> (it, its gradient)
         self.keys: dict[type, dict[Source, None]] = {}  # by type, the sources of what was a key by its identity
         self.context_values: dict[int, tuple] = {}  # id(ContextVar) -> (variable, value, value at the start)
+        self.counters: dict[int, tuple] = {}  # id of an `itertools.count` of the outside -> (it, next, how often asked)
         self.lookups: dict[tuple, Any] = {}
         self.ordinary: set[type] = set()  # classes whose instances have no special way to their attributes
         self.specialized: dict[str, Any] = {}
@@ -92,6 +97,7 @@ class World:
         self.texts_running: set[tuple[int, int]] = set()  # (id of a class's own set, id of an object) whose text is being made
         self.filters_mutated = 0  # how often the warnings were told that their filters have changed
         self.handles: dict[int, Any] = {}  # of hooks on tensors, set here
+        self.hooks_to_set: list[Any] = []  # handles of hooks on tensors from outside, which emitted code sets
         self.levels = Levels()
         self.has_subclasses = False  # the program has met a tensor of a class with code of its own (`tensor_subclasses.py`)
         self.tensor_likes: set[type] = set()  # classes that are no tensors, and have a `__torch_function__`
@@ -178,6 +184,11 @@ class World:
         if source is not None:
             self.unusual()
             self.keys.setdefault(o.pytype if type(o) is TracedTensor else type(o), {})[source] = None
+
+    def pin(self, o: Any) -> None:
+        """The capture relies on what this very object is known to be: one from outside, guarded by its type so far, is guarded itself."""
+        if id(o) in self.outside:
+            self.guard(self.sources[id(o)], "ID_MATCH", o)
 
     # -- locate: a value read from outside becomes a stand-in -----------------------------------
     def locate(self, v: Any, source: Source) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pliant.graph.originals import ORIGINAL
 from pliant.interpret.arrays.dtypes import CANON, SCALARS
 from pliant.interpret.arrays.errors import Errors, ErrorsMethod, entered
 from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedScalar
@@ -26,7 +27,7 @@ def array_literal(b: Builder, a: TracedArray) -> str:
         base, method, args = a.how
         text = f"{b.constant(getattr)}({b.ref(base)}, {method!r})({b.refs(args)})"
     else:
-        text = f"{b.output(a.found)}.numpy()"
+        text = f"{b.constant(ORIGINAL.numpy, 'to_numpy')}({b.output(a.found)})"
     return text if a.writeable or (a.how is not None) else f"{b.constant(support.read_only)}({text})"
 
 
@@ -38,7 +39,7 @@ def scalar(b: Builder, s: TracedScalar) -> str:
         return b.outside(s.source)
     if s.number is not None:
         return f"{b.constant(s.dtype.type)}({b.number(s.number)})"
-    return f"{b.output(s.found)}.numpy()[()]"
+    return f"{b.constant(ORIGINAL.numpy, 'to_numpy')}({b.output(s.found)})[()]"
 
 
 def method(b: Builder, m: ArrayMethod | ErrorsMethod) -> str:

@@ -29,11 +29,12 @@ import torch
 
 from pliant import native
 from pliant.bytecode.assemble import line_at, on_line
-from pliant.codegen.aten import cannot_repeat
+from pliant.codegen.effects import cannot_repeat
 from pliant.codegen.failures import failed
 from pliant.graph import wrapped
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.leaving import GRADIENTS, LEAVE, Elsewhere, Left
+from pliant.graph.originals import make_leaf
 from pliant.graph.traced import LEAF, TRANSFORMS, Reconsider, TracedTensor, leaves
 from pliant.interpret import runtime
 from pliant.interpret.capture import AND_NULL, NULL, BreakExit, Capture, Effect, FrameState, LastI, LoopBack, Return, Start
@@ -200,7 +201,8 @@ class Emitter:
                 raise Reconsider(self.name, "the graph assumes the side of a branch, and writes to memory of others", GRADIENTS)
         failing = b.constant(Failing(self.code, self.context.again, bool(trace.assumed)), "failed")
         handler = [*self.elsewhere(failing), f"except {b.constant(Exception)} as _e:", f"{PAD}{failing}(_e)", f"{PAD}raise"]
-        return [*self.apart, "try:", PAD + line, *self.ways_out(given), *handler], executable
+        leaves = [f"{b.constant(make_leaf)}({b.ref(t)})" for t in capture.world.made_leaves.values()]
+        return [*self.apart, *leaves, "try:", PAD + line, *self.ways_out(given), *handler], executable
 
     def left_at(self) -> list[int]:
         """The numbers of the graph's side exits."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit import support
 from pliant.jit.reconstruct import Builder, Row, class_of
-
-HEAPTYPE = 1 << 9
 
 
 def exception_empty(b: Builder, e: BaseException) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -30,7 +31,7 @@ from pliant.bytecode import kinds as K
 from pliant.bytecode.loops import loop_around
 from pliant.config import BACKOFF
 from pliant.guards.guard import Guard, Site
-from pliant.guards.source import Source, ending, holder
+from pliant.guards.source import Source, WeakPath, ending, faded, holder
 from pliant.interpret.actions import ACTIONS
 from pliant.jit import branches
 from pliant.jit.branches import Branches
@@ -48,6 +49,8 @@ TO_LOOP = {
     K.CALL, K.NOP, K.GET_ITER, K.KEYWORDS, K.LOAD_LOCAL, K.LOAD_GLOBAL, K.LOAD_CONST, K.LOAD_METHOD, K.LOAD_ATTR, K.PUSH_NULL,
     K.LOAD_ITEM, K.COPY, K.LOAD_DEREF,
 }  # fmt: skip
+LEARNED = {"PL0015", "PL0016", "PL0017"}
+"""Codes of graph breaks that are there for the number of versions alone."""
 JUMPS = K.JUMPS - {K.FOR_ITER, K.SEND}
 REACH = 16  # instructions
 
@@ -85,6 +88,7 @@ class History:
     joins = False  # whether both sides of a branch on data may be one operation of the graph (`joins_at`)
     counts_rounds = False  # whether loops over symbolic ranges do, and loops that write to memory from before (export)
     keeps_ones = False  # whether sizes of 0 and 1 stay so, though they are dynamic (export)
+    unbroken = False  # whether what was learned may not break the graph (`fullgraph`): then there is one more version
 
     def __init__(self, sites: Sites, in_loop: bool = False) -> None:
         self.sites = sites
@@ -146,14 +150,16 @@ class History:
         self.sites.branches.refuse(site, why)
 
     def watches(self, code: CodeType) -> bool:
+        if self.unbroken:
+            return False
         breaks, loops = self.sites.breaks, self.sites.loops
         return bool(breaks) and breaks.get(code) is not None or bool(loops) and loops.get(code) is not None
 
     def breaks_at(self, code: CodeType, offset: int) -> bool:
-        return offset in (self.sites.breaks.get(code) or ())
+        return not self.unbroken and offset in (self.sites.breaks.get(code) or ())
 
     def is_loop(self, code: CodeType, header: int) -> bool:
-        return header in (self.sites.loops.get(code) or ())
+        return not self.unbroken and header in (self.sites.loops.get(code) or ())
 
     # -- learning -----------------------------------------------------------------------------------------------------------
     def learn(self, guards: Iterable[tuple[Guard, bool]], sites: Iterable[Site]) -> None:
@@ -190,6 +196,11 @@ class History:
                 self.tolerate(source, BACKOFF)
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
+
+    def learn_unread(self, source: Source) -> None:
+        """An item was not there: keys that are worked out from what changes are others in each call, and none of them fails twice."""
+        if source.op == "key" and source.base is not None and source.base.op != "dict":
+            self.tolerate(source.base, OTHERS)
 
     def tolerate(self, source: Source, times: int, few: bool = False) -> None:
         """Count a failure; beyond `times` the value is kept out of the graph. `few`: it has two values at most."""
@@ -256,8 +267,22 @@ def origin(site: Site) -> tuple[CodeType, int]:
     return code, site.offset - shift
 
 
-def lesson(guard: Guard) -> Guard:
+@dataclass(slots=True)
+class Lesson:
     """What `learn` needs of a guard, without keeping the user's objects alive."""
+
+    path: Source | WeakPath
+    kind: str
+    value: Any
+    site: Site | None
+
+    def guard(self) -> Guard | None:
+        """None: what it was about is gone."""
+        source = self.path if type(self.path) is Source else self.path.source()
+        return None if source is None else Guard(source, self.kind, self.value, self.site)
+
+
+def lesson(guard: Guard) -> Lesson:
     kind, value = guard.kind, guard.value
     if kind == "ID_MATCH":
         value = type(value)
@@ -265,11 +290,20 @@ def lesson(guard: Guard) -> Guard:
         value = made_inside(value)
     elif kind == "TENSOR_MATCH":
         value = value.bare()
-    elif value is None or kind == "EQ_MATCH" or kind == "DICT_LACKS":
-        return guard
-    else:
+    elif kind not in ("EQ_MATCH", "DICT_LACKS"):
         value = None
-    return Guard(guard.source, kind, value, guard.site)
+    return Lesson(faded(guard.source), kind, value, guard.site)
+
+
+def changed_arguments(lessons: Iterable[Lesson], args: tuple) -> list[Guard]:
+    """Constants among the arguments that are others by now: what a name or a key is worked out from, where nothing is found under it."""
+    found = []
+    for given in lessons:
+        if given.kind == "EQ_MATCH" and type(given.path) is Source and given.path.op == "local":
+            now = args[given.path.arg[0]]
+            if type(now) is not type(given.value) or now != given.value:
+                found.append(Guard(given.path, given.kind, given.value, given.site))
+    return found
 
 
 def module_state(source: Source) -> bool:

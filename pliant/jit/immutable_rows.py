@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import operator
 import types
 from typing import Any
 
-from pliant.interpret.immutable import IMMUTABLE, PARTS
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLE, PARTS, getter_arguments
 from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Row
 
 PLAIN = {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -33,10 +32,8 @@ def holds_made(b: Builder, v: Any) -> bool:
 
 
 def getter_literal(b: Builder, v: Any) -> str:
-    make, parts = v.__reduce__()
-    if type(make) is not functools.partial:
-        return f"{b.constant(type(v))}({b.refs(parts)})"
-    return f"{b.constant(type(v))}({b.refs((*make.args, *parts))}, **{{{b.pairs(make.keywords)}}})"
+    given, by_name = getter_arguments(v)
+    return f"{b.constant(type(v))}({b.refs(given)}, **{{{b.pairs(by_name)}}})"
 
 
 def alias_literal(b: Builder, v: Any) -> str:
@@ -51,7 +48,6 @@ def refused(b: Builder, v: Any) -> str:
     raise CannotReconstruct(f"a {type(v).__qualname__} of a zone that is made here", type(v))
 
 
-HEAPTYPE = 1 << 9
 ROWS: dict[type, Row] = {
     **{t: INSTANCE for t in IMMUTABLE if t.__flags__ & HEAPTYPE},
     **dict.fromkeys((types.GenericAlias, types.UnionType), Row(alias_literal)),

@@ -21,13 +21,13 @@ import torch
 
 from pliant import native
 from pliant.interpret import policy, runtime, shells
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.identity import WeakIdDict
 
 UNCOMPILED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 ENGINE, EXCLUDED = "PL0020", "PL0021"
 """Codes of callees for which the hook stays off: the autograd engine, and what the user excluded."""
 
-HEAPTYPE = 1 << 9
 DRIVES_PYTHON = (types.GeneratorType, map, filter)
 LEFT_ALONE = sys.stdlib_module_names | {"torch", "pliant", "numpy", "_pytest", "pytest"}
 

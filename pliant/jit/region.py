@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import is_anomaly_enabled
 
@@ -23,16 +23,16 @@ from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, In
 from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
 from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
-from pliant.guards.guard import Guard, Site
+from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, UserError, capture, collection_paused
+from pliant.interpret import CaptureFailed, UserError, capture, collection_paused, late_errors
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
 from pliant.interpret.tracebacks import release
 from pliant.jit import dims, modes, resume, side_exits, stance, tracers, trials
 from pliant.jit.emit import Context, Emitted, emit
-from pliant.jit.history import History, Sites, lesson
+from pliant.jit.history import LEARNED, History, Lesson, Sites, changed_arguments, lesson
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.nested_frames import Below
 from pliant.jit.other_compilers import not_for_others
@@ -47,6 +47,7 @@ from pliant.symbolic.scope import UNFIT
 
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
+SHORT_LIVED = 8  # entries that went with an object they need, before captures wait for twice as many misses each time
 MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
 PATIENCE_S = 10.0  # a call waits so long for captures of other threads; whoever captures may wait for what this thread holds
 EXPLAINED = 8  # entries whose failure is worth explaining
@@ -65,22 +66,31 @@ class Info:
 
     serial: int
     frame_id: str
-    guards: tuple[Guard, ...]
+    guards: tuple[Lesson, ...]
     relations: tuple[tuple[Any, Site | None], ...]
     emitted: Emitted
     exit: str
     branches: tuple[Any, ...] = ()  # on data, at which it ends or may be left
 
 
+class Past(NamedTuple):
+    """What an entry teaches when it is gone."""
+
+    guards: tuple[Lesson, ...]
+    relations: tuple[tuple[Any, Site | None], ...]
+
+
 class Record:
     """What is known about one code object with entries."""
 
-    __slots__ = ("captures", "failures", "history", "met", "number", "on_disk", "refused", "skip", "user_errors")
+    __slots__ = ("captures", "died", "failures", "history", "met", "newest", "number", "on_disk", "refused", "skip", "user_errors")
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.number = next(_frames)
         self.captures = 0
+        self.newest: tuple[Any, Past] | None = None  # the guard of the latest entry, and what it teaches
+        self.died = 0  # latest entries whose guards needed an object that is gone
         self.failures = 0
         self.met = False
         self.user_errors = 0
@@ -199,7 +209,7 @@ class Region:
             if behind:
                 behind[0].refuse("the side behind which the graph went on raises")
                 return RETRY
-            return "eager", self.judge(code, record, e.error, e.of_torch)
+            return "eager", self.judge(code, record, e.error, e.of_torch, late_errors.possible(vm.trace))
         except NoBackward as e:
             if without_exits(record):
                 return RETRY
@@ -229,8 +239,11 @@ class Region:
             if vm.world is not None:
                 vm.world.release()  # it holds the user's tensors
 
-    def judge(self, code: CodeType, record: Record, expected: BaseException, of_torch: bool) -> Callable[[BaseException | None], None]:
-        """What hears how the eager run went after a capture that ended with the exception `expected`, perhaps one of PyTorch's.
+    def judge(
+        self, code: CodeType, record: Record, expected: BaseException, of_torch: bool, late: bool = False
+    ) -> Callable[[BaseException | None], None]:
+        """What hears how the eager run went after a capture that ended with the exception `expected`, perhaps one of PyTorch's. `late`:
+        what was captured before may raise, too, once it runs.
 
         The program's own exceptions come again; one that does not was pliant's. Either way the frame ran once, in CPython. The exception
         holds nothing meanwhile: its traceback keeps the interpreter's frames, and these what the program would have dropped by then.
@@ -238,7 +251,7 @@ class Region:
         release(expected)
 
         def hear(actual: BaseException | None) -> None:
-            refused = of_torch and isinstance(actual, Exception)
+            refused = (of_torch or late) and isinstance(actual, Exception)
             if refused or type(actual) is type(expected) or made_anew(type(actual), type(expected)):
                 events.count("user_errors")
                 record.user_errors += 1
@@ -311,6 +324,9 @@ class Region:
             vm.make_exit = functools.partial(side_exits.made, fn=fn, context=self.context, start=start)
         record.history.joined.clear()
         found = capture(fn, list(args), start=start, history=record.history, config=self.config)
+        whole = self.config.fullgraph or found.world.error_on_break
+        if whole and isinstance(found.exit, BreakExit) and found.exit.code in LEARNED:
+            found = self.capture_unbroken(fn, args, start, record)
         found.frame_id = frame_id
         if found.trace.scope.mixed:
             raise Reconsider(where(code), "behind a side exit something is assumed of a value from before it", SIDE_EXITS)
@@ -322,6 +338,9 @@ class Region:
         emitted = emit(found, fn, self.context, start=start)
         entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
+        if record.died > SHORT_LIVED and not self.config.fullgraph:
+            record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)
+            events.emit("short_lived", name=name, died=record.died, skipped=record.skip)
         events.count("captures")
         if self.tried:
             trials.hurry(list(self.tried), trials.captures(self))
@@ -333,8 +352,16 @@ class Region:
         if entry.guard.check(args, fn) is None:
             why = entry.guard.explain(args, fn)
             native.remove_entry(code, entry)
-            raise InternalError(f"the guards of a new entry do not hold for the call that made it: {why[2] if why else 'unknown'}")
+            raise InternalError(f"the guards of a new entry do not hold for the call that made it: {why.text if why else 'unknown'}")
         return RETRY
+
+    def capture_unbroken(self, fn: FunctionType, args: tuple, start: Any, record: Record) -> Capture:
+        """Once more, for the values of this call alone, where what was learned of those before would break the graph."""
+        record.history.unbroken = True
+        try:
+            return capture(fn, list(args), start=start, history=record.history, config=self.config)
+        finally:
+            record.history.unbroken = False
 
     def install(self, frame: entries.Frame, found: Capture, emitted: Emitted, record: Record) -> Any:
         fn = frame[0]
@@ -355,6 +382,7 @@ class Region:
             else:
                 keeper = entries.keep(made, self.config)
         entry = native.add_entry(fn.__code__, guard, emitted.fn, True, info)
+        record.newest = guard, Past(info.guards, info.relations)
         events.count("entries")
         for old in native.entries(fn.__code__) if record.history.joined else ():
             if old is not entry and record.history.one_side(old.info.relations):
@@ -421,17 +449,25 @@ class Region:
         code = fn.__code__
         reasons, guards, sites = [], [], []
         entries = sorted(native.entries(code), key=lambda e: e.info.serial, reverse=True)
-        for entry in entries[:EXPLAINED]:
-            why = entry.guard.explain(args, fn)
+        tried = [(e.guard, e.info) for e in entries[:EXPLAINED]]
+        if record.newest is not None and record.newest[0].dead:  # it is no entry any more
+            tried.insert(0, record.newest)
+            record.newest = None
+            record.died += 1
+        for native_guard, info in tried:
+            why = native_guard.explain(args, fn)
             if why is None:
                 continue
-            guard, relation, text = why
-            reasons.append(text)
-            info: Info = entry.info
-            if guard is not None:
-                guards.append((info.guards[guard], entry is entries[0]))
-            elif relation is not None and info.relations[relation][1] is not None and entry is entries[0]:
-                sites.append(info.relations[relation][1])
+            reasons.append(why.text)
+            newest = native_guard is tried[0][0]
+            learnt = info.guards[why.guard].guard() if why.guard is not None else None
+            if learnt is not None:
+                guards.append((learnt, newest))
+            elif why.relation is not None and info.relations[why.relation][1] is not None and newest:
+                sites.append(info.relations[why.relation][1])
+            if newest and why.unread is not None:
+                record.history.learn_unread(why.unread)
+                guards += [(g, True) for g in changed_arguments(info.guards, args)]
         if reasons:
             record.history.learn(guards, sites)
             events.count("recompiles")

@@ -23,6 +23,8 @@ from torch.utils.hooks import RemovableHandle
 
 from pliant.codegen import versions
 from pliant.graph import layout, wrapped
+from pliant.graph.originals import ORIGINAL, hook_set
+from pliant.graph.seeding import generator_in
 from pliant.graph.traced import HOOKS, INFERENCE, RETAINED, WRAPPED, Reconsider, TracedTensor
 from pliant.interpret import jagged, runtime, tape, tracebacks
 from pliant.interpret.callbacks import Callback
@@ -32,6 +34,7 @@ from pliant.interpret.data_ranges import DataIterator, DataRange
 from pliant.interpret.generators import METHODS as GENERATOR_METHODS
 from pliant.interpret.generators import Generator
 from pliant.interpret.grown_lists import Grown
+from pliant.interpret.hooks import LateHandle
 from pliant.interpret.immutable import IMMUTABLE
 from pliant.interpret.late_items import ListItem
 from pliant.interpret.late_text import CONVERSIONS, LateText
@@ -39,6 +42,7 @@ from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
 from pliant.interpret.types.identities import OwnId
+from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
 from pliant.interpret.world import TENSOR_TYPES
 from pliant.interpret.wrappers import is_wrapped
@@ -107,7 +111,8 @@ OF_INFERENCE = Row(of_inference)
 
 def of_class(b: Builder, t: Any) -> str:
     inference = (t.storage_id in b.world.trace.of_inference) is not b.world.begun_in_inference
-    return f"{of_inference(b, t) if inference else b.output(t)}.as_subclass({b.ref(t.pytype)})"
+    plain = of_inference(b, t) if inference else b.output(t)
+    return f"{b.constant(ORIGINAL.as_subclass, 'as_subclass')}({plain}, {b.ref(t.pytype)})"
 
 
 OF_CLASS = Row(of_class)
@@ -430,8 +435,11 @@ def dict_iterator(b: Builder, it: Any) -> str:
     view = DICT_VIEWS[type(it)]
     try:
         it.__reduce__()
-    except RuntimeError:
-        return f"{b.constant(support.stale)}({b.constant(view, view.__name__)})"
+    except RuntimeError:  # it goes on if the dict is as large again by the time that it is asked
+        found = support.when_it_began(it, owner)
+        if found is None:
+            return f"{b.constant(support.stale)}({b.constant(view, view.__name__)})"
+        return f"{b.constant(support.as_it_began)}({b.constant(view, view.__name__)}, {b.ref(owner)}, *{found})"
     left = it.__length_hint__()
     return f"{b.constant(support.advance)}({b.constant(view, view.__name__)}({b.ref(owner)}), {len(owner) - left})"
 
@@ -566,7 +574,8 @@ ROWS: dict[type, Row] = {
         (
             torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, types.ModuleType, types.CodeType,
             types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
-            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+            torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops, torch._C.FunctionSchema,
+            torch._C.Argument, torch.Generator,
             functools._lru_cache_wrapper, *set(IMMUTABLE).difference(immutable_rows.ROWS),
         ),
         CONSTANT,
@@ -602,6 +611,19 @@ def hook_handle(b: Builder, v: Any) -> str:
 
 
 ROWS[RemovableHandle] = Row(hook_handle)
+ROWS[LateHandle] = Row(lambda b, h: f"{b.constant(hook_set)}({b.ref(h.t)}, {h.method!r}, {b.ref(h.hook)}, {h.removed})")
+
+
+def random_generator(b: Builder, g: TracedGenerator) -> str:
+    """Once for each stand-in."""
+    if g.source is not None:
+        return b.outside(g.source)
+    found = b.memo.get(id(g))
+    return b.make(g, RANDOM_GENERATOR) if found is None else b.revisit(found)
+
+
+RANDOM_GENERATOR = Row(lambda b, g: f"{b.constant(generator_in)}({b.output(g.state)})")
+ROWS[GeneratorMethod] = Row(lambda b, m: f"{b.constant(getattr)}({b.ref(m.owner)}, {m.name!r})")
 
 
 def node(b: Builder, v: Any) -> str:
@@ -756,6 +778,7 @@ SUBCLASSES: dict[type, Row] = {
 }
 
 
+special[TracedGenerator] = random_generator
 if array_rows is not None:
     special.update(array_rows.SPECIAL)
     ROWS.update(array_rows.ROWS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import gc
 import itertools
 import random
 import types
 import weakref
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -116,6 +118,43 @@ GROWING: dict[Any, Any] = {
     set: lambda s: s.add(1),
     collections.deque: lambda q: q.append(1),
 }
+
+
+@contextlib.contextmanager
+def of_size(d: dict, n: int) -> Iterator[None]:
+    """The dict with its first `n` items, or with some more behind its own."""
+    last = [d.popitem() for _ in range(len(d) - n)]
+    more = range(n - len(d))
+    d.update([(object(), None) for _ in more])
+    try:
+        yield
+    finally:
+        for _ in more:
+            d.popitem()  # (it leaves no hole, as `del` does)
+        d.update(reversed(last))
+
+
+FEW = 16
+"""How many items more or less are tried."""
+
+
+def when_it_began(it: Any, d: dict) -> tuple[int, int] | None:
+    """(how many items the dict had when this iterator over it was made, how many of these it has given), now that it has more or less."""
+    if type(d) is not dict or not all([type(k) in (str, int) for k in d]):  # whose hash is nobody's code
+        return None
+    for n in range(max(len(d) - FEW, 0), len(d) + FEW):
+        with of_size(d, n):
+            try:
+                return n, n - len(it.__reduce__()[1][0])
+            except RuntimeError:
+                continue
+    return None
+
+
+def as_it_began(view: Any, d: dict, size: int, given: int) -> Any:
+    """An iterator over the dict that was made when it had another size."""
+    with of_size(d, size):
+        return advance(view(d), given)
 
 
 def stale(view: Any, kind: Any = dict) -> Any:

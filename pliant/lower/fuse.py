@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from pliant import turns
+from pliant.graph.implemented import implemented
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
 from pliant.lower.dependences import Dependences
-from pliant.lower.implemented import implemented
 from pliant.lower.loop_nest import Dims, Facts, LoopNest, TensorStore, is_zero, match, reorder, rewrite, split
 from pliant.lower.loops import Node
 from pliant.lower.lowerings import Builder

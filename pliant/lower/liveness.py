@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant.graph.dispatch import same
+from pliant.graph.implemented import refused
 from pliant.graph.operands import number as number
 from pliant.graph.operands import op_inputs as op_inputs
 from pliant.graph.operands import op_numbers as op_numbers
@@ -187,6 +188,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
                 need = need or (keep_effects and overlaps(op, targets))
             else:
                 need = bool(binds) and any([name in symbols for name in binds.get(id(op), ())])
+                need = need or (keep_effects and refused(op))
         if need:
             kept.append(op)
             for t in op.reads:

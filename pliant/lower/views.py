@@ -122,7 +122,7 @@ def made_below(out: TracedTensor, step: ViewStep) -> bool:
         return False
     if step.base.requires_grad:
         return step.op.target is DETACH or made_by_function(out)
-    return not out._is_view()
+    return not out._is_view() or made_by_function(out)
 
 
 def made_by_function(t: TracedTensor) -> bool:

@@ -272,7 +272,8 @@ static PyObject *call_captured(PyObject *self, PyObject *const *args, Py_ssize_t
         return PyErr_Format(PyExc_TypeError, "call_captured(fn, args: tuple = (), kwargs: dict | None = None)");
     PyObject *pos = n > 1 ? Py_NewRef(args[1]) : PyTuple_New(0);
     if (!pos) return NULL;
-    PyObject *r = call_in(PL_CAPTURE, args[0], pos, n > 2 && args[2] != Py_None ? args[2] : NULL);
+    /* without keywords there is no dict of them: PyTorch tells classes and modes of an empty one */
+    PyObject *r = call_in(PL_CAPTURE, args[0], pos, n > 2 && args[2] != Py_None && PyDict_GET_SIZE(args[2]) ? args[2] : NULL);
     Py_DECREF(pos);
     return r;
 }

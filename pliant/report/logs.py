@@ -90,7 +90,7 @@ CHANNELS: dict[str, dict[str, Printer]] = {
     "breaks": {"graph_break": break_text},
     "loops": {"loop_open": line_of("where", "why"), "branch_open": line_of("where", "why")},
     "exits": {"exit_point": line_of("where", "side", "takes")},
-    "recompiles": {"recompile": recompile_text, "limit": line_of("name", "limit")},
+    "recompiles": {"recompile": recompile_text, "limit": line_of("name", "limit"), "short_lived": line_of("name", "died", "skipped")},
     "specializations": {"specialization": line_of("expr", "value", "site"), "policy": line_of("what", "where")},
     "captures": {
         "capture_start": line_of("name", "filename", "lineno"),

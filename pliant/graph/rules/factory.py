@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import torch
-
-from pliant.graph.originals import get_default_dtype
+from pliant.graph.originals import get_default_dtype, math, torch
 from pliant.graph.rules.shape import category, new, number_dtype, preserved_strides, row_major, strided
 from pliant.graph.rules.table import rule
 from pliant.graph.traced import TracedTensor
 
 
 def default_device(device: Any) -> Any:
-    return device if device is not None else torch.get_default_device()
+    return device if device is not None else torch.device(torch._C._get_default_device())  # type: ignore[attr-defined]
 
 
 def unusual(layout: Any, memory_format: Any = None) -> bool:
     return layout not in (None, torch.strided) or memory_format not in (None, torch.contiguous_format, torch.preserve_format)
 
 
-@rule("empty.memory_format", "zeros", "ones", "rand", "randn")
+@rule("empty.memory_format", "zeros", "ones", "rand", "randn", "rand.generator", "randn.generator")
 def from_size(
-    trace: Any, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
-) -> Any:
+    trace: Any, size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None,
+    generator: Any = None,
+) -> Any:  # fmt: skip
     if unusual(layout, memory_format) or pin_memory or any([type(s) is int and s < 0 for s in size]):
         return NotImplemented
     return new(trace, tuple(size), dtype or get_default_dtype(), default_device(device))
@@ -53,9 +51,16 @@ def empty_strided(
     return strided(trace, tuple(size), tuple(stride), dtype or get_default_dtype(), default_device(device))
 
 
-@rule("randint", "randint.low")
-def randint(trace: Any, *args: Any, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+@rule("randint", "randint.low", "randint.generator", "randint.low_generator")
+def randint(
+    trace: Any, *args: Any, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: Any = None, generator: Any = None
+) -> Any:
     return from_size(trace, args[-1], dtype=dtype or torch.int64, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rule("randperm", "randperm.generator")
+def randperm(trace: Any, n: Any, **settings: Any) -> Any:
+    return randint(trace, (n,), **settings)
 
 
 @rule("arange", "arange.start", "arange.start_step")
@@ -133,10 +138,13 @@ def eye(trace: Any, n: Any, m: Any = None, *, dtype: Any = None, layout: Any = N
 
 
 # in the likeness of a tensor --------------------------------------------------------------------------------
-@rule("empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randint_like", "randint_like.low_dtype")
+@rule(
+    "empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randint_like", "randint_like.low_dtype",
+    "rand_like.generator", "randn_like.generator", "randint_like.generator", "randint_like.low_generator_dtype",
+)  # fmt: skip
 def like(
     trace: Any, x: TracedTensor, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
-    memory_format: Any = None,
+    memory_format: Any = None, generator: Any = None,
 ) -> Any:  # fmt: skip
     if unusual(layout, memory_format) or pin_memory:
         return NotImplemented

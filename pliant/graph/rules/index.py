@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.graph.layout import CHANNELS_LAST_ORDER
+from pliant.graph.originals import torch
+from pliant.graph.rules.nn import suggests_channels_last
 from pliant.graph.rules.shape import (
     broadcast,
+    channels_last_strides,
     equal,
     expandable,
     holds,
@@ -74,6 +75,8 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
     rest = [d for d in range(len(x.sizes)) if d not in at]
     sizes = (*[x.sizes[d] for d in rest[:front]], *shape, *[x.sizes[d] for d in rest[front:]])
     if 0 in [s for s in sizes if type(s) is int]:
+        if any([type(x.sizes[d]) is int and not x.sizes[d] for d in at]) and not any([type(s) is int and not s for s in shape]):
+            raise IndexError("index is out of bounds for dimension with size 0")
         return NotImplemented
     if x.dense and all([t.dense for t in tensors]) and 1 not in [s for s in sizes if type(s) is int]:
         return new(trace, sizes, x.dtype, x.device)
@@ -293,8 +296,13 @@ def flip(trace: Any, x: TracedTensor, dims: Any) -> Any:
 
 @rule("roll")
 def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
+    """Along dims it is a concatenation, which keeps images that are laid out channels last."""
     in_range(len(x.sizes), dims)
-    return new(trace, x.sizes, x.dtype, x.device) if x.dense and dims else NotImplemented
+    if not dims:
+        return NotImplemented
+    if len(x.sizes) in CHANNELS_LAST_ORDER and suggests_channels_last(trace, x):
+        return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
+    return new(trace, x.sizes, x.dtype, x.device)
 
 
 @rule("constant_pad_nd")

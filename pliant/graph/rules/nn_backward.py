@@ -70,9 +70,8 @@ def pool_backward(trace: Any, grad: TracedTensor, x: TracedTensor, *args: Any, *
 def loss_backward(trace: Any, grad: TracedTensor, x: TracedTensor, target: TracedTensor, *args: Any) -> Any:
     """PyTorch's own, written with operators, divides by the number of elements, which may be none."""
     alike = len(x.sizes) == len(target.sizes) and all(map(same, x.sizes, target.sizes))
-    if alike and grad.dtype is x.dtype is target.dtype and any([type(n) is int and n == 0 for n in x.sizes]):
-        return new(trace, x.sizes, x.dtype, x.device)
-    return new(trace, x.sizes, x.dtype, x.device) if plain(grad, x, target) and alike and x.dense and target.dense else NotImplemented
+    empty = grad.dtype is x.dtype is target.dtype and any([type(n) is int and n == 0 for n in x.sizes])
+    return new(trace, x.sizes, x.dtype, x.device) if alike and (empty or plain(grad, x, target)) else NotImplemented
 
 
 @rule("fractional_max_pool3d_backward", "multilabel_margin_loss_backward", "multi_margin_loss_backward", "_ctc_loss_backward")

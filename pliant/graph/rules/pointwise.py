@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from pliant.graph.originals import torch
 from pliant.graph.rules.shape import category, expandable, float_type, iterated, new, result_device, result_type, row_major
 from pliant.graph.rules.table import add
 from pliant.graph.traced import TracedTensor, make
@@ -203,12 +202,17 @@ DIV_ROUND = pointwise(2, same_number)
 
 def power(trace: Any, a: Any, b: Any) -> Any:
     dtype = result_type(a, b)
+    if category(dtype) and type(a) is not TracedTensor:
+        return new(trace, b.sizes, dtype, b.device)
     if category(dtype) not in (1, 2):
         return NotImplemented
-    if type(a) is not TracedTensor:
-        return new(trace, b.sizes, dtype, b.device)
     tensors = [o for o in (a, b) if type(o) is TracedTensor]
     return lay_out(trace, tensors, False, dtype)
+
+
+def angle(trace: Any, x: Any) -> Any:
+    """Of complex numbers it is row-major."""
+    return new(trace, x.sizes, x.dtype.to_real(), x.device) if category(x.dtype) == 3 else NotImplemented
 
 
 def lerp_scalar(trace: Any, a: Any, b: Any, weight: Any) -> Any:
@@ -269,6 +273,7 @@ def elu_backward(trace: Any, grad: Any, alpha: Any, scale: Any, input_scale: Any
 add(loss(2), "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
 add(loss(4), "binary_cross_entropy_with_logits")
 add(elu_backward, "elu_backward")
+add(angle, "angle")
 add(where, "where.self")
 add(threshold_backward, "threshold_backward")
 add(clamp, "clamp", "clamp.Tensor", "clamp_max.Tensor", "clamp_min", "clamp_min.Tensor")

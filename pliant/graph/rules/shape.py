@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pliant.graph import symnode
 from pliant.graph.layout import CHANNELS_LAST_ORDER, ask, contiguous_strides, is_non_overlapping_and_dense
 from pliant.graph.layout import is_packed as packed
-from pliant.graph.originals import get_default_dtype
+from pliant.graph.originals import get_default_dtype, torch
 from pliant.graph.symnode import expr_of, to_sym
 from pliant.graph.traced import TracedTensor, make
 from pliant.symbolic import ops

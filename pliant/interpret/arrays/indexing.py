@@ -7,13 +7,11 @@ beside an array is an array as well, so torch's own subscript, which selects fir
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.interpret.arrays.dtypes import FLOAT64, Unsure
 from pliant.interpret.arrays.operands import asarray, fresh, to
 from pliant.interpret.arrays.operators import MATMUL

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, SCALARS, TORCH, Unsure, dtype_of, fits, torch_dtype

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import linear, ordering, reductions, shaping
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of

@@ -6,13 +6,11 @@ partitions without `kind="stable"` are NumPy's own, called by the graph as opera
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, operator, torch
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays import reductions
 from pliant.interpret.arrays.dtypes import BOOL, FLOAT64, INT64, Unsure

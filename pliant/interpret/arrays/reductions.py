@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.symnode import concrete
 from pliant.interpret.arrays.dtypes import BOOL, CANON, FLOAT64, INT64, SCARCE, TORCH, Unsure, dtype_of, fits
 from pliant.interpret.arrays.operands import asarray, fresh, to

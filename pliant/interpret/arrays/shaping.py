@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.rules.shape import key
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor

@@ -8,13 +8,12 @@ C code that meets a stand-in asks it through its methods, which are the interpre
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
+from pliant.graph.originals import operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import Printing, Untraceable
 from pliant.interpret.arrays.dtypes import NUMPY, TORCH, Unsure

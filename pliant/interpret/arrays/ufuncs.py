@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
+from pliant.graph.originals import torch
 from pliant.graph.traced import TracedTensor
 from pliant.interpret.arrays.dtypes import SCARCE, TORCH, Unsure, fits, torch_dtype
 from pliant.interpret.arrays.operands import fresh, full, in_loop, operand, tensor_in, to

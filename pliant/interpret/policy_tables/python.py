@@ -78,7 +78,7 @@ ITERATOR_TYPES = (
 METHODS: list[Row] = [
     *rows("symint", {space: "*" for space in (CONTAINER_TYPES + " " + ITERATOR_TYPES).split()}, reads="arguments"),
     *rows("native", {space: "*" for space in VALUE_TYPES.split()}, reads="arguments"),
-    Row("builtins.BaseException", "symint", "*", reads="arguments"),
+    *rows("symint", {"builtins.BaseException": "*", "builtins.BaseExceptionGroup": "*"}, reads="arguments"),
     Row(
         "builtins.object",
         "native",

@@ -68,6 +68,7 @@ TEXT: list[Row] = [
     *rows("native", {"re.Pattern": "*", "re.Match": "*"}, reads="arguments"),
     Row("_string", "native", "formatter_field_name_split formatter_parser", reads="arguments"),
     Row("_struct", "native", "calcsize iter_unpack pack unpack unpack_from Struct", reads="arguments"),
+    Row("_struct.Struct", "native", "pack unpack unpack_from", reads="arguments"),
     *skips("PL0006", "it writes into a buffer", {"_struct": "pack_into _clearcache"}),
     Row("_json", "native", "*", reads="arguments"),
     Row("unicodedata", "native", "*", reads="arguments"),
@@ -95,7 +96,7 @@ INTROSPECTION: list[Row] = [
         " getabsfile findsource getmodule getcomments getdoc getargvalues getclosurevars getgeneratorstate getgeneratorlocals"
     }),
     *skips("PL0007", "it reads whole objects", {
-        "inspect": "getmembers getmembers_static classify_class_attrs getmro getattr_static get_annotations getfullargspec unwrap"
+        "inspect": "getmembers getmembers_static classify_class_attrs getmro getattr_static get_annotations unwrap"
         " getclasstree walktree getcallargs",
         "typing": "get_type_hints",
     }),
@@ -175,6 +176,10 @@ WORLD: list[Row] = [
     ),
     *rows("native", {f"_datetime.{t}": "*" for t in ("date", "datetime", "time", "timedelta", "timezone", "tzinfo")}, reads="arguments"),
     *skips("PL0024", "it draws from Python's random number generator", {"_random": "Random", "_random.Random": "*"}),
+    Row("genericpath", "inline", "_splitext _check_arg_types commonprefix"),
+    *rows("native_python", {"pathlib.PurePath": "*", "pathlib.Path": "__new__", "uuid.UUID": "*"}, reads="arguments"),
+    *rows("native_python", {f"pathlib.{name}": "*" for name in ("_Flavour", "_PosixFlavour", "_PathParents")}, reads="arguments"),
+    *rows("native", {"uuid": "UUID", "pathlib": "PurePath PurePosixPath PureWindowsPath Path PosixPath _PathParents"}, reads="arguments"),
     Row("posix", "native", "fspath _path_normpath major minor makedev strerror", reads="arguments"),
     Row("posix", "native", "WCOREDUMP WIFCONTINUED WIFSTOPPED WIFSIGNALED WIFEXITED", reads="arguments"),
     Row("posix", "native", "WEXITSTATUS WTERMSIG WSTOPSIG waitstatus_to_exitcode _path_splitroot _path_splitroot_ex", reads="arguments"),

@@ -12,11 +12,11 @@ import torch
 
 from pliant.guards import views
 from pliant.guards.source import Source
-from pliant.interpret import shadows
+from pliant.interpret import class_writes, shadows
 from pliant.interpret.gate import ORDERLESS, name_of, ordered, unreadable
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import CONSTANT_TYPES
-from pliant.interpret.state import vm
+from pliant.interpret.state import Break, vm
 from pliant.interpret.types.holders import known
 from pliant.interpret.types.row import read, row
 from pliant.interpret.world import World
@@ -131,8 +131,40 @@ row(name="set", located=(set,), stands=(set,), locate=locate_set, getattr=read, 
 row(name="frozenset", located=(frozenset,), stands=(frozenset,), locate=locate_frozenset, getattr=read, to_c=whole_set)
 row(name="tuple", located=(tuple,), stands=(tuple,), locate=locate_tuple, getattr=read, to_c=whole)
 row(name="Size", located=(torch.Size,), stands=(torch.Size,), locate=locate_size, getattr=read, to_c=whole)
+
+
+# -- read-only views of dicts -----------------------------------------------------------------------------------------------
+def of_class(o: Any, what: str) -> Source | None:
+    """The source of the dict of an outside class that `o` shows; None where it shows a dict that the interpreter has."""
+    if id(o) not in vm.world.outside:
+        return None
+    source = vm.world.sources[id(o)]
+    if source.op != "attr" or source.base.op != "const" or class_writes.any_of(source.base.arg):
+        raise Break("PL0007", f"{what} a builtins.mappingproxy", clean=True)
+    return source.base.dict()
+
+
+def in_proxy(o: Any, k: Any) -> bool:
+    source = of_class(o, "membership in")
+    if source is None:
+        return vm.contains(views.proxied(o), k)
+    if type(k) is not str:
+        raise Break("PL0007", "membership of an object in a builtins.mappingproxy", clean=True)
+    vm.world.guard(source, "DICT_CONTAINS", (k, k in o), k)
+    return k in o
+
+
+def item_of_proxy(o: Any, k: Any) -> Any:
+    source = of_class(o, "an item of")
+    if source is None:
+        return vm.getitem(views.proxied(o), k)
+    if not in_proxy(o, k):
+        raise KeyError(k)
+    return vm.world.locate(o[k], source.key(k))
+
+
 row(
     name="mappingproxy", located=(types.MappingProxyType,), stands=(types.MappingProxyType,), locate=locate_proxy, getattr=read,
-    to_c=lambda fn, o: o,
+    contains=in_proxy, getitem=item_of_proxy, to_c=lambda fn, o: o,
 )  # fmt: skip
 row(name="slice", located=(slice,), stands=(slice,), locate=locate_slice, getattr=read)

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from pliant.guards.source import Source
-from pliant.interpret import shadows
+from pliant.interpret import policy, shadows
 from pliant.interpret.capture import UNSET
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.state import vm
 from pliant.interpret.types.row import read, row
-from pliant.interpret.world import World
+from pliant.interpret.world import SOURCED, World
 
 DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType,
@@ -32,9 +32,12 @@ def is_namespace(t: type) -> bool:
 
 
 def locate_function(world: World, v: Any, source: Source) -> Any:
-    if (source.root.op == "local" and source.root.arg[1] == "state") or (world.history is not None and world.history.is_dynamic(source)):
+    anew = (source.root.op == "local" and source.root.arg[1] == "state") or (world.history is not None and world.history.is_dynamic(source))
+    if anew and not policy.stands_alone(v):
         # made anew for each call: its code, defaults and globals count, not its identity
-        world.guard(source, "FUNCTION", (v.__code__, v.__defaults__, v.__kwdefaults__))
+        for mark in policy.TORCH_MARKS:
+            world.guard(source.dict(), "DICT_CONTAINS", (mark, mark in v.__dict__), mark)
+        guard_made_anew(world, v, source)
         world.guard(source.attr("__globals__"), "ID_MATCH", v.__globals__)
         if id(v) not in world.function_sources:
             world.function_sources[id(v)] = source
@@ -42,6 +45,18 @@ def locate_function(world: World, v: Any, source: Source) -> Any:
         return v
     world.guard(source, "ID_MATCH", v)
     return v
+
+
+def guard_made_anew(world: World, v: types.FunctionType, source: Source) -> None:
+    """Its code, and how many defaults it has: these are read where they are used (`binding.default`), and are others in each call."""
+    given, by_name = v.__defaults__, v.__kwdefaults__
+    if given is None and by_name is None:
+        world.guard(source, "FUNCTION", (v.__code__, None, None))
+        return
+    world.guard(source, "TYPE_MATCH", types.FunctionType)
+    world.guard(source.attr("__code__"), "ID_MATCH", v.__code__)
+    for name, held, kind, wanted in (("__defaults__", given, "LENGTH", len), ("__kwdefaults__", by_name, "DICT_KEYS", list)):
+        world.guard(source.attr(name), *(("EQ_MATCH", None) if held is None else (kind, wanted(held))))
 
 
 def locate_method(world: World, v: Any, source: Source) -> Any:
@@ -80,8 +95,8 @@ def locate_builtin(world: World, v: Any, source: Source) -> Any:
     own = bound_descriptor(v)
     if type(o) is Opaque:
         return Opaque(v, source)
-    if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool):
-        return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's
+    if type(o) in (torch.SymInt, torch.SymFloat, torch.SymBool) or type(o) in SOURCED:
+        return vm.getattr(o, v.__name__)  # Python's method, not PyTorch's, or that of a stand-in
     return world.stands_for(getattr(o, v.__name__) if own is None else own.__get__(o, type(o)), v, source)
 
 

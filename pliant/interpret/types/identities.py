@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph.originals import operator
 from pliant.interpret.gate import ORDERLESS, STORES, name_of
 from pliant.interpret.state import Break
 from pliant.interpret.types.row import row
@@ -47,8 +47,12 @@ def kept(fn: Any, o: OwnId) -> Any:
     return o if name_of(fn) in STORES or name_of(fn) in ORDERLESS else computed()
 
 
+def looked_up(o: OwnId) -> Any:
+    raise Break("PL0035", "the id() of an object that is made here, or of a number, as a key of what is from outside", clean=True)
+
+
 row(
     name="id of an object made here", stands=(OwnId,), type=seen_type, getattr=getattr_, truth=bool, compare=compare, binary=computed,
     unary=computed, index=computed, number=computed, text=computed, format=computed, to_c=kept, to_graph=computed,
-    rank=5,
+    outside_key=looked_up, rank=5,
 )  # fmt: skip

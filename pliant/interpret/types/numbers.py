@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
-
-import torch
 
 from pliant import native
 from pliant.graph.numbers import COUNTED
+from pliant.graph.originals import math, torch
 from pliant.graph.schema import written
 from pliant.graph.symnode import concrete, to_sym
 from pliant.graph.traced import Reconsider

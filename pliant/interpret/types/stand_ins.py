@@ -37,13 +37,17 @@ def is_instance_opaque(o: Any, cls: Any) -> bool:
     raise Break("PL0017", f"the type of {o.source.name}")
 
 
+def type_opaque(o: Any) -> type:
+    raise used(o, "the type of {}")
+
+
 def call_opaque(o: Any, args: tuple, kw: dict) -> Any:
     raise used(o, "call of {}")
 
 
 row(
-    name="opaque", stands=(Opaque,), getattr=getattr_opaque, setattr=setattr_opaque, delattr=setattr_opaque, isinstance=is_instance_opaque,
-    call=call_opaque, to_c=to_code, to_graph=to_code,
+    name="opaque", stands=(Opaque,), type=type_opaque, getattr=getattr_opaque, setattr=setattr_opaque, delattr=setattr_opaque,
+    isinstance=is_instance_opaque, call=call_opaque, to_c=to_code, to_graph=to_code,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import torch
 
 from pliant.guards.source import Source, const
 from pliant.interpret import shadows
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.types.functions import by_identity
 from pliant.interpret.types.row import KIN
@@ -27,8 +28,6 @@ def member(world: World, v: Any, source: Source) -> Any:
     return v
 
 
-HEAPTYPE = 1 << 9
-IMMUTABLETYPE = 1 << 8  # classes of C that have the form of those of Python
 
 
 def made_by_c(t: type) -> bool:

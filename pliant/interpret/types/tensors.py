@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from pliant.graph.dispatch import all_same
-from pliant.graph.originals import ORIGINAL
+from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, indexing, tape, tensor_inputs, tensor_subclasses, walks
+from pliant.interpret import datafield, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import KEYED
+from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
 from pliant.interpret.types.row import row
@@ -55,7 +53,7 @@ def new_tensor(world: World, v: Any, source: S.Source) -> Any:
         world.guard(source, "TYPE_MATCH", type(v))
         world.guard(source.apply("kind_of_tensor"), "EQ_MATCH", views.kind_of_tensor(v))  # it has no class of its own
         return world.adopt(v, source)
-    if v.requires_grad and v.is_inference() and not torch.is_inference_mode_enabled():
+    if v.requires_grad and ORIGINAL.is_inference(v) and not torch.is_inference_mode_enabled():
         raise vm.capture_failed("an inference tensor with gradients outside of inference mode: C++ finds them below autograd")
     if world.levels.entered:  # what is from outside is of no level
         with temporarily_clear_interpreter_stack():
@@ -114,8 +112,10 @@ def iterate(t: Any) -> Any:
     return rows if rows is not None else iter(unbind(t))
 
 
-def contains(t: Any, x: Any) -> bool:
-    return vm.truth(call(vm.getattr(t, "__contains__"), (x,), {}))
+def contains(t: Any, x: Any) -> Any:
+    """`x in t`, perhaps as a truth that only the run knows."""
+    held = call(vm.getattr(t, "__contains__"), (x,), {})
+    return held if type(held) is torch.SymBool else vm.truth(held)
 
 
 def number(t: Any, kind: type) -> Any:
@@ -195,6 +195,9 @@ def binary(fn: Callable, a: Any, b: Any) -> Any:
     if first and type(b) is TracedTensor and of_class(b) and a.pytype is not b.pytype and replaced(b, reflected) is not None:
         raise Break("PL0011", f"{reflected} of a subclass of tensors", clean=True)
     if (type(a) is TracedTensor or type(a) in PLAIN_OPERANDS) and (type(b) is TracedTensor or type(b) in PLAIN_OPERANDS):
+        special = TORCHS.get((inplace or name) if first else reflected)
+        if type(special) is FunctionType:  # some are Python methods of tensors, which call functions by name
+            guard_inside(special)
         return graph_call(fn, (a, b), {})
     return NotImplemented
 
@@ -247,7 +250,7 @@ def outside_key(t: Any) -> Any:
 # -- attributes -----------------------------------------------------------------------------------------------------------
 TENSOR_BREAKS = {
     "_backward_hooks", "__array_interface__", "__cuda_array_interface__", "data_ptr", "_cdata",
-    "register_post_accumulate_grad_hook", "numpy", "untyped_storage", "storage", "_base",
+    "numpy", "untyped_storage", "storage", "_base",
 }  # fmt: skip
 
 
@@ -256,8 +259,8 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)
-    if raw is not TORCHS.get(name, UNSET):
-        return replacement(t, name, raw)
+    if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
+        return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)
     if t.pytype not in TENSOR_TYPES:
         own = tensor_subclasses.attribute(t, name, raw)
         if own is not UNSET:
@@ -327,7 +330,9 @@ TOLD = frozenset(
 )
 """Attributes of tensors worked out in C that the guard of an input tells, or an operator of the graph."""
 COMPUTED = (types.GetSetDescriptorType, property)
-HISTORY = frozenset(("register_hook", "grad_fn", "data", "grad", "_base", "_version", "is_leaf", "__dict__"))
+HISTORY = frozenset(
+    "register_hook register_post_accumulate_grad_hook grad_fn data grad _base _version is_leaf __dict__".split()
+)
 
 
 def wrapped_attribute(t: Any, name: str) -> Any:
@@ -401,7 +406,7 @@ def setattr_(t: Any, name: str, value: Any) -> None:
     world = vm.world
     if t.pytype not in TENSOR_TYPES and tensor_subclasses.set_own(t, name, value):
         return
-    if world.real.get(id(t)) is None and name == "requires_grad" and type(value) is bool:
+    if name == "requires_grad" and type(value) is bool:
         METHOD_LOOKASIDES[(torch.Tensor, "requires_grad_")](t, (value,), {})
         return
     if name == "grad" and own_grad(t, value):

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from pliant import events, native, turns
 from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
@@ -30,12 +32,13 @@ from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
-from pliant.guards.guard import Guard, Site
+from pliant.graph.seeding import OF_STATES
+from pliant.guards.guard import Site
 from pliant.guards.program import Compiler
 from pliant.guards.source import Source
 from pliant.interpret.capture import Capture
 from pliant.jit.emit import Emitted
-from pliant.jit.history import History, lesson
+from pliant.jit.history import History, Lesson, lesson
 from pliant.jit.persist import dependencies, environment, programs
 from pliant.jit.persist.frames import Frame, own_code
 from pliant.jit.persist.guards import Explained, Paths, decode_program, encode_program, explanation
@@ -105,7 +108,7 @@ class TakenInfo:
         self._explained = taken.explained
 
     @functools.cached_property
-    def guards(self) -> tuple[Guard, ...]:
+    def guards(self) -> tuple[Lesson, ...]:
         return tuple(map(lesson, self._explained.content.guards))
 
     @property
@@ -115,7 +118,7 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
-OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS}
+OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, *OF_STATES}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 
@@ -244,7 +247,8 @@ class Written:
 
 def write(made: Made, hand_over: bool) -> bytes:
     """An entry as data. Raises NotPortable."""
-    return Written(made, hand_over).with_graph(made.emitted.executable)
+    with torch._C.DisableTorchFunction():
+        return Written(made, hand_over).with_graph(made.emitted.executable)
 
 
 def read(data: bytes, frame: Frame, again: Any, hear: Callable[[Lessons], None] = lambda lessons: None) -> Taken | None:
@@ -343,7 +347,8 @@ class Keeper:
     def attempt(self, do: Callable[[], None]) -> None:
         """Do that; what becomes of errors."""
         try:
-            do()
+            with torch._C.DisableTorchFunction():  # looking at tensors runs no code of the program
+                do()
         except NotPortable as e:
             self.refusal = str(e)
             self.tell_not_kept(self.refusal)

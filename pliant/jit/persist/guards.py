@@ -16,7 +16,7 @@ from typing import Any
 from pliant import native
 from pliant.guards import source as S
 from pliant.guards.guard import Guard, Site, TensorSpec
-from pliant.guards.program import OP, Compiler, Describe, others, shares_as_told
+from pliant.guards.program import OP, Compiler, Describe, Why, others, shares_as_told
 from pliant.guards.question import Cached, Question, Raised, Subclasses, is_value
 from pliant.guards.source import Source
 from pliant.guards.views import NAMES as NAMES_OF_VIEWS
@@ -308,5 +308,5 @@ class Explained:
     def describe(self) -> Describe:
         return Describe(self.content)
 
-    def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> tuple[int | None, int | None, str]:
+    def __call__(self, instruction: int, seen: Any, variables: tuple[int, ...]) -> Why:
         return self.describe(instruction, seen, variables)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pliant.interpret.immutable import HEAPTYPE
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.reach import ATOMS
 from pliant.jit.verify.snapshot import Snapshot, State, Storage, equal_bytes
@@ -24,7 +25,6 @@ from pliant.symbolic.scope import UNFIT
 
 FLOATS, WHOLE, STRUCTURE = "floats", "whole numbers", "structure"
 MOST = 50
-HEAPTYPE = 1 << 9
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pliant.graph.originals import ORIGINAL
+
 
 class CannotPut(Exception):
     """This content cannot be written back."""
@@ -269,7 +271,7 @@ class Face(NamedTuple):
 def save_tensor(t: torch.Tensor) -> tuple:
     grad = t.grad if t.is_leaf or t.retains_grad else None
     layout = t.size(), t.stride(), t.storage_offset(), t.dtype, t.untyped_storage()._cdata, t.is_conj(), t.is_neg()
-    return Face(t.detach(), layout, t.requires_grad, grad, t.grad_fn, -1 if t.is_inference() else t._version)
+    return Face(t.detach(), layout, t.requires_grad, grad, t.grad_fn, -1 if ORIGINAL.is_inference(t) else t._version)
 
 
 def same_tensors(a: tuple, b: tuple) -> bool:

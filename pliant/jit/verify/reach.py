@@ -32,12 +32,11 @@ import numpy as np
 import torch
 
 from pliant import native
+from pliant.interpret.immutable import HEAPTYPE, IMMUTABLETYPE
 from pliant.jit.identity import WeakIdDict
 from pliant.jit.verify import contents
 from pliant.jit.verify.contents import Row, save_cell
 
-HEAPTYPE = 1 << 9
-IMMUTABLETYPE = 1 << 8  # classes of C that have the form of those of Python
 MOST_OBJECTS = 300_000
 LEFT_ALONE = sys.stdlib_module_names | {"torch", "pliant", "numpy", "_pytest", "pytest"}
 """Libraries whose functions, classes and modules are taken to keep no state of the program's; so are all that were installed."""

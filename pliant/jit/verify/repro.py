@@ -179,7 +179,7 @@ def write(
 
 def entry_text(entry: Any) -> str:
     info = entry.info
-    guards = "\n".join(f"  {g.source.name}  {g.kind}  {g.value!r:.200}" for g in info.guards)
+    guards = "\n".join(f"  {g.source.name}  {g.kind}  {g.value!r:.200}" for g in [lesson.guard() for lesson in info.guards] if g)
     return f"entry [{info.frame_id}]\nguards\n{guards}\nemitted\n{info.emitted.source}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pliant import native
+from pliant.graph.originals import ORIGINAL
 from pliant.jit.verify import contents, floats
 from pliant.jit.verify.ambient import Ambient, random_states_kept, recorded
 from pliant.jit.verify.compare import FLOATS, WHOLE, Comparer, Difference, Outcome, own_dict
@@ -177,7 +178,7 @@ def widened(snapshot: Snapshot) -> Iterator[bool]:
                 whole = torch.empty(0, dtype=t.dtype, device=t.device).set_(storage)  # type: ignore[call-overload]
                 wide[address] = whole.double()
             base = wide[address]
-            ok = ok and base.numel() == storage.nbytes() // t.element_size() and not t.is_inference()
+            ok = ok and base.numel() == storage.nbytes() // t.element_size() and not ORIGINAL.is_inference(t)
             casts.append((t, was, base))
         default = torch.get_default_dtype()
         if ok:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pliant.lower.lowerings.builder import Builder, Refuse, arguments, lowering
-from pliant.lower.lowerings.pointwise import common, named, over_result, overloads, up_name
+from pliant.lower.lowerings.pointwise import brought, common, named, over_result, overloads, up_name
 from pliant.lower.lowerings.scalars import FLOATS, V, call, cast, const, exp, log, maximum, op, reduce, rounded, sigmoid, tanh, up, where
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ def _xlogy(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     if computed not in FLOATS:
         raise Refuse
-    x, y = (s.value(t, computed) for t in o.args)
+    x, y = (brought(s, t, named(out.dtype)) for t in o.args)
     of_y = rounded((log if o.target._schema.name.startswith("aten::xlogy") else log1p)(y), out.dtype)
     s.store(out, where(op("isnan", y), y, where(op("eq", x, 0.0), 0.0, x * of_y)))
 
@@ -50,7 +50,7 @@ def _entr(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     if computed not in FLOATS:
         raise Refuse
-    x = s.value(o.args[0], computed)
+    x = brought(s, o.args[0], named(out.dtype))
     s.store(out, where(x > 0, -x * rounded(log(x), out.dtype), where(op("eq", x, 0.0), 0.0, where(op("isnan", x), x, -math.inf))))
 
 

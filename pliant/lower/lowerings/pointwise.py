@@ -404,7 +404,7 @@ def _addc(b: Builder, o: Any) -> None:
     s, out, computed = over_result(b, o)
     if computed not in FLOATS:
         raise Refuse
-    x, y, z = (s.value(v, computed) for v in (x, y, z))
+    x, y, z = (brought(s, v, named(out.dtype)) for v in (x, y, z))
     scaled_y = y if type(value) is int and value == 1 else y * s.value(value, computed)
     s.store(out, x + (scaled_y * z if "addcmul" in o.target._schema.name else scaled_y / z))
 

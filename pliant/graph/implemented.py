@@ -1,0 +1,164 @@
+"""Which dtypes and numbers ATen has code for: PyTorch's shape functions pass what a kernel then refuses.
+
+Such are `relu` of bools, `hardswish` of integers, `|` of floats, and a number that does not fit (300 in an `int8`). What a program calls
+is refused while it is captured (`refuse`), as the kernel would. What a pass makes of it stays an ATen call (`implemented`): a kernel of
+pliant's would give an answer there. So a pointwise operation on other dtypes than float and double is tried once on small tensors; others,
+which ask more of their operands than a dtype, refuse in their lowering.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pliant.graph import layout, symnode
+from pliant.graph.operands import op_inputs
+from pliant.graph.originals import math, torch
+from pliant.graph.traced import TracedTensor
+from pliant.symbolic import ops
+from pliant.symbolic.expr import Expr
+
+aten = torch.ops.aten
+ALL = (torch.float32, torch.float64)
+"""Dtypes that everything which has a lowering is there for, but for operators of bits."""
+STAND = {torch.SymInt: 1, torch.SymFloat: 0.5, torch.SymBool: True}
+_known: dict[tuple, Exception | None] = {}
+MOST = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32)} | {
+    t: torch.iinfo(t).max for t in (torch.int8, torch.uint8, torch.int16, torch.int32)
+}
+WIDE = {torch.bfloat16, torch.float32}
+
+
+POINTWISE = frozenset(f"aten::{name}" for name in "hardswish hardswish_ rsub log_sigmoid_forward".split())
+"""Pointwise, too, although no tag tells."""
+CHECKED = frozenset(f"aten::{name}{end}" for end in ("", "_") for name in (
+    "masked_fill where clamp clamp_min clamp_max fill scalar_tensor full full_like new_full index_fill scatter constant_pad_nd").split())
+"""Operators that convert a number with a check; others compute with it as it is."""
+VARIES = (torch.SymInt, torch.SymFloat)
+
+
+def refuse(op: Any) -> None:
+    """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
+    guarded to fit; a number that only the run knows is left to ATen."""
+    error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
+    if error is not None:
+        raise type(error)(*error.args)
+    made = op.outs[0] if op.outs else None
+    if op.target._schema.name not in CHECKED or type(made) is not TracedTensor or made.dtype not in MOST or made.dtype in WIDE:
+        return
+    one = op.target is aten.scalar_tensor.default  # which converts it otherwise
+    convert = torch.scalar_tensor if one else functools.partial(torch.full, (2,))
+    for v in (*op.args, *op.kwargs.values()):
+        t = type(v)
+        if t in VARIES and v.node.expr.backed:
+            cond = fit(v.node.expr, made.dtype)
+            declared = isinstance(cond, Expr) and layout.is_declared(cond)  # no example decides it: ATen looks when the graph runs
+            if not declared and not layout.ask(v.node.scope, cond, symnode.site_hook()):
+                v = symnode.concrete(v)
+        if type(v) in (int, float) and not -128 < v < 127:
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                convert(v, dtype=made.dtype, device="cpu")
+
+
+def fit(e: Expr, dtype: torch.dtype) -> Any:
+    """That a number is one of this dtype."""
+    low = 0 if dtype is torch.uint8 else -MOST[dtype]
+    return ops.and_(ops.ge(e, low), ops.le(e, MOST[dtype]))
+
+
+def implemented(op: Any) -> bool:
+    """Whether ATen has code for this operation and the dtypes of its operands, as far as is told before it runs."""
+    tensors = op_inputs(op)
+    return fits(op, tensors) and why_not(op, tensors) is None
+
+
+def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
+    """What ATen says that it does not do for these dtypes."""
+    if all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name:
+        return None
+    tags = op.target.tags
+    if torch.Tag.pointwise not in tags and op.target._schema.name not in POINTWISE:
+        return None
+    if torch.Tag.nondeterministic_seeded in tags or any([t.layout is not torch.strided for t in tensors]):
+        return None
+    error = known(op)
+    return error if isinstance(error, NotImplementedError) or any([w in str(error) for w in NO_CODE]) else None
+
+
+def refused(op: Any) -> bool:
+    """Whether an operation that nobody reads is there for what eager would raise: ATen has no code for the dtypes of its operands."""
+    tensors = op_inputs(op)
+    if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]):
+        return False
+    schema = op.target._schema
+    if not schema.name.startswith("aten::") or any([r.alias_info is not None for r in schema.returns]):
+        return False
+    counts = [n for v in op.args if type(v) in (list, tuple) for n in v if type(n) is int]
+    if max(counts, default=0) > MOST_COUNTED:
+        return False
+    error = known(op)
+    return isinstance(error, NotImplementedError) or any([w in str(error) for w in ("support", "expected dtype", *NO_CODE)])
+
+
+MOST_COUNTED = 16
+"""What is tried makes nothing large of small operands: `repeat`, `pad`."""
+NO_CODE = ("not supported", "not implemented", "argument alpha must")
+"""What a kernel says of dtypes; what it says of made-up sizes and values does not count."""
+
+
+def known(op: Any) -> Exception | None:
+    """What ATen raises for small tensors of these dtypes."""
+    key = (op.target, shape_of(op.args), shape_of(op.kwargs))
+    if key not in _known:
+        _known[key] = tried(op)
+    return _known[key]
+
+
+def fits(op: Any, tensors: Sequence[TracedTensor]) -> bool:
+    """Whether each plain number among the arguments is one of the dtypes of the tensors beside it; those that vary may not be."""
+    narrow = {t.dtype for t in tensors if t.dtype in MOST}
+    if not narrow:
+        return True
+    given = (*op.args, *op.kwargs.values())
+    if op.target._schema.name in CHECKED and not narrow <= WIDE:
+        for v in given:
+            if type(v) in VARIES and not all([v.node.scope.known_true(fit(v.node.expr, t)) for t in narrow]):
+                return False
+    numbers = [v for v in given if type(v) in (int, float) and not -128 < v < 127 and math.isfinite(v)]
+    return not any([not -MOST[t] - 1 <= v <= MOST[t] for v in numbers for t in narrow])
+
+
+def shape_of(v: Any) -> Any:
+    """What an argument is, without its values."""
+    t = type(v)
+    if t is TracedTensor:
+        return (v.dtype, len(v.sizes), v.device)
+    if t in (list, tuple):
+        return (t, *map(shape_of, v))
+    if t is dict:
+        return tuple([(k, shape_of(x)) for k, x in v.items()])
+    return v if t in (torch.dtype, str) else t
+
+
+def small(v: Any) -> Any:
+    t = type(v)
+    if t is TracedTensor:
+        return torch.ones((2,) * len(v.sizes), dtype=v.dtype, device=v.device)
+    if t in (list, tuple):
+        return t([small(x) for x in v])
+    if t is dict:
+        return {k: small(x) for k, x in v.items()}
+    return STAND.get(t, v)
+
+
+def tried(op: Any) -> Exception | None:
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+        try:
+            op.target(*small(op.args), **small(op.kwargs))
+        except Exception as e:
+            return e.with_traceback(None)
+    return None
+
+
+__all__ = ["implemented", "refuse", "refused"]

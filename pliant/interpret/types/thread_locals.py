@@ -1,0 +1,94 @@
+"""`threading.local()` objects: their attributes are those of the thread that runs, and guards read them in that very thread.
+
+Subclasses are left out: their `__init__` runs where a thread asks for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pliant.interpret.capture import UNSET
+from pliant.interpret.state import Break, vm, writes
+from pliant.interpret.types.row import row
+
+MISSING = object()
+
+
+class Lacks:
+    """Guard predicate: the object has no such attribute, in this thread."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, o: Any) -> bool:
+        return getattr(o, self.name, MISSING) is MISSING
+
+
+def locate(world: Any, o: Any, source: Any) -> Any:
+    world.guard(source, "TYPE_MATCH", threading.local)
+    return world.adopt(o, source)
+
+
+def before(o: Any, name: str) -> Any:
+    """What the attribute was when the program began, or UNSET."""
+    found, source = getattr(o, name, MISSING), vm.world.sources[id(o)]
+    if found is MISSING:
+        vm.world.guard(source, "PREDICATE", Lacks(name), name)
+        return UNSET
+    return vm.world.locate(found, source.attr(name))
+
+
+def now(o: Any, name: str) -> Any:
+    """What it is by now, or UNSET."""
+    vm.world.unusual()
+    written = vm.world.tensor_writes.get((id(o), name))
+    return before(o, name) if written is None else written[1]
+
+
+def getattr_(o: Any, name: str) -> Any:
+    if id(o) not in vm.world.outside:
+        return vm.native(getattr, (o, name), {})
+    if hasattr(threading.local, name):
+        if name == "__class__":
+            return threading.local
+        raise Break("PL0007", f"attribute {name!r} of a _thread._local", clean=True)
+    found = now(o, name)
+    if found is UNSET:
+        raise AttributeError(f"'_thread._local' object has no attribute {name!r}", name=name, obj=o)
+    return found
+
+
+def write(o: Any, name: str, value: Any) -> None:
+    if hasattr(threading.local, name):
+        raise Break("PL0006", f"attribute {name!r} of a _thread._local", clean=True)
+    if vm.asking:
+        writes()
+    vm.world.unusual()
+    vm.world.tensor_writes[(id(o), name)] = (o, value)
+
+
+def setattr_(o: Any, name: str, value: Any) -> None:
+    if id(o) not in vm.world.outside:
+        vm.native(setattr, (o, name, value), {})
+    else:
+        write(o, name, value)
+
+
+def delattr_(o: Any, name: str) -> None:
+    if id(o) not in vm.world.outside:
+        vm.native(delattr, (o, name), {})
+    elif now(o, name) is UNSET:
+        raise AttributeError(f"'_thread._local' object has no attribute {name!r}", name=name, obj=o)
+    else:
+        write(o, name, UNSET)
+        if before(o, name) is UNSET:
+            del vm.world.tensor_writes[(id(o), name)]
+
+
+row(
+    name="thread-local object", located=(threading.local,), stands=(threading.local,), locate=locate, getattr=getattr_, setattr=setattr_,
+    delattr=delattr_,
+)  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import math
+import operator
 import pathlib
 import re
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from pliant.interpret.state import SESSION, Interpreter
 from pliant.lower import pipeline
@@ -308,3 +311,17 @@ def test_the_inside_of_cpython_is_known_in_one_header():
     assert not found, "\n".join(found)
     assert below("cpython.h")
     assert [name for name, text in NATIVE.items() if "PlFrame" in text and name != "cpython.h"] == ["hook.c"]
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f.startswith(("pliant/graph/", "pliant/interpret/")) and "originals" not in f])
+def test_functions_of_libraries_are_read_as_they_were(file):
+    """A program may replace `torch.where`: code that is at work while programs run has such modules from `graph.originals`."""
+    tree = ast.parse((ROOT / file).read_text())
+    libraries = {"math": math, "operator": operator, "torch": torch}
+    plain = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names if a.asname is None} & libraries.keys()
+    for fn in ast.walk(tree):
+        if isinstance(fn, ast.FunctionDef | ast.Lambda):
+            for n in (n for part in (fn.body if isinstance(fn.body, list) else [fn.body]) for n in ast.walk(part)):
+                if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id in plain:
+                    found = getattr(libraries[n.value.id], n.attr, None)
+                    assert isinstance(found, type) or not callable(found), f"line {n.lineno}: {n.value.id}.{n.attr}"

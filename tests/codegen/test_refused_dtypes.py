@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -60,19 +62,32 @@ def test_an_operator_without_a_derivative():
     assert pliant.stats()["fallbacks"] == 0
 
 
+FILLED = {
+    "masked_fill": lambda x, n: (x + x).masked_fill(x > 2, n),
+    "where": lambda x, n: torch.where(x > 2, x, n),
+    "full": lambda x, n: torch.full((3,), n, dtype=x.dtype) + x[:3],
+    "fill": lambda x, n: x.clone().fill_(n) + x,
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
 @pytest.mark.parametrize(("dtype", "number"), [(torch.int8, 300), (torch.int32, 2**40), (torch.float16, 2**40)])
-def test_numbers_that_do_not_fit(dtype, number):
-    x = torch.arange(6).to(dtype)
-    fn = lambda x, n: (x + x).masked_fill(x > 2, n)  # noqa: E731
+def test_numbers_that_do_not_fit(dtype, number, name):
+    x, fn = torch.arange(6).to(dtype), FILLED[name]
     compiled = pliant.compile(fn, background=False)
-    for n in (2, 3, number, 4):  # a number that varies
-        if n == number:
-            with pytest.raises(RuntimeError, match="without overflow"):
-                compiled(x, n)
+
+    def follows(compiled, *args):
+        try:
+            want = fn(*args)
+        except RuntimeError as e:
+            with pytest.raises(RuntimeError, match=str(e)):
+                compiled(*args)
         else:
-            assert torch.equal(compiled(x, n), fn(x, n))
-    with pytest.raises(RuntimeError, match="without overflow"):
-        pliant.compile(lambda x: fn(x, number), background=False)(x)
+            assert torch.equal(compiled(*args), want)
+
+    for n in (2, 3, number, 4, -number, -3):  # a number that varies
+        follows(compiled, x, n)
+    follows(pliant.compile(fn, dynamic=False, background=False), x, number)
 
 
 def test_deviations_of_what_has_no_square():
@@ -103,3 +118,29 @@ def test_the_gradient_of_a_loss_of_nothing():
         x = torch.ones(n, 4, requires_grad=True)
         fn(x).backward()
         assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_what_is_refused_is_refused_in_its_turn(backend, capsys):
+    """Although nobody reads the result, before what comes behind it, and after what was done before."""
+
+    def fn(x):
+        print("before")
+        x.bitwise_not()
+        x.zero_()
+        return x + 1
+
+    compiled = pliant.compile(fn, backend=backend, background=False)
+    for x in (torch.arange(3), torch.ones(3).half(), torch.ones(3)):
+        want = x.clone()
+        for f, y in ((fn, want), (compiled, x)):
+            with contextlib.suppress(NotImplementedError):
+                f(y)
+        assert torch.equal(x, want)
+    assert capsys.readouterr().out == "before\n" * 6
+
+
+def test_integers_become_halves_before_they_are_multiplied():
+    a, b = torch.tensor([2**40, 3, -(2**40), 0, 70000]), torch.tensor([1, 0.5, 1, 2, 1]).half()
+    for fn in (torch.xlogy, lambda a, b: torch.addcmul(b, a, b - b)):
+        assert torch.allclose(pliant.compile(fn, background=False)(a, b), fn(a, b), equal_nan=True)

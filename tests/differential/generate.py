@@ -19,6 +19,7 @@ from tests.differential import grammar_python, prelude
 from tests.differential.grammar import EXPRESSIONS, STATEMENTS
 from tests.helpers import Call, Observed
 
+DIFFERENTIATED = ("grad", "history")
 SIZE = 18  # statements in a program, at most
 HOLE = re.compile(r"<(?:(new|loc|fn):)?([A-Z]|ret|=\d)(?::(var|own))?>")
 LEAVES = {
@@ -79,17 +80,19 @@ class Writer:
 
     def __init__(self, pick: Drawn | Diced, theme: str, size: int) -> None:
         self.pick = pick
-        self.breaks = theme not in ("pure", "exits")
-        self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme != "grad" else [])
+        self.breaks = theme not in ("pure", "exits", "leaves")
+        self.statements = STATEMENTS["*"] + (STATEMENTS["inplace"] if theme not in DIFFERENTIATED else [])
         if theme == "breaks":
             self.statements = self.statements + STATEMENTS["break"] * 3
         if theme == "foreign":
             self.statements = self.statements + STATEMENTS["foreign"] * 2
-        if theme == "exits":
+        if theme in ("exits", "leaves"):
             self.statements = self.statements + STATEMENTS["exits"] * 3
+        if theme in ("leaves", "history"):
+            self.statements = self.statements + STATEMENTS[theme] * 3
         if theme == "python":
             self.statements = self.statements + grammar_python.STATEMENTS * 3
-        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme != "exits")) if out}
+        left_out = {c for c, out in (("#", not self.breaks), ("@", theme != "foreign"), ("!", theme not in ("exits", "leaves"))) if out}
         self.expressions = {k: [r.lstrip("#@!") for r in rows if r[0] not in left_out] for k, rows in EXPRESSIONS.items()}
         if theme == "python":
             self.expressions = {k: rows + grammar_python.EXPRESSIONS.get(k, []) * 2 for k, rows in self.expressions.items()}
@@ -324,23 +327,24 @@ SIZES = ([2, 3, 4, 5, 1], [3, 2, 4, 1])  # rows and columns: the usual ones firs
 @st.composite
 def programs(draw: Callable, theme: str = "mixed") -> Program:
     """A random program of a theme: `pure` never breaks the graph, `mixed` sometimes, `breaks` often, `grad` is differentiated too;
-    `exits` branches on data at every turn; `foreign` has NumPy's values, objects with protocols of their own, and a world that changes."""
+    `exits` branches on data at every turn, `leaves` has more writes, prints, random numbers and generators around them; `history` has
+    gradients of gradients, hooks and writes among what is differentiated; `foreign` has NumPy's values, objects with protocols of their
+    own, and a world that changes."""
     source = Writer(Drawn(draw), theme, size=SIZE).program()
-    alias = st.integers(0, 2 if theme == "grad" else 3)
+    alias = st.integers(0, 2 if theme in DIFFERENTIATED else 3)
     rows, cols = map(st.sampled_from, SIZES)
     sizes = st.builds(Sizes, rows, cols, st.integers(0, 7), st.booleans(), st.integers(1, 3), alias)
-    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme == "grad", theme == "python")
+    return Program(source, draw(st.lists(sizes, min_size=3, max_size=4)), theme in DIFFERENTIATED, theme == "python")
 
 
 def seeded(theme: str, seed: int) -> Program:
     """The program of that number."""
     pick = Diced(f"{theme} {seed}")
     source = Writer(pick, theme, size=SIZE).program()
-    last = 2 if theme == "grad" else 3
-
+    last = 2 if theme in DIFFERENTIATED else 3
 
     def one() -> Sizes:
         rows, cols = map(pick.one, SIZES)
         return Sizes(rows, cols, pick.number(0, 7), bool(pick.number(0, 1)), pick.number(1, 3), pick.number(0, last))
 
-    return Program(source, [one() for _ in range(pick.number(3, 4))], theme == "grad", theme == "python")
+    return Program(source, [one() for _ in range(pick.number(3, 4))], theme in DIFFERENTIATED, theme == "python")

@@ -1150,4 +1150,130 @@ def <fn:T>(t):
 <new:T> = <=1>(<T>)
 <new:L> = [<=1>(t) for t in <L>[:9]]
 """),
+    "leaves": rows(r"""
+<T:var>.view(-1)[1::2].mul_(<F>)
+<T:var>.t()[-1].copy_(<R>.sum().expand(<T:var>.shape[0]))
+<T:var>.diagonal().add_(<C>)
+<T:var>.unsqueeze(0).squeeze(0).sub_(<C>)
+<T:var>.index_fill_(0, torch.tensor([0]), <F>)
+<T:var>.masked_fill_(<M>, <F>)
+<T:var>.data.add_(<I>)
+<new:T> = torch.rand_like(<T>) * 2
+<new:T> = torch.nn.functional.dropout(<T>, 0.5)
+<new:T> = <T> + random.random()
+print('n', <I>, <S>, end=';')
+<L:var>.pop() if len(<L:var>) > 1 else None
+<L:var>.insert(<I> % 3, <T>)
+<D:var>['z'] = <D:var>.pop('a', x)
+<D:var>.setdefault('a', <T>)
+SEEN.append(tuple(<T>.shape))
+BOX.t = <T>
+BOX.t.add_(1)
+""")
+    + blocks(r"""
+if <C> > <F>:
+    print('hot', <I>)
+    <block>
+else:
+    SEEN.append(<I>)
+    <block>
+
+with scaled(SEEN, <I>) as <loc:I>:
+    if <C> > <F>:
+        raise KeyError(<=1>)
+    <block>
+
+try:
+    with Scope(SEEN, <I>), torch.no_grad():
+        <block>
+        if <C> > <C>:
+            raise ValueError(<I>)
+        print('inside')
+except ValueError as err:
+    print(err.args)
+    <block>
+
+def <fn:T>(t):
+    try:
+        if t.sum() > <F>:
+            yield <T>
+        <func>
+        yield <ret>
+    finally:
+        SEEN.append('end')
+for <loc:T> in <=1>(<T>):
+    <loop>
+
+for <loc:T> in list(<D>.values())[:3]:
+    if <=1>.sum() > <C>:
+        continue
+    <loop>
+
+for key, <loc:T> in <D:var>.items():
+    <D:var>['late'] = <T>
+    if <=1>.mean() > <F>:
+        SEEN.append(key)
+    del <D:var>['late']
+    break
+
+g = gen(<T>, 3)
+<new:T> = next(g)
+if <=1>.sum() > <F>:
+    <=1> = g.send(<I>)
+g.close()
+
+try:
+    if <C> > <F>:
+        risky(<T>, <I>)
+    <block>
+finally:
+    print('finally', len(SEEN))
+    if <C> < <F>:
+        <block>
+
+for <loc:I> in range(3):
+    try:
+        if <C> > <=1>:
+            continue
+        if <C> < -<=1>:
+            break
+        <block>
+    finally:
+        SEEN.append(<=1>)
+"""),
+    "history": rows(r"""
+<new:T> = <T>.clone().mul_(<F>)
+<new:T> = (<T> * 2).add_(<T>)
+<new:T> = <T>.requires_grad_(True) if <T:var>.is_leaf else <T>
+<new:T> = torch.autograd.grad((<T> * x).sum(), x, allow_unused=True)[0]
+<new:T> = torch.autograd.grad((<T> * x * x).sum(), x, create_graph=True)[0] + <T>
+<new:T> = torch.nn.functional.dropout(<T>, 0.5)
+""")
+    + blocks(r"""
+<new:T> = <T> * 1
+if <=1>.requires_grad:
+    <=1>.register_hook(lambda g: None if g is None else g * 2)
+
+<new:T> = <T> * 1
+if <=1>.requires_grad:
+    <=1>.register_hook(lambda g: SEEN.append('hook') if g is not None else None)
+
+<new:T> = <T>.clone()
+<=1>.view(-1)[::2].mul_(<F>)
+<=1>.t()[0].add_(<C>)
+
+<new:T> = <T>.clone()
+<=1>[<M>] = <F>
+
+<new:T> = <T> * 1
+if <=1>.requires_grad:
+    <=1>.retain_grad()
+
+with torch.no_grad():
+    <new:T> = <T> + 1
+    <=1>.mul_(2)
+
+with torch.enable_grad():
+    <new:T> = (<T>.detach().requires_grad_(True) * <F>).sum() + <T>
+"""),
 }

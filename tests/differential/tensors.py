@@ -185,11 +185,15 @@ def form(t: torch.Tensor) -> tuple:
     return (tuple(t.shape), t.dtype, strides, t.is_conj(), t.is_neg())
 
 
-def off(a: torch.Tensor, b: torch.Tensor) -> float:
+def limit_of(values: list[Any]) -> float:
+    """What rounding explains: of the coarsest dtype among all that was made: writes bring it to what was there before."""
+    return max([LIMITS.get(v.dtype, 1e-11) for v in values if isinstance(v, torch.Tensor)], default=1e-11)
+
+
+def off(a: torch.Tensor, b: torch.Tensor, limit: float) -> float:
     """How far off `b` is, in units of what rounding explains."""
     if not (a.is_floating_point() or a.is_complex()):
         return 0.0 if torch.equal(a, b) else float("inf")
-    limit = LIMITS.get(a.dtype, 1e-11)
     kind = torch.complex128 if a.is_complex() else torch.float64
     a, b = a.to(kind), b.to(kind)
     if a.is_complex():
@@ -212,13 +216,14 @@ def compare(want: list[Any], got: list[Any], exact: Callable[[], list[Any]]) -> 
         elif form(a) != form(b):
             data = not same_bits and a.shape != b.shape  # what rounding decided
             return "" if data else f"item {i}: eager {form(a)}, compiled {form(b)}"
-        far = off(a, b)
+        limit = limit_of(want)
+        far = off(a, b, limit)
         if far > 1:
             if same_bits:
                 right = exact()
                 if i >= len(right) or not isinstance(right[i], torch.Tensor) or right[i].shape != a.shape or far == float("inf"):
                     return f"item {i}: {far:.3g} times rounding: eager {a.flatten()[:6]}, compiled {b.flatten()[:6]}"
-                mine, theirs = off(right[i].to(a.dtype), b), off(right[i].to(a.dtype), a)
+                mine, theirs = (off(right[i].to(a.dtype), t, limit) for t in (b, a))
                 if mine > 4 * theirs + 1:
                     return f"item {i}: {mine:.3g} times rounding from float64, eager {theirs:.3g}: {a.flatten()[:6]}, compiled {b.flatten()[:6]}"
             return ""  # what comes behind may be of rounding's making

@@ -6,6 +6,7 @@ import copy
 import enum
 import functools
 import operator
+import types
 import warnings
 
 import numpy as np
@@ -65,7 +66,29 @@ def test_products_of_other_dtypes(op):
         same(run, fn, torch.ones(3, 3), b)
 
 
+@pytest.mark.parametrize("op", [lambda x: x.softmax(1), lambda x: torch.cdist(x, x), lambda x: x.mean(), torch.linalg.norm, torch.erfinv])
+def test_other_operators_of_dtypes_that_they_refuse(op):
+    fn = lambda x: (op(x), x * 2)[1]  # noqa: E731
+    run = compiled(fn)
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.float16, torch.complex64):
+        same(run, fn, torch.ones(3, 3).to(dtype))
+
+
 # -- random numbers ----------------------------------------------------------------------------------------------------------
+def test_another_function_for_numbers_of_numpy(monkeypatch):
+    fn = lambda x: x * np.random.rand()  # noqa: E731
+    run = compiled(fn)
+    state = np.random.rand.__self__
+    for of in (None, type(state).normal, type(state).rand):
+        if of is not None:
+            monkeypatch.setattr(np.random, "rand", types.MethodType(of, state))
+        said = []
+        for f in (fn, run):
+            np.random.seed(3)
+            said.append(f(torch.ones(2)))
+        torch.testing.assert_close(*said)
+
+
 def test_draws_before_an_exception_of_the_graph():
     def fn(x, i):
         y = torch.rand(3)
@@ -464,3 +487,21 @@ def test_calls_that_fit_no_builtin():
     run = compiled(fn)
     for xs in ([1, 2], None, np.array([1, 2]), 5, torch.ones(2)):
         assert run(xs) == fn(xs)
+
+
+def test_a_reflected_operator_that_comes_back(monkeypatch):
+    class Reflected:
+        def __rmul__(self, other):
+            return "times"
+
+    def fn(x):
+        try:
+            return x, operator.imul([1], Reflected())
+        except TypeError:
+            return x, None
+
+    run = compiled(fn)
+    own = Reflected.__rmul__
+    for method in (own, None, own):
+        Reflected.__rmul__ = method
+        assert run(t(2))[1] == fn(t(2))[1]

@@ -16,10 +16,10 @@ import torch
 
 import pliant
 from pliant import native
-from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError
+from pliant.errors import BackendError, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.trace import Trace
 from pliant.jit import emit as emit_module
-from tests.helpers import alive
+from tests.helpers import Comparer, alive
 
 X = torch.arange(6.0).reshape(3, 2)
 
@@ -187,6 +187,52 @@ def test_fullgraph():
     pliant.reset()
     assert torch.equal(compiled(broken)(X), X + 1)
     assert pliant.stats()["graph_breaks"] == 1
+
+
+def of_text(x, s):
+    return x + len(s), s.upper()
+
+
+def of_items(x, items):
+    for v in items:
+        x = x * v if v % 2 else x + v
+    return x
+
+
+def of_many(x, *others):
+    return sum(others, x) + len(others)
+
+
+def of_branch(x, n):
+    return (x[:, :n] if n else x), x * n
+
+
+FEW = {
+    of_text: [("a",), ("bc",), ("d",), ("e",), ("bc",), ("f",)],
+    of_items: [(list(range(n)),) for n in (1, 2, 3, 4, 5, 2, 6)],
+    of_many: [(X,) * n for n in (2, 1, 3, 5, 4, 1)],
+    of_branch: [(n,) for n in (0, 1, 2, 3, 0, 2)],
+}
+
+
+@pytest.mark.parametrize("fn", FEW, ids=lambda f: f.__name__)
+def test_fullgraph_with_values_that_keep_changing(fn):
+    """What is learned of them breaks the graph elsewhere; here there is one more version, up to the limit."""
+    whole = pliant.compile(fn, fullgraph=True, strict=True, background=False)
+    compare = Comparer()
+    for i, rest in enumerate(FEW[fn]):
+        compare(fn(X, *rest), whole(X, *rest), f"call {i}")
+    assert pliant.stats()["graph_breaks"] == 0 and pliant.stats()["entries"] <= len(FEW[fn])
+    captures = pliant.stats()["captures"]
+    whole(X, *FEW[fn][-1])
+    assert pliant.stats()["captures"] == captures
+
+
+def test_fullgraph_ends_at_the_limit():
+    whole = pliant.compile(of_text, fullgraph=True, strict=True, recompile_limit=4)
+    with pytest.raises(RecompileError):
+        for i in range(6):
+            whole(X, str(i))
 
 
 def test_internal_errors(monkeypatch):

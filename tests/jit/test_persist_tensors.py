@@ -38,11 +38,18 @@ class Scaled(torch.Tensor):
         first = next(a for a in args if isinstance(a, Scaled))
         out = func(*tree_map_only(Scaled, lambda a: a.inner * a.scale, args), **(kwargs or {}))
         return cls(out, 1.0 * 1)
+
+TOLD = []
+class Told(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        TOLD.append(getattr(fn, "__name__", str(fn)))
+        return super().__torch_function__(fn, types, args, kwargs or {})
 """
 PROGRAM = """
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from classes import Scaled
+from classes import Scaled, Told
 
 def given(n):
     return Scaled(torch.arange(12.0).reshape(n, -1), 2.0)
@@ -57,6 +64,8 @@ def packed(x, n):
     return pad_packed_sequence(gru(pack_padded_sequence(x, n, batch_first=True))[0], batch_first=True)[0]
 def plain(x, n):
     return lstm(x)[0]
+def number(x):
+    return torch.tensor([x, x]) * 2
 """
 WRAPPERS = """
 import pliant, program
@@ -77,6 +86,14 @@ for fn in (pliant.compile(program.{name}, strict=True), program.{name}):
         found += x.grad.flatten().tolist()
     answer.append(found)
 """
+TELLING = """
+import classes, pliant, program
+answer = []
+for fn in (pliant.compile(program.number, strict=True), program.number):
+    classes.TOLD.clear()
+    found = fn(torch.tensor(2.0).as_subclass(classes.Told))
+    answer.append([*found.tolist(), len(classes.TOLD)])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,23 +112,30 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def once_captured(processes: Processes, home: pathlib.Path, script: str, rel: float) -> None:
+    """The first process captures, the second one finds the entry."""
+    for captures in (1, None):
+        found = processes.fresh(script, str(home))
+        got, want = found["answer"]
+        assert got == pytest.approx(want, rel=rel, abs=1e-6)
+        assert found["counters"].get("captures") == captures, found["why"]
+
+
 @pytest.mark.parametrize("name", ["used", "made"])
 def test_wrappers(processes: Processes, home: pathlib.Path, name: str) -> None:
-    for captures in (1, None):
-        found = processes.fresh(WRAPPERS.format(name=name), str(home))
-        got, want = found["answer"]
-        assert got == pytest.approx(want, rel=1e-5, abs=1e-6)
-        assert found["counters"].get("captures") == captures, found["why"]
+    once_captured(processes, home, WRAPPERS.format(name=name), 1e-5)
     (home / "classes.py").write_text(CLASSES.replace("a.inner * a.scale", "a.inner - a.scale"))
     found = processes.fresh(WRAPPERS.format(name=name), str(home))
     got, want = found["answer"]
     assert got == pytest.approx(want, rel=1e-5, abs=1e-6) and found["counters"]["captures"] == 1
 
 
+def test_writing_an_entry_tells_no_class(processes: Processes, home: pathlib.Path) -> None:
+    for _ in range(2):
+        got, want = processes.fresh(TELLING, str(home))["answer"]
+        assert got == want
+
+
 @pytest.mark.parametrize("name", ["packed", "plain"])
 def test_recurrent_networks(processes: Processes, home: pathlib.Path, name: str) -> None:
-    for captures in (1, None):
-        found = processes.fresh(TRAINED.format(name=name), str(home))
-        got, want = found["answer"]
-        assert got == pytest.approx(want, rel=1e-4, abs=1e-6)
-        assert found["counters"].get("captures") == captures, found["why"]
+    once_captured(processes, home, TRAINED.format(name=name), 1e-4)

@@ -115,20 +115,29 @@ def test_cprofile_names_functions_of_the_program():
     assert {c.co_name for c in python if os.path.basename(c.co_filename) == HERE} == {"broken"}
 
 
-def test_a_trace_function_sees_frames_of_the_program():
-    compiled, seen = ready(broken, X, W), []
+def traced(compiled, saw):
+    """What a call answers while a trace function is set, which tells `saw` of each event."""
 
     def trace(frame, event, arg):
-        if os.path.basename(frame.f_code.co_filename) == HERE:
-            seen.append((frame.f_code.co_name, frame.f_lineno))
+        saw(frame, event)
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        got = compiled(X, W)
+        return compiled(X, W)
     finally:
         sys.settrace(before)
+
+
+def test_a_trace_function_sees_frames_of_the_program():
+    compiled, seen = ready(broken, X, W), []
+
+    def saw(frame, event):
+        if os.path.basename(frame.f_code.co_filename) == HERE:
+            seen.append((frame.f_code.co_name, frame.f_lineno))
+
+    got = traced(compiled, saw)
     torch.testing.assert_close(got, broken(X, W))
     first = broken.__code__.co_firstlineno
     lines = {line for name, line in seen if name == "broken"}
@@ -138,16 +147,6 @@ def test_a_trace_function_sees_frames_of_the_program():
 def test_a_first_call_under_a_trace_function():
     pliant.reset()
     compiled, events = pliant.compile(plain, background=False), []
-
-    def trace(frame, event, arg):
-        events.append(event)
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        got = compiled(X, W)
-    finally:
-        sys.settrace(before)
+    got = traced(compiled, lambda frame, event: events.append(event))
     torch.testing.assert_close(got, plain(X, W))
     assert pliant.stats()["captures"] == 1 and not pliant.stats()["graph_breaks"]

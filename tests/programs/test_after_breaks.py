@@ -6,6 +6,7 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 
 import pytest
@@ -209,3 +210,70 @@ def test_trivial_rests_take_no_capture() -> None:
 @pytest.mark.parametrize("case", cases(__name__), ids=str)
 def test_program(case) -> None:
     case.run()
+
+
+class Odd(dict):
+    def __getitem__(self, k):
+        return 9
+
+
+class Keyed:
+    __iter__ = None
+
+    def keys(self):
+        return ["a"]
+
+    def __getitem__(self, k):
+        return 5
+
+
+UNPACKING = {"update": lambda x, v: {"x": x, **v}, "merge": lambda x, v: dict(x=x, **v), "list": lambda x, v: [x, *v]}
+
+
+@pytest.mark.parametrize("fn", UNPACKING.values(), ids=UNPACKING)
+def test_what_unpacking_refuses_where_the_graph_breaks(fn) -> None:
+    """Values of changing types are opaque in the end, and what unpacks them runs in CPython."""
+    compiled = pliant.compile(fn)
+    values = [{"a": 1}, [("a", 2)], 3, None, "ab", Odd(a=1), {"x": 3}, 2.5, int, (("p", 1),), {"b": 3}, [1, 2], {5}, 7]
+
+    def outcome(run, v):
+        try:
+            return repr(run(torch.ones(1), v))
+        except Exception as e:
+            return type(e)
+
+    for v in [*values, Keyed()] * 2:
+        assert outcome(compiled, v) == outcome(fn, v), v
+
+
+def test_a_float_is_itself() -> None:
+    def fn(x, v):
+        return x + (v is v)
+
+    compiled = pliant.compile(fn, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where it is known by its worth, the frame is left to CPython
+        for v in (-1.0, 2.0, 0.5, float("nan"), 3, 300, True, -0.0):
+            assert torch.equal(compiled(torch.ones(2), v), fn(torch.ones(2), v))
+
+
+def put_and_taken(x, table, broken):
+    """A dict that has another size at the break than when its iterator was made, and again the same when that goes on."""
+    out = []
+    for k, v in table.items():
+        table["c"] = x
+        if k == "b":
+            del table["a"]
+        if broken:
+            pliant.graph_break()
+        elif v.sum() > 100:
+            out.append(v)
+        if k != "b":
+            del table["c"]
+        out.append((k, v + 1))
+    return out, list(table)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_dict_that_has_its_size_again(broken):
+    check(put_and_taken, *[(torch.ones(n), {"a": torch.ones(n), "b": torch.zeros(n), "d": torch.ones(2)}, broken) for n in (2, 3, 4)])

@@ -477,3 +477,38 @@ def of_function(x: torch.Tensor) -> tuple:
 @pytest.mark.parametrize("f", [appends, counts, of_function])
 def test_effects_of_hooks(f: Callable) -> None:
     agree(f, [lambda i=i: one(i) for i in range(3)])
+
+
+class TimesVector(torch.autograd.Function):
+    """What it gives back is a view of what it has computed."""
+
+    @staticmethod
+    def forward(ctx, m, v):
+        ctx.save_for_backward(m, v)
+        y = m @ v.unsqueeze(-1)
+        return y.squeeze(-1), y.mul(2)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        m, v = ctx.saved_tensors
+        g = g + 2 * h.squeeze(-1)
+        return g.unsqueeze(-1) * v, m.mT @ g
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("made_inside", [False, True])
+def test_a_function_that_gives_back_a_view(backend, made_inside):
+    def fn(m, v):
+        m = m.detach().requires_grad_(True) if made_inside else m
+        return *TimesVector.apply(m, v), m
+
+    compiled = pliant.compile(fn, backend=backend)
+    for n in (5, 3):
+        v, gradients = torch.arange(float(n)), []
+        for run in (fn, compiled):
+            m = torch.arange(float(n * n)).reshape(n, n).requires_grad_()
+            y, z, leaf = run(m, v)
+            assert y.requires_grad and z.requires_grad
+            (y.sum() + z.square().sum()).backward()
+            gradients.append(leaf.grad)
+        assert torch.equal(*gradients)

@@ -462,3 +462,16 @@ def test_a_list_that_is_turned_once_or_twice() -> None:
         turned(torch.ones(2), mine)
         fn(torch.ones(2), theirs)
         assert [t is before[0][0] for t in mine] == [t is before[1][0] for t in theirs]
+
+
+def read_on_one_side(x, y):
+    z = x * 2 if x.sum() > 0 else y * 3
+    y.add_(1)
+    return z, y
+
+
+def test_what_a_side_is_the_first_to_read_stays_the_same_object() -> None:
+    for s in (1.0, -1.0):
+        x = torch.full((3,), s)
+        check(read_on_one_side, (x, torch.ones(3)), must_compile=False)
+        check(read_on_one_side, (x, x[:]), must_compile=False)

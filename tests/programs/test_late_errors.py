@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 
 import pytest
@@ -296,3 +297,50 @@ def test_writes_under_a_setting_of_torch_stay_in_the_graph():
         return cache.sum()
 
     check(fn, *[(torch.ones(n, 2), torch.tensor([0, 1]), torch.ones(2, 2)) for n in (3, 4, 5)], captures=1, breaks=0)
+
+
+def checked(x, y, n):
+    x[:] += n
+    if (y.mean() * 2).item() > -2:
+        raise ValueError("data")
+    return x
+
+
+def looked_up(x, i, n):
+    x.add_(n)
+    y = x[i]
+    x.mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_versions_tell_of_writes_before_an_error(backend):
+    """Graphs run below autograd, where nobody counts writes."""
+    for fn, bad, good in ((checked, torch.ones(3), -torch.ones(3) * 2), (looked_up, torch.tensor([7]), torch.tensor([0]))):
+        compiled_fn = compiled(fn, backend=backend)
+        for given in (bad, good, bad):
+            mine, theirs = torch.ones(3), torch.ones(3)
+            for f, x in ((fn, theirs), (compiled_fn, mine)):
+                with contextlib.suppress(ValueError, IndexError):
+                    f(x, given, 7)
+            assert torch.equal(mine, theirs) and (mine._version > 0) == (theirs._version > 0)
+
+
+def unbound(x, i):
+    if x.sum() > 100:
+        k = 1
+    try:
+        return k
+    finally:
+        x = x[i]
+
+
+def undefined(x, i):
+    if x.sum() > 0:
+        raise ValueError("data")
+    return no_such_name  # noqa: F821
+
+
+@pytest.mark.parametrize("fn", [unbound, undefined])
+def test_an_error_while_capturing_behind_one_that_only_the_run_meets(fn):
+    check(fn, *[(torch.ones(n), torch.tensor([9])) for n in (2, 3, 4)], must_compile=False)

@@ -231,3 +231,40 @@ def test_a_kronecker_product_is_no_view():
         a, b = torch.rand(n, 2, requires_grad=True), torch.rand(3)
         got, want = fn(a, b), torch.kron(a, b)
         assert torch.equal(got, want) and got.stride() == want.stride() and got._is_view() == want._is_view()
+
+
+STRIDED = {
+    "angle": lambda x: torch.complex(x, x).angle(),
+    "power": lambda x: 2 ** torch.complex(x, x),
+    "roll": lambda x: x.roll(1, -1),
+    "roll twice": lambda x: x.roll((1, 2), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_strides_are_known_while_capturing(name):
+    fn = STRIDED[name]
+    stride = compiled(lambda x: fn(x).stride())
+    for n in (2, 3, 5):
+        x = torch.randn(2, 4, n, 3)
+        for y in (x, x.contiguous(memory_format=torch.channels_last), x.permute(3, 2, 1, 0)):
+            assert stride(y) == fn(y).stride()
+
+
+def test_parts_of_a_tensor_with_a_negative_bit_share_its_memory():
+    def fn(x):
+        a, _ = x.split(2)
+        a.mul_(3)
+        x.unbind(0)[3].add_(1)
+        x.chunk(2)[1].sub_(1)
+        return x + 1
+
+    for backend in ("aten", "native"):
+        for make in (torch.Tensor.clone, torch._neg_view):
+            x, y = make(torch.arange(4.0)), make(torch.arange(4.0))
+            assert torch.equal(pliant.compile(fn, backend=backend, background=False)(x), fn(y)) and torch.equal(x, y)
+
+
+def test_an_index_into_nothing():
+    fn = lambda x, i: x[..., i]  # noqa: E731
+    check(fn, *[(torch.ones(n, m, k), torch.tensor([0, -1])) for n, m, k in ((3, 4, 5), (3, 0, 0), (0, 3, 4), (3, 0, 2))], lines=False)

@@ -206,3 +206,17 @@ def test_powers_and_extrema_of_floats():
     with pytest.raises(TypeError):  # a complex number times a tensor is one; what follows compares it
         max(program(o, x)[0].sum().item(), 0)
     assert torch.equal(compiled(o, torch.ones(3))[0], program(o, torch.ones(3))[0])
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {}], ids=str)
+def test_a_step_counts_versions_as_eager_does(options):
+    versions = []
+    for compile in (lambda fn: fn, lambda fn: pliant.compile(fn, strict=True)):
+        p = torch.nn.Parameter(torch.ones(3))
+        step = compile(O.AdamW([p], **options).step)
+        versions.append([])
+        for _ in range(3):
+            p.grad = torch.ones(3)
+            step()
+            versions[-1].append(p._version)
+    assert versions[0] == versions[1]

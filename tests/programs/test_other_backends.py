@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
+import pliant
 from tests.helpers import interpreted
 from tests.programs.registry import KNOWN, REGISTRY, Case
 
@@ -42,3 +44,9 @@ def shares() -> list[Any]:
 @pytest.mark.parametrize(("case", "backend"), shares())
 def test_program(case, backend):
     case.run_through(backend)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_what_nobody_reads_of_an_input_that_nobody_reads(backend):
+    target = pliant.compile(lambda x: x.shape == x.T.shape, backend=backend)
+    assert [target(torch.ones(3, n)) for n in (4, 3, 5)] == [False, True, False]

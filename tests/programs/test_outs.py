@@ -74,3 +74,22 @@ def test_nothing_is_imported_that_keeps_frames(call, imported):
     """In a process of its own: PyTorch's Python code for such overloads imports TorchDynamo, and leaves cycles that hold frames."""
     run = subprocess.run([sys.executable, "-c", APART.format(call=call)], capture_output=True, text=True, check=True)
     assert run.stdout.startswith(f"closed behind {imported}"), run.stdout
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, a, b: torch.max(x, 1, out=(a, b)),
+    lambda x, a, b: (torch.cat([x, x], out=a), torch.argmax(x, 0, out=b)),
+    lambda x, a, b: torch.rand(x.shape, out=a),
+    lambda x, a, b: torch.add(x, 1, out=b),  # an int tensor takes no floats
+])
+def test_out_without_elements(fn):
+    def program(x):
+        a, b = torch.empty(0), torch.empty(0, dtype=torch.int64)
+        try:
+            r = fn(x, a, b)
+        except RuntimeError as e:
+            return type(e)
+        a.add_(1)
+        return r, a, b, a.shape, x * 2
+
+    check(program, *[(t(n, 4),) for n in (3, 5, 2)])

@@ -289,3 +289,43 @@ def test_exports(name: str, packed: bool, tmp_path: Any) -> None:
             given = {i.name: v.numpy() for i, v in zip(session.get_inputs(), call)}
             want = torch.utils._pytree.tree_leaves(m(*call))
             torch.testing.assert_close([torch.from_numpy(v) for v in session.run(None, given)], want)
+
+
+# -- what PyTorch's spelling in Python does not do ---------------------------------------------------------------------------
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_dropout_that_changes(name, mode):
+    m = network(name, {"num_layers": 2})
+    fn = lambda x: m(x)[0]  # noqa: E731
+    run = pliant.compile(fn)
+    x = padded(m, 2, 3)
+    for p in (0.0, 0.25, 0.0, 0.5, 0.25, 0.7):
+        m.dropout = p
+        said = []
+        for f in (fn, run):
+            torch.manual_seed(3)
+            with mode():
+                said.append((f(x), torch.get_rng_state().tolist()))
+        torch.testing.assert_close(said[1][0], said[0][0])
+        assert said[1][1] == said[0][1]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("option, value", [("dropout", 2.0), ("dropout", -1.0), ("bias", 1), ("batch_first", 1)])
+def test_options_that_are_refused(name, option, value):
+    m = network(name, {"num_layers": 2})
+    setattr(m, option, value)
+    for f in (m, pliant.compile(lambda x: m(x))):
+        with pytest.raises((RuntimeError, TypeError, ValueError)):
+            f(padded(m, 2, 3))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_autocast(name):
+    m = network(name, {})
+    run = pliant.compile(lambda x: m(x)[0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for t in (3, 4):
+            want, got = m(padded(m, 2, t))[0], run(padded(m, 2, t))
+            assert got.dtype is want.dtype
+            torch.testing.assert_close(got, want)

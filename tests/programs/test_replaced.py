@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import operator
+import random
 
 import numpy as np
 import pytest
@@ -89,6 +91,67 @@ def deep_copies():
 def tensors_of_arrays():
     a = np.ones(3, dtype=np.float32)
     return lambda x: (a + 1).sum() + x, *attribute(torch, "from_numpy", more(torch.from_numpy))
+
+
+@world
+def subscripts():
+    return lambda x: (x[0], x[x.shape[0] - 1], [x][0]), *attribute(operator, "getitem", more(operator.getitem))
+
+
+@world
+def made_tensors():
+    def f(x):
+        random.seed(3)
+        return x * random.random(), torch.nn.functional.dropout(x, 0.0), torch.take_along_dim(x, torch.zeros_like(x, dtype=torch.int64), 0)
+
+    old = torch.tensor, torch.where, torch.empty, torch.Tensor.gather
+
+    def put(names):
+        torch.tensor, torch.where, torch.empty, torch.Tensor.gather = names
+
+    return f, lambda: put(old), lambda: put([more(g) for g in old])
+
+
+@world
+def floor_division():
+    """A method of tensors written in Python, which calls the function by name."""
+    return lambda x: (x // 2, 7 // (x.abs() + 1)), *attribute(torch, "floor_divide", more(torch.floor_divide))
+
+
+@world
+def is_inference():
+    def f(x):
+        with torch.inference_mode():
+            y = x + 1
+        return x * 2, y.is_inference(), torch.is_inference_mode_enabled()
+
+    old = torch.Tensor.is_inference, torch.is_inference_mode_enabled
+
+    def put(names):
+        torch.Tensor.is_inference, torch.is_inference_mode_enabled = names
+
+    return f, lambda: put(old), lambda: put([more(g) for g in old])
+
+
+class Own(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@world
+def as_subclass():
+    def f(x):
+        y = x.as_subclass(Own)
+        return type(y), y.detach() * 2, y
+
+    return f, *attribute(torch.Tensor, "as_subclass", more(torch.Tensor.as_subclass))
+
+
+@world
+def numpy():
+    a = np.ones(3, dtype=np.float32)
+    return lambda x: (a + 1, (a * 2).sum(), x + 1), *attribute(torch.Tensor, "numpy", lambda x: None)
 
 
 @pytest.mark.parametrize("name", worlds.of(__name__))

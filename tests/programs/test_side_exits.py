@@ -461,6 +461,17 @@ def test_random_programs(number):
     assert verdict == "right", text
 
 
+def test_versions_at_an_exit():
+    """A write through `.data` is not counted; one behind the exit has not happened."""
+
+    def fn(x, y):
+        y.data.mul_(2)
+        if x.sum() > 0:
+            y.zero_()
+
+    check(fn, *[(x, torch.ones(3)) for x in CALLS], must_compile=False)
+
+
 def test_world_changes():
     def factory():
         state = {"n": 0}

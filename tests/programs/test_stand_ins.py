@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,65 @@ def test_sizes_as_keys(size: int) -> None:
         return d, [type(k) for k in d], {x.shape}
 
     assert repr(pliant.compile(fn, strict=True)(torch.ones(size), size)) == repr(fn(torch.ones(size), size))
+
+
+# -- a value of another type in each call: its type is not that of the first ------------------------------------------------------
+class Plain:
+    pass
+
+
+def matched(x, v):
+    match v:
+        case None:
+            return x
+        case int(n) if n > 2:
+            return x + n
+        case {"a": 1}:
+            return x * 2
+        case [a]:
+            return x * a
+        case [a, b]:
+            return x * b
+        case {}:
+            return x * 7
+        case float():
+            return x / v
+        case str():
+            return x + len(v)
+        case _:
+            return x * 3
+
+
+def unpacked(x, v):
+    a, *b = v
+    return x, a, b
+
+
+def walked(x, v):
+    return x, [i for i in v]  # noqa: C416
+
+
+def asked(x, v):
+    return x, inspect.isclass(v), callable(v), hasattr(v, "keys"), type(v).__name__
+
+
+def entered(x, v):
+    with v:
+        return x
+
+
+CHANGING = [1, 2.0, "a", None, [1], (2,), {"a": 1}, slice(1), Plain, Plain(), [5], {"a": 2}, (3, 4), "abc", 7, range(3), b"ab", {1}]
+CHANGING += [[], {}, {"b": 1}]
+
+
+@pytest.mark.parametrize("fn", [matched, unpacked, walked, asked, entered, lambda x, v: v(x)])
+def test_types_that_change(fn):
+    compiled = pliant.compile(fn)
+    for v in [*CHANGING, *reversed(CHANGING)]:
+        outcomes = []
+        for run in (fn, compiled):
+            try:
+                outcomes.append(repr(run(torch.ones(1), v)))
+            except Exception as e:
+                outcomes.append((type(e), str(e)))
+        assert outcomes[0] == outcomes[1], v

@@ -368,7 +368,6 @@ listed(__name__, {
 }, breaks=0)
 listed(__name__, {
     "linalg_more": "PyTorch has no shape function of lstsq",
-    "outs": "a result is written to a tensor that is too small",
     "d_checked": "the node of a tensor is asked for",
 })  # fmt: skip
 

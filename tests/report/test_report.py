@@ -117,7 +117,7 @@ def test_channels_are_checked_and_switched():
     with pytest.raises(ValueError, match="unknown log 'graphs': choose from graph, guards"):
         logs.set_logs("graphs")
     logs.set_logs("breaks", file=out, recompiles=True, graph=False)
-    assert set(logs._printers.rows) == {"graph_break", "recompile", "limit"}
+    assert set(logs._printers.rows) == {"graph_break", "recompile", "limit", "short_lived"}
     events.emit("graph_break", frame_id="7/0", code="PL0019", reason="r", site=None)
     logs.set_logs()
     events.emit("graph_break", frame_id="8/0", code="PL0019", reason="r", site=None)
@@ -134,6 +134,7 @@ def test_every_channel_prints_its_events():
         "capture_start": {"name": "f", "filename": "m.py", "lineno": 1},
         "capture_end": {"ops": 3, "guards": 2, "exit": "Return", "seconds": 0.5},
         "recompile": {"reasons": ["size changed"]}, "graph_break": {"code": "PL0005", "reason": "printing", "site": site},
+        "short_lived": {"name": "f", "died": 9, "skipped": 2},
         "exit_point": {"where": "m.py:3 f", "side": True, "takes": "3 true, 0 false"},
         "specialization": {"expr": "s0", "value": 4, "site": site}, "entry_added": {"name": "f", "seconds": 0.25},
         "limit": {"name": "f", "limit": 64}, "fallback": {"id": 1, "name": "f", "error": "E()"},

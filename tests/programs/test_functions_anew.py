@@ -1,0 +1,178 @@
+"""Functions and classes that are made anew for each call: what they hold is read where it is now, and captures come to an end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from pliant.jit import region
+
+NUMBERS = range(2, 12)
+X = torch.randn(2, 8, 8)
+
+
+def times(n):
+    def scaled(x):
+        return x * n
+
+    return scaled
+
+
+def marked(n, mark):
+    fn = times(n)
+    setattr(fn, mark, True)
+    return fn
+
+
+def with_defaults(n):
+    def scaled(x, by=n, *, plus=n + 1, text="a"):
+        return x * by + plus + len(text)
+
+    return scaled
+
+
+@contextlib.contextmanager
+def nothing():
+    yield
+
+
+MAKERS = {
+    "closure": times,
+    "defaults": with_defaults,
+    "default": lambda n: lambda x, n=n: x * n,
+    "default_list": lambda n: lambda x, n=[n]: x * n[0],  # noqa: B006
+    "default_tensor": lambda n: (lambda t: lambda x, t=t: x * t)(torch.tensor(float(n))),
+    "default_function": lambda n: (lambda g: lambda x, g=g: g(x))(times(n)),
+    "keyword_default": lambda n: lambda x, *, n=n: x * n,
+    "either": lambda n: (lambda x, k=n: x * k) if n % 2 else (lambda x, *, k=n: x * k),
+    "functionalize": lambda n: torch.func.functionalize(times(n)),
+    "vmap": lambda n: torch.vmap(times(n)),
+    "grad": lambda n: torch.func.grad(lambda x: (x * n).sum()),
+    "linearize": lambda n: torch.func.linearize(times(n), X)[1],
+    "singledispatch": lambda n: functools.singledispatch(times(n)),
+    "torch_compile": lambda n: torch.compile(times(n)),
+    "torch_disable": lambda n: torch.compiler.disable(times(n)),
+    "compile": lambda n: pliant.compile(times(n)),
+    "allow_in_graph": lambda n: torch.compiler.allow_in_graph(times(n)),
+    "ignore": lambda n: torch.jit.ignore(times(n)),
+    "script_if_tracing": lambda n: torch.jit.script_if_tracing(times(n)),
+    "no_grad": lambda n: torch.no_grad()(times(n)),
+    "grad_modes": lambda n: (torch.no_grad() if n % 2 else torch.enable_grad())(times(n)),
+    "context": lambda n: nothing()(times(n)),
+    "wraps": lambda n: functools.wraps(F.relu)(times(n)),
+    "cache": lambda n: functools.cache(times(n)),
+    "partial": lambda n: functools.partial(lambda k, x: x * k, n),
+    "method": lambda n: types.MethodType(lambda self, x: x * self.n, types.SimpleNamespace(n=n)),
+    "region": lambda n: torch.compiler.nested_compile_region(times(n)),
+    "custom_fwd": lambda n: torch.amp.custom_fwd(lambda x: x * n, device_type="cpu"),
+}
+ALWAYS = {"linearize", "allow_in_graph"}  # a graph of its own each time; an operator that the program told of
+
+
+def of_its_own():
+    """A function that calls what it is given; its code is its own."""
+
+    def call(f, x):
+        return f(x)
+
+    return types.FunctionType(call.__code__.replace(co_name="call"), globals())
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "gone"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_wrappers_made_anew(name, kept):
+    make, call = MAKERS[name], of_its_own()
+    compiled = pliant.compile(call)
+    made, captures = [], []
+    for n in NUMBERS:
+        f = make(n)
+        made += [f] if kept else []
+        before = pliant.stats()["captures"]
+        assert torch.equal(compiled(f, X), call(f, X)), n
+        captures.append(pliant.stats()["captures"] - before)
+    assert sum(captures[-3:]) == 0 or name in ALWAYS, captures
+
+
+def test_functions_of_one_code_that_are_operators():
+    """`F.max_pool1d` and `F.max_pool2d` share their code: a function made anew does not say what these do."""
+    call = of_its_own()
+    compiled = pliant.compile(call)
+    pools = [functools.partial(p, kernel_size=2) for p in (F.max_pool1d, F.max_pool2d, F.max_pool1d)]
+    for f in [times(2), times(3), *pools, times(4), F.relu, torch.relu, torch.abs]:
+        assert torch.equal(compiled(f, X), call(f, X)), f
+    compiled = pliant.compile(lambda f, x: f(x, 2))
+    adaptive = F.adaptive_max_pool1d, F.adaptive_max_pool2d
+    for f in (lambda x, k: x + k, lambda x, k: x - k, F.max_pool1d, F.max_pool2d, F.max_pool1d, *adaptive):
+        assert torch.equal(compiled(f, X), f(X, 2)), f
+
+
+def test_marks_of_functions_of_one_code():
+    call = of_its_own()
+    compiled = pliant.compile(call)
+    functions = [times(2), times(3), torch.compiler.assume_constant_result(lambda x: 3), torch.compiler.assume_constant_result(lambda x: 4)]
+    functions += [marked(5, "other"), times(6), torch._dynamo.disable(times(7)), torch.compile(times(8)), times(9), pliant.skip(times(10))]
+    for f in functions:
+        got, want = compiled(f, X), call(f, X)
+        assert torch.equal(got, want) if isinstance(want, torch.Tensor) else got == want
+
+
+def test_classes_made_anew_wait():
+    """An entry dies with the class that it needs: after a few of them captures come ever more rarely."""
+
+    def make(n):
+        class Scale:
+            by = n
+
+            def __call__(self, x):
+                return x * self.by
+
+        return Scale()
+
+    call = of_its_own()
+    compiled = pliant.compile(call)
+    before = pliant.stats()["captures"]
+    for n in range(40):
+        f = make(n)
+        assert torch.equal(compiled(f, X), call(f, X))
+        del f
+        gc.collect()
+    assert pliant.stats()["captures"] - before <= region.SHORT_LIVED + 6
+
+
+def test_ids_of_objects_that_change():
+    """What is read of an object that is another one in each call is not that of the first."""
+
+    def registry():
+        numbers, seen = {}, set()
+
+        def fn(x, o):
+            if id(o) not in numbers:
+                numbers[id(o)] = len(numbers)
+            seen.add(id(o))
+            made = [o]
+            return x * numbers[id(o)] + len(seen), id(made) in numbers
+
+        return fn
+
+    objects = [object() for _ in range(4)]
+    fn = registry()
+    compiled = pliant.compile(registry())
+    for i in range(20):
+        got, want = compiled(X, objects[i % 4]), fn(X, objects[i % 4])
+        assert torch.equal(got[0], want[0]) and got[1] == want[1], i
+
+
+def test_keys_that_change_come_to_an_end():
+    compiled, captures = pliant.compile(lambda x, d, n: x * d[n]), []
+    for n in range(2, 14):
+        before = pliant.stats()["captures"]
+        assert torch.equal(compiled(X, {n: n}, n), X * n)
+        captures.append(pliant.stats()["captures"] - before)
+    assert not any(captures[-4:]), captures

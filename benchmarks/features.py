@@ -33,6 +33,12 @@ THEMES = {
     "test_torch_features_nn": "modules, losses, parametrizations, hooks of modules",
     "test_torch_features_autograd": "hooks, saved tensors, forward mode, random numbers, distributions",
     "test_torch_features_more": "further programs, of every kind",
+    "test_torch_features_outside": "state of the outside that programs read and write",
+    "test_torch_features_language": "generators, exceptions and contexts",
+    "test_torch_features_classes": "classes of programs and of the library",
+    "test_torch_features_objects": "identity, effects, gradients, protocols of objects",
+    "test_torch_features_arguments": "objects as arguments, the library around tensors",
+    "test_torch_features_higher": "generators of random numbers, hooks, storages, weak references, subclasses once more",
 }
 PROGRAM_S = 120
 

@@ -7,6 +7,7 @@ python -m benchmarks.fuzz --themes tensors                          # tensors of
 
 What programs are made of is in `tests/differential/grammar.py`; how they are compared in `tests/helpers.py`. Programs run in worker
 processes, six hundred to a process; one that does not end in eager within its time is counted, and shows that the grammar is wrong.
+Entries are not kept on disk; `PLIANT_TEST_ENTRIES=1` sends each through its form there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import collections
 import functools
 import gc
+import itertools
 import json
 import logging
 import os
@@ -40,20 +42,42 @@ from pliant.jit import branches
 from tests import helpers
 from tests.differential import tensors
 from tests.differential.generate import seeded
-from tests.helpers import Mismatch, check_world
+from tests.helpers import Mismatch, Observed, check_world
 
 THEMES = {"pure": 3, "mixed": 3, "foreign": 4, "breaks": 1, "grad": 1, "exits": 2, "python": 6}  # of twenty programs
-OTHERS = {"tensors": 1}  # by name alone, so that the numbers above keep their programs
+OTHERS = {"tensors": 1, "leaves": 1, "history": 1}  # by name alone, so that the numbers above keep their programs
 CHUNK = 600
-EAGER_S, WHOLE_S = 2.0, 60.0
+EAGER_S, WHOLE_S = 2.0, 60.0  # processor time of one call in eager; time of everything
 
 
-class Slow(BaseException):
-    """The program took too long."""
+class Slow(KeyboardInterrupt):
+    """The program took too long. (What it lets through, and `helpers.perform` too, is a KeyboardInterrupt.)"""
 
 
-def too_slow(*_: Any) -> None:
-    raise Slow
+class Endless(Slow):
+    """In eager, too."""
+
+
+def raiser(error: type[Slow]) -> Callable[..., None]:
+    def handler(*_: Any) -> None:
+        raise error
+
+    return handler
+
+
+class Bounded:
+    """A program as eager runs it."""
+
+    def __init__(self, fn: Callable) -> None:
+        self.fn = fn
+        self.__code__ = fn.__code__
+
+    def __call__(self, *args: Any) -> Any:
+        signal.setitimer(signal.ITIMER_PROF, EAGER_S, 0.5)
+        try:
+            return self.fn(*args)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def numbers(themes: list[str], first: int, count: int) -> list[str]:
@@ -69,23 +93,19 @@ def examine(name: str, exits: bool = False) -> tuple[str, str]:
         return tensors.examine(int(number))
     branches.forced = forced(name) if exits else None
     program = seeded(theme, int(number))
-    signal.signal(signal.SIGALRM, too_slow)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, EAGER_S, 0.5)
+    sides = itertools.chain([Bounded], itertools.repeat(lambda fn: fn))  # the first world is eager's
+
+    def world() -> tuple[Any, Observed]:
         fn, state = program.world()
-        for i, call in enumerate(program.arguments()):
-            program.before(i, state)
-            try:
-                fn(*call.args)
-            except Exception:
-                continue
-    except Slow:
-        return "endless", "does not end in eager"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        return next(sides)(fn), state
+
+    signal.signal(signal.SIGALRM, raiser(Slow))
+    signal.signal(signal.SIGPROF, raiser(Endless))
     try:
         signal.setitimer(signal.ITIMER_REAL, WHOLE_S, 0.5)
-        check_world(program.world, *program.arguments(), before=program.before, grad=program.grad, must_compile=False)
+        check_world(world, *program.arguments(), before=program.before, grad=program.grad, must_compile=False)
+    except Endless:
+        return "endless", "does not end in eager"
     except Slow:
         return "slow", f"takes more than {WHOLE_S:.0f} s"
     except Mismatch as e:
@@ -221,6 +241,7 @@ def main() -> None:
     if args.work is not None:
         work(args.themes, args.work, args.count, args.backend, args.exits)
         return
+    os.environ.setdefault("PLIANT_ENTRIES", "0")
     run = Run(args)
     run.go()
     verdicts = collections.Counter(f["verdict"] for f in run.data["found"])

@@ -213,7 +213,7 @@ def parts(place: Place) -> Iterator[Place]:
                     k: new if k == name else getattr(obj, k) for k in ("fget", "fset", "fdel")}))
     elif isinstance(obj, staticmethod | classmethod):
         yield rebuilt(place, ".__func__", obj.__func__, type(obj))
-    elif not isinstance(obj, types.ModuleType | types.BuiltinFunctionType):
+    elif not isinstance(obj, types.ModuleType | types.BuiltinFunctionType | torch._ops.OperatorBase):  # (operators keep caches)
         yield from of_instance(path, obj)
 
 

@@ -73,7 +73,6 @@ class Executable:
     source: str
     n_ops: int
     globals: dict[str, Any] = field(default_factory=dict, repr=False)
-    backward: Any = None
     node: Any = None  # of a differentiable region: what it was put together from (`autograd_region.Node`)
     later: Callable[[], Executable] | None = field(default=None, repr=False)  # makes the one that takes its place (`native.two_tiers`)
 

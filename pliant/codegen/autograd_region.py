@@ -12,10 +12,8 @@ see in eager mode:
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 import torch
@@ -24,20 +22,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
-from pliant.codegen.double_backward import FREED, Again, Refuse, Twice, versions
+from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
+from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, spend, spending
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in, together
 from pliant.lower.program import Program
 from pliant.lower.restriding import as_views
 
 aten = torch.ops.aten
-_serial = count()
-KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 def compile_region(trace: Any, inputs: list[Any], outputs: Any, *, name: str = "region", lower: Lowering | None = None) -> Executable:
@@ -76,40 +73,36 @@ class Planned:
         return made
 
 
-def node_of(name: str, forward: Callable, backward: Callable) -> Callable:
-    """`apply` of a differentiable node with these methods."""
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    node = type(f"Pliant_{name}_{next(_serial)}", (torch.autograd.Function,), methods)
-    return super(torch.autograd.Function, node).apply  # type: ignore[misc]  # skips a check for functorch, which guards exclude
-
-
 @dataclass(slots=True)
 class Node:
-    """The programs of a differentiable region. `grad_on`: the grad mode that it is entered in; `heads`: results that have gradients."""
+    """The programs of a differentiable region. `grad_on`: the grad mode that it is entered in; `heads`: how many results have
+    gradients; `results`: of how many."""
 
     name: str
     forward: Executable
-    backward: Executable
+    parts: tuple[Part, ...]
     around: Executable
     twice: Twice
     grad_on: bool
     heads: int
+    results: int
 
     def executable(self) -> Executable:
         """The region, to be called."""
         fn = self.around.fn if self.grad_on else with_grad(self.around.fn)
-        source = "\n".join((self.around.source, self.forward.source, self.backward.source))
-        return Executable(fn, source, self.forward.n_ops + self.around.n_ops, self.around.globals, self.backward, self)
+        source = "\n".join((self.around.source, self.forward.source, *(p.backward.source for p in self.parts)))
+        return Executable(fn, source, self.forward.n_ops + self.around.n_ops, self.around.globals, self)
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The backward part for gradients of all heads, how the forward part is run again, and which heads have saved tensors in common: the
-    same for every lowering."""
+    """The backward part for gradients of all heads, how the forward part is run again, which heads have saved tensors in common, and the
+    parts that are nodes of their own, each with its backward part: the same for every lowering."""
 
     full: Backward
     again: Again
     shared: list[int]
+    parts: list[tuple[tuple[bool, ...], Backward]]
 
 
 class AutogradRegion:
@@ -128,17 +121,35 @@ class AutogradRegion:
         if self.plan.freed:
             return self.write_freed()
         if self.traced is None:
-            full = self.plan.trace_backward((True,) * len(self.plan.differentiable))
-            self.traced = Traced(full, Again(self.plan, full.reads), sharing(self.plan.differentiable))
+            self.traced = self.trace()
         self.shared = self.traced.shared
         self.full, again = self.with_sizes(self.traced.full), self.traced.again
         self.twice = Twice(again.refusal, lambda: again.recipe, self.gives())
         forward = self.write_forward()
-        backward = self.write_backward(self.full, (True,) * len(self.plan.differentiable))
-        self.twice.backward = backward.fn
-        around = self.write_around(node_of(self.name, forward.fn, backward.fn))
-        node = Node(self.name, forward, backward, around, self.twice, is_grad_enabled(), len(self.plan.differentiable))
-        return node.executable()
+        parts = tuple([self.write_part(mask, self.with_sizes(b)) for mask, b in self.traced.parts])
+        results = len(self.plan.heads) + len(self.plan.exports)
+        around = self.write_around(node_of(self.name, forward.fn, parts, results))
+        return Node(self.name, forward, parts, around, self.twice, is_grad_enabled(), len(self.plan.differentiable), results).executable()
+
+    def trace(self) -> Traced:
+        """Trace the backward part, as a whole and by the parts that are nodes of their own."""
+        heads = self.plan.differentiable
+        full, shared = self.plan.trace_backward((True,) * len(heads)), sharing(heads)
+        masks = together(heads, shared)
+        parts = [(mask, full if all(mask) else self.trace_partial(full, mask) or self.zeros(full, mask)) for mask in masks]
+        return Traced(full, Again(self.plan, full.reads), shared, parts)
+
+    def write_part(self, mask: tuple[bool, ...], b: Backward) -> Part:
+        """A node: its results, the inputs that it has edges to, its backward program."""
+        twice = replace(self.twice)
+        backward = self.write_backward(b, mask, twice)
+        twice.backward = backward.fn
+        reached = {t.vid for t, g in zip(self.plan.wanted, b.grads, strict=True) if g is not None}
+        if all(mask) and len(reached) in (len(self.plan.wanted), 0):
+            return Part(None, None, backward, twice)
+        own = {h.vid for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
+        slots = {s.vid: i for i, s in reversed([*enumerate(self.plan.inputs)]) if isinstance(s, TracedTensor) and s.vid in reached}
+        return Part(tuple([i for i, h in enumerate(self.plan.heads) if h.vid in own]), tuple(sorted(slots.values())), backward, twice)
 
     def gives(self) -> tuple[int | None, ...]:
         """For each input, which of the wanted gradients is its own."""
@@ -156,17 +167,18 @@ class AutogradRegion:
             found.update((s.name, s) for s in self.scope.simplify(e).symbols() if s.name not in own)
         return replace(b, symbols=list(found.values()))
 
-    def write_backward(self, b: Backward, mask: tuple[bool, ...]) -> Executable:
-        """`backward(ctx, one gradient per result of the node) -> one gradient per slot`."""
+    def write_backward(self, b: Backward, mask: tuple[bool, ...], twice: Twice | None = None) -> Executable:
+        """`backward(ctx, one gradient per result of the region) -> one gradient per slot`. `twice`: of a node's own, which the engine
+        calls; the others are for gradients of some of its results."""
         used = iter(b.tangents)
         arrives = {h.vid: next(used) for h, on in zip(self.plan.differentiable, mask, strict=True) if on}
         params = [f"g{i}" for i in range(len(self.plan.heads) + len(self.plan.exports))]
-        full, sizes = all(mask), [s.name for s in self.full.symbols]
+        sizes = [s.name for s in self.full.symbols]
 
         def preamble(w: Writer) -> list[str]:
             lines = []
-            if full:
-                w.globals.update(_grad_on=is_grad_enabled, _twice=self.twice, _partial=self.run_partial)
+            if twice is not None:
+                w.globals.update(_grad_on=is_grad_enabled, _twice=twice, _partial=self.run_partial)
                 w.globals.update(_wrapped=is_wrapped, _batched=is_legacy)
                 arriving = [f"g{i}" for i, h in enumerate(self.plan.heads) if h.vid in arrives]
                 odd = " or ".join(f"({g} is not None and (_wrapped({g}) or _batched({g})))" for g in arriving)
@@ -244,21 +256,28 @@ class AutogradRegion:
 
     def build_partial(self, mask: tuple[bool, ...]) -> Callable:
         """Trace the backward part for `mask`. If that needs more than was saved or guarded, fall back to gradients of zero."""
+        with _disable_current_modes():
+            b = self.trace_partial(self.full, mask) or self.zeros(self.full, mask)
+        return self.write_backward(self.with_sizes(b), mask).fn
+
+    def trace_partial(self, full: Backward, mask: tuple[bool, ...]) -> Backward | None:
+        """The backward part for `mask`. None if that needs more than what `full` reads, which is saved, or more than what is guarded."""
         scope = self.scope
         guards, asserts = len(scope.guards), len(scope.asserts)
-        with _disable_current_modes():
-            b = self.with_sizes(self.plan.trace_backward(mask))
-        kept, known = {t.vid for t in self.full.reads}, {s.name for s in self.full.symbols}
-        enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in b.symbols)
-        if not enough or len(scope.guards) != guards or len(scope.asserts) != asserts:
-            zeros = [
-                Op(aten.zeros.default, (t.sizes,), {"dtype": t.dtype, "device": t.device}, [t], None, None, -1)
-                for t, used in zip(self.full.tangents, mask, strict=True)
-                if not used
-            ]
-            tangents = [t for t, used in zip(self.full.tangents, mask, strict=True) if used]
-            b = Backward(zeros + self.full.ops, tangents, self.full.grads, self.full.reads, self.full.symbols)
-        return self.write_backward(b, mask).fn
+        b = self.plan.trace_backward(mask)
+        kept, known = {t.vid for t in full.reads}, {s.name for s in self.with_sizes(full).symbols}
+        enough = all(t.vid in kept for t in b.reads) and all(s.name in known for s in self.with_sizes(b).symbols)
+        return b if enough and len(scope.guards) == guards and len(scope.asserts) == asserts else None
+
+    def zeros(self, full: Backward, mask: tuple[bool, ...]) -> Backward:
+        """The backward part for all heads, with gradients of zero for those that are not in `mask`."""
+        zeros = [
+            Op(aten.zeros.default, (t.sizes,), {"dtype": t.dtype, "device": t.device}, [t], None, None, -1)
+            for t, used in zip(full.tangents, mask, strict=True)
+            if not used
+        ]
+        tangents = [t for t, used in zip(full.tangents, mask, strict=True) if used]
+        return Backward(zeros + full.ops, tangents, full.grads, full.reads, full.symbols)
 
     def write_freed(self) -> Executable:
         """`backward()` was captured with the rest: outputs that have a history say that it is gone."""
@@ -331,39 +350,6 @@ class AutogradRegion:
 
         plan = self.plan
         return Writer(self.name, self.scope, plan.inputs, plan.outputs, [], [], preamble=preamble, replay=plan.replay).finish(False)
-
-
-def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
-    """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
-    used = sum(1 << i for i, on in enumerate(mask) if on)
-    refused = functools.reduce(int.__or__, [s for s, on in zip(shared, mask, strict=True) if on], 0)
-    saving = sum(1 << i for i, s in enumerate(shared) if s)
-    return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
-
-
-def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:
-    """What the forward part kept, for gradients of the heads `used` (bits). They are refused if gradients went for the last time
-    through one of `refused`, which have saved tensors in common with these. The engine clears what the node saved behind its first call,
-    so it is held on the side while there are heads that had no gradients yet, detached: a head among them would hold its node."""
-    if ctx.spent & refused:
-        raise RuntimeError(FREED)
-    saved = ()
-    if reads and ctx.kept is None:
-        saved = ctx.saved_tensors
-    elif reads:
-        saved, then = ctx.kept
-        if versions(saved) != then:
-            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation")
-    if not KEEP_GRAPH():
-        ctx.spent |= used
-        ctx.kept = None
-        if ctx.spent == whole:
-            ctx.slots = None
-            ctx.maybe_clear_saved_tensors()
-        elif reads:
-            held = tuple([t.detach() for t in saved])
-            ctx.kept = held, versions(held)
-    return saved
 
 
 def restride(x: torch.Tensor, sizes: tuple, strides: tuple) -> torch.Tensor:

@@ -129,7 +129,7 @@ def differentiates(region: Any) -> bool:
     """Whether some graph of this region has a backward pass."""
     codes = [code for ref in region.codes if (code := ref()) is not None]
     graphs = [e.info.emitted.executable for code in codes for e in native.entries(code)]
-    return any([g is not None and (g.node is not None or g.backward is not None) for g in graphs])
+    return any([g is not None and g.node is not None for g in graphs])
 
 
 def trimmed(times: list[float]) -> list[float]:

@@ -286,6 +286,25 @@ def sharing(heads: list[Any]) -> list[int]:
     return [functools.reduce(int.__or__, [bits for bits in together if bits >> i & 1], 0) for i in range(len(heads))]
 
 
+def together(heads: list[Any], shared: list[int]) -> list[tuple[bool, ...]]:
+    """The heads by parts that eager could send backward one after the other, as masks: heads with saved tensors in common (`sharing`) are
+    in one part, and so are those whose histories begin at the same leaves."""
+    own = list(range(len(heads)))  # of each head, the part that it is in
+    for i, bits in enumerate(shared):
+        for j in range(i):
+            if bits >> j & 1 and own[j] != own[i]:
+                own = [own[j] if at == own[i] else at for at in own]
+    if len(set(own)) == 1:
+        return [(True,) * len(heads)]
+    begins: dict[int, set[Any]] = {}
+    for at, h in zip(own, heads, strict=True):
+        begins.setdefault(at, set()).update(n for n in nodes_under(h.grad_fn) if not n.next_functions)
+    parts: dict[frozenset[Any], list[bool]] = {}
+    for i, at in enumerate(own):
+        parts.setdefault(frozenset(begins[at]), [False] * len(heads))[i] = True
+    return [tuple(mask) for mask in parts.values()]
+
+
 def nodes_under(node: Any) -> set[Any]:
     """The nodes of the autograd graph that can be reached from `node`; none from a leaf, which has no node."""
     if node is None:

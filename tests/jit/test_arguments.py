@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,11 @@ from pliant.errors import PliantError
 
 def fn(x: Any) -> Any:
     return x + 1
+
+
+def named(v: Any) -> str:
+    """A test's name for `v`, the same in every process."""
+    return re.sub(" at 0x.*", "", repr(v))[:30]
 
 
 WRONG: list[tuple[str, Any]] = [
@@ -37,7 +43,7 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=named)
 def test_what_is_refused(name: str, value: Any) -> None:
     for model in (fn, torch.nn.Linear(2, 2), None):
         with pytest.raises((TypeError, ValueError, PliantError)) as error:
@@ -53,7 +59,7 @@ RIGHT: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), RIGHT, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(("name", "value"), RIGHT, ids=named)
 def test_what_is_taken(name: str, value: Any) -> None:
     assert torch.equal(pliant.compile(fn, **{name: value})(torch.ones(3)), torch.full((3,), 2.0))
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from pliant.codegen.autograd_region import spend, spending
 from pliant.codegen.double_backward import FREED, Number, Recipe, Slot, Step, Twice, Value, versions
+from pliant.codegen.nodes import spend, spending
 from pliant.jit.persist.guards import Weakly
 from pliant.jit.persist.names import Writer
 from pliant.jit.persist.tensors import decode_tensor, encode_tensor

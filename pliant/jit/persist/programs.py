@@ -12,6 +12,7 @@ import linecache
 import marshal
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ import torch
 from pliant import native
 from pliant.codegen import aten, linked, target
 from pliant.codegen.aten import Executable
-from pliant.codegen.autograd_region import Node, node_of
+from pliant.codegen.autograd_region import Node
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import Twice
 from pliant.codegen.failures import PLACES, Place, Places, remember
+from pliant.codegen.nodes import Part, node_of
 from pliant.jit.branches import Branch
 from pliant.jit.emit import Emitted, Failing
 from pliant.jit.other_compilers import not_for_others
@@ -195,20 +197,25 @@ def encode_node(node: Node, table: Writer, linker: Linker) -> tuple:
     if node.heads > 1 and refusal:  # for gradients of some results only, another backward part would have to be traced
         raise NotPortable(f"several results have gradients, and {refusal}")
     recipe = None if refusal else gradients.encode_recipe(node.twice.recipe(), table)
-    backward = encode_program(node.backward, table, linker, frozenset(("_twice", "_partial", *ASKED)))
+    given = frozenset(("_twice", "_partial", *ASKED))
+    parts = [(p.heads, p.slots, encode_program(p.backward, table, linker, given)) for p in node.parts]
     forward = encode_program(node.forward, table, linker, frozenset())
     around = encode_program(node.around, table, linker, frozenset(("_apply",)))
-    return node.name, forward, backward, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads
+    return node.name, forward, parts, around, refusal, recipe, node.twice.gives, node.grad_on, node.heads, node.results
 
 
 def decode_node(data: tuple, objects: list[Any], modules: list[dict[str, int]]) -> Executable:
-    name, forward, backward, around, refusal, recipe, gives, grad_on, heads = data
+    name, forward, parts, around, refusal, recipe, gives, grad_on, heads, results = data
     twice = Twice(refusal, gradients.Later(recipe, objects), gives)
     first = decode_program(forward, objects, modules, {})
-    second = decode_program(backward, objects, modules, {"_twice": twice, "_partial": gradients.Partial(twice, heads), **ASKED})
-    twice.backward = second.fn
-    whole = decode_program(around, objects, modules, {"_apply": node_of(name, first.fn, second.fn)})
-    return Node(name, first, second, whole, twice, grad_on, heads).executable()
+    made = []
+    for own, slots, backward in parts:
+        again = replace(twice)
+        given = {"_twice": again, "_partial": gradients.Partial(twice, heads), **ASKED}
+        made.append(Part(own, slots, decode_program(backward, objects, modules, given), again))
+        again.backward = made[-1].backward.fn
+    whole = decode_program(around, objects, modules, {"_apply": node_of(name, first.fn, made, results)})
+    return Node(name, first, tuple(made), whole, twice, grad_on, heads, results).executable()
 
 
 # -- emitted functions ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""The nodes that a training region puts into the autograd graph.
+
+Usually it is one: a `torch.autograd.Function` made of the forward and the backward program. But the engine calls every node below one that
+it has called, also with no gradient at all, and what was saved there is freed, or already gone. So inputs that no result comes from get no
+edge; and results that eager could send backward one after the other, because their histories have no saved tensors in common and begin at
+other inputs, get a node for each such part. All of them share what the one run of the forward program has kept.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import torch
+
+from pliant.codegen.aten import Executable
+from pliant.codegen.double_backward import FREED, Twice, versions
+from pliant.graph.originals import gradients
+
+_serial = count()
+KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
+WRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Results that are one node: their places among those of the forward program, and of the inputs that have gradients of them (None: all
+    are); the backward program `backward(ctx, one gradient or None per result of the region) -> one gradient or None per input of the region`."""
+
+    heads: tuple[int, ...] | None
+    slots: tuple[int, ...] | None
+    backward: Executable
+    twice: Twice
+
+
+def node_of(name: str, forward: Callable, parts: Sequence[Part], n_results: int) -> Callable:
+    """The forward program as a function whose results have a history; `n_results`: of how many results."""
+    if parts[0].heads is None:
+        return apply_of(name, forward, parts[0].backward.fn)
+    return functools.partial(run_parts, forward, tuple([(p.heads, p.slots, apply_of(name, enter, leaving(p, n_results))) for p in parts]))
+
+
+def apply_of(name: str, forward: Callable, backward: Callable) -> Callable:
+    """`apply` of a differentiable node with these methods."""
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    node = type(f"Pliant_{name}_{next(_serial)}", (torch.autograd.Function,), methods)
+    return super(torch.autograd.Function, node).apply  # type: ignore[misc]  # skips a check for functorch, which guards exclude
+
+
+def run_parts(forward: Callable, parts: tuple, *slots: Any) -> tuple:
+    """Run the forward program, and give its results their histories."""
+    shared = Shared()
+    with gradients(False):
+        results = list(forward(shared, *slots))
+    for heads, own, apply in parts:
+        made = apply(shared, [results[i] for i in heads], *[slots[i] for i in own])
+        for i, t in zip(heads, made, strict=True):
+            results[i] = t
+    return tuple(results)
+
+
+def enter(ctx: Any, shared: Shared, results: list[torch.Tensor], *own: Any) -> tuple:
+    """The forward method of each part: what the backward program may read has no history, or it would hold its own node."""
+    ctx.shared = shared
+    ctx.set_materialize_grads(False)
+    return tuple([t.detach() for t in results])
+
+
+def leaving(part: Part, n_results: int) -> Callable:
+    """The backward method of a part."""
+    heads, slots, backward = part.heads, part.slots, part.backward.fn
+    assert heads is not None and slots is not None
+
+    def leave(ctx: Any, *grads: Any) -> tuple:
+        given = [None] * n_results
+        for i, g in zip(heads, grads, strict=True):
+            given[i] = g
+        found = backward(ctx.shared, *given)
+        return None, None, *[found[i] for i in slots]
+
+    return leave
+
+
+class Shared:
+    """What the parts of a region know together: it stands where a single node's context would stand."""
+
+    def __init__(self) -> None:
+        self.slots: tuple | None = None
+        self.held: tuple[torch.Tensor, ...] = ()
+        self.then: tuple[int, ...] = ()
+
+    def save_for_backward(self, *tensors: torch.Tensor) -> None:
+        """Keep these; they may not be written until they are read."""
+        self.held, self.then = tensors, versions(tensors)
+
+    @property
+    def saved_tensors(self) -> tuple[torch.Tensor, ...]:
+        """What was kept. Raises RuntimeError if it is gone, or was written."""
+        if self.slots is None:
+            raise RuntimeError(FREED)
+        if versions(self.held) != self.then:
+            raise RuntimeError(WRITTEN)
+        return self.held
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """Forget them."""
+        self.held, self.then = (), ()
+
+    def mark_non_differentiable(self, *tensors: torch.Tensor) -> None:
+        """Results that are of no part have no history."""
+
+    def set_materialize_grads(self, on: bool) -> None:
+        """Each part says so."""
+
+
+def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
+    """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
+    used = sum(1 << i for i, on in enumerate(mask) if on)
+    refused = functools.reduce(int.__or__, [s for s, on in zip(shared, mask, strict=True) if on], 0)
+    saving = sum(1 << i for i, s in enumerate(shared) if s)
+    return used & saving, refused, saving if all(shared) else -1  # the others may be asked again and again
+
+
+def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:
+    """What the forward part kept, for gradients of the heads `used` (bits). They are refused if gradients went for the last time
+    through one of `refused`, which have saved tensors in common with these. The engine clears what the node saved behind its first call,
+    so it is held on the side while there are heads that had no gradients yet, detached: a head among them would hold its node."""
+    if ctx.spent & refused:
+        raise RuntimeError(FREED)
+    saved = ()
+    if reads and ctx.kept is None:
+        saved = ctx.saved_tensors
+    elif reads:
+        saved, then = ctx.kept
+        if versions(saved) != then:
+            raise RuntimeError(WRITTEN)
+    if not KEEP_GRAPH():
+        ctx.spent |= used
+        ctx.kept = None
+        if ctx.spent == whole:
+            ctx.slots = None
+            ctx.maybe_clear_saved_tensors()
+        elif reads:
+            held = tuple([t.detach() for t in saved])
+            ctx.kept = held, versions(held)
+    return saved

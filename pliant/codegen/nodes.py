@@ -28,7 +28,7 @@ WRITTEN = "one of the variables needed for gradient computation has been modifie
 @dataclass(frozen=True, slots=True)
 class Part:
     """Results that are one node: their places among those of the forward program, and of the inputs that have gradients of them (None: all
-    are); the backward program `backward(ctx, one gradient or None per result of the region) -> one gradient or None per input of the region`."""
+    are); the backward program, `backward(ctx, one gradient or None per result) -> one gradient or None per input`."""
 
     heads: tuple[int, ...] | None
     slots: tuple[int, ...] | None

@@ -26,9 +26,9 @@ setup: $(VENV)/.built
 demo: setup
 	$(PY) -m pliant demo $(ARGS)
 
-# One thread a process: tests compare values, and two cores are easily oversubscribed.
+# A process a core, each with one thread: two cores are easily oversubscribed. The tests of a file stay together.
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m pytest $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(ARGS)
 
 lint: setup
 	$(PY) -m ruff check .

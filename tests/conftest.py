@@ -3,6 +3,7 @@
 Internal errors are raised (`PLIANT_STRICT=1`): a test of what happens without it compiles with `strict=False`.
 
 PLIANT_TEST_TIERS=1 sends every call through one tier, and the next through the other.
+PLIANT_TEST_SEED=1 gives every test other random numbers.
 PLIANT_FUZZ=5000 runs that many random programs per theme, with fresh seeds; without it a small fixed set runs, whose failures are
 printed as found; PLIANT_SHRINK=1 makes them small (minutes).
 """
@@ -13,12 +14,14 @@ import atexit
 import importlib
 import itertools
 import os
+import random
 import shutil
 import sys
 import tempfile
 import threading
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from hypothesis.internal.conjecture import providers
@@ -38,6 +41,7 @@ if hasattr(providers, "_get_local_constants"):
     # Hypothesis draws some numbers from the source of every module that is loaded. The fixed programs would be others in every run.
     providers._get_local_constants = lambda: providers._local_constants
 
+SEED = int(os.environ.get("PLIANT_TEST_SEED", "0"))  # of the random numbers that a test draws
 FUZZ = int(os.environ.get("PLIANT_FUZZ", "0"))
 COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": list(hypothesis.HealthCheck)}
 UNSHRUNK = [p for p in hypothesis.Phase if p not in (hypothesis.Phase.shrink, hypothesis.Phase.explain)]
@@ -90,8 +94,12 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_compiler():
-    """Entries, statistics and policy memory of one test never reach the next; nor does torch's global state."""
+    """Entries, statistics and policy memory of one test never reach the next; nor does torch's global state. Nor do random numbers: a
+    test draws the same alone, behind others, and beside others in another process."""
     forget()
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     yield
     seen = sys.modules.get("pliant.events")

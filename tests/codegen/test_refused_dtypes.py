@@ -143,4 +143,4 @@ def test_what_is_refused_is_refused_in_its_turn(backend, capsys):
 def test_integers_become_halves_before_they_are_multiplied():
     a, b = torch.tensor([2**40, 3, -(2**40), 0, 70000]), torch.tensor([1, 0.5, 1, 2, 1]).half()
     for fn in (torch.xlogy, lambda a, b: torch.addcmul(b, a, b - b)):
-        assert torch.allclose(pliant.compile(fn, background=False)(a, b), fn(a, b), equal_nan=True)
+        assert torch.allclose(pliant.compile(fn, background=False)(a, b), fn(a, b), equal_nan=True, atol=1e-6)

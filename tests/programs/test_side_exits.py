@@ -429,12 +429,12 @@ def test_a_model_that_was_trained_has_exits_without_gradients():
         model.zero_grad()
         for _ in range(8):
             model(HOT).sum().backward()
-        assert all(torch.allclose(a, p.grad) for a, p in zip(want, model.parameters(), strict=True))
+        assert all(torch.allclose(a, p.grad, atol=1e-6) for a, p in zip(want, model.parameters(), strict=True))
         trained = pliant.stats()["captures"]
         compiled(HOT)
         assert pliant.stats()["captures"] == trained
     for x in (HOT, HOT, HOT, HOT, COLD, HOT):
-        assert torch.allclose(compiled(x), model(x))
+        assert torch.allclose(compiled(x), model(x), atol=1e-6)
     assert pliant.stats()["exit_points"] >= 2 and pliant.stats()["side_exits"] == 1
 
 

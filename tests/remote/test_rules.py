@@ -91,7 +91,7 @@ def test_collectives_are_those_that_are_needed(mesh):
 def test_what_has_no_rule_is_gathered_and_says_so(mesh):
     x = torch.randn(6, 6)
     f = pliant.compile(lambda a: torch.linalg.det(a), on=mesh)
-    assert torch.allclose(f(mesh.shard(x)).cpu(), torch.linalg.det(x), rtol=1e-4) and pliant.events.events("gathered")
+    assert torch.allclose(f(mesh.shard(x)).cpu(), torch.linalg.det(x), rtol=1e-4, atol=1e-6) and pliant.events.events("gathered")
 
 
 @pytest.mark.parametrize("seed", [0, 100, 200])

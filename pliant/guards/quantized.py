@@ -52,7 +52,8 @@ _parts: dict[int, tuple[Any, tuple]] = {}  # id of a packed object -> (a weak re
 
 @view
 def packed_linear(p: Any) -> tuple:
-    """(weight of int8, its scales, sums of its rows, bias or None, is the reduced range honoured, is the bias added in one rounding).
+    """(weight of int8, its scales, sums of its rows, bias or None, is the reduced range honoured, is the bias added in one rounding, is the
+    whole range computed without cutting sums).
 
     Raises ValueError for what is packed in a way that the kernel does not compute.
     """
@@ -83,24 +84,38 @@ def unpacked(p: Any) -> tuple:
     sums = weight.sum(1, dtype=torch.int32)
     if bias is not None:
         bias = bias.detach().float().contiguous()
-    reduces, fused = behaviour(p, weight, scale, sums, bias)
+    how = behaviour(p, weight, scale, sums, bias)
     held = [None if t is None else torch.nn.Parameter(t, requires_grad=False) for t in (weight, scale, sums, bias)]
-    return (*held, reduces, fused)
+    return (*held, *how)
 
 
-def behaviour(p: Any, weight: Any, scale: Any, sums: Any, bias: Any) -> tuple[bool, bool]:
+def behaviour(p: Any, weight: Any, scale: Any, sums: Any, bias: Any) -> tuple[bool, bool, bool]:
     """What the engine does that packed it, which the object does not tell: it is seen from its answers."""
-    k = weight.shape[1]
-    x = torch.linspace(-1.0, 1.3, 3 * k).reshape(3, k)
+    x = probes(weight)
     want = {reduced: torch.ops.quantized.linear_dynamic(x, p, reduced) for reduced in (True, False)}
-    near = None
+    found = []
     for reduces in (True, False):
         for fused in (True, False):
             got = {r: DYNAMIC_LINEAR(x, weight, scale, sums, bias, REDUCED if r and reduces else LEVELS, fused) for r in want}
-            if all(torch.equal(got[r], want[r]) for r in want):
-                return reduces, fused
-            if near is None and all(torch.allclose(got[r], want[r], rtol=1e-6, atol=1e-6 * float(want[r].abs().max())) for r in want):
-                near = reduces, fused
-    if near is None:
+            same = {r: torch.equal(got[r], want[r]) for r in want}
+            near = all([torch.allclose(got[r], want[r], rtol=1e-6, atol=1e-6 * float(want[r].abs().max())) for r in want])
+            found.append(((reduces, fused), same, near))
+    exact = [(*how, True) for how, same, _ in found if all(same.values())]
+    close = [(*how, True) for how, _, near in found if near]
+    reduced = [(*how, False) for how, same, _ in found if how[0] and same[True]]
+    best = exact or close or reduced
+    if not best:
         raise ValueError("a packed linear layer of an engine that computes otherwise")
-    return near
+    return best[0]
+
+
+def probes(weight: Any) -> Any:
+    """Rows to try an engine with: without instructions for it, sums of two products of bytes are cut to 16 bits. So beside ordinary rows
+    there are those that make the sums of the largest weights as large as they can be."""
+    n, k = weight.shape
+    plain = torch.linspace(-1.0, 1.3, 3 * k).reshape(3, k)
+    if n == 0 or k < 2:
+        return plain
+    pairs = weight[:, : k - k % 2].reshape(n, -1, 2).sum(2, dtype=torch.int32).abs().amax(1)
+    largest = weight[pairs.topk(min(n, 4)).indices]
+    return torch.cat([plain, torch.where(largest > 0, 1.3, -1.0), torch.where(largest < 0, 1.3, -1.0)])

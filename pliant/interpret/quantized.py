@@ -32,8 +32,11 @@ def dynamic_linear(args: tuple, kw: dict) -> Any:
             parts = packed_linear(packed)
     except (ValueError, RuntimeError) as e:
         raise Break("PL0034", f"linear_dynamic: {e}", clean=True) from None
-    weight, scale, sums, bias, reduces, fused = vm.world.locate(parts, source.apply(NAMES[packed_linear]))
-    return graph_call(DYNAMIC_LINEAR, (x, weight, scale, sums, bias, REDUCED if reduced and reduces else LEVELS, fused), {})
+    weight, scale, sums, bias, reduces, fused, whole = vm.world.locate(parts, source.apply(NAMES[packed_linear]))
+    levels = REDUCED if reduced and reduces else LEVELS
+    if levels == LEVELS and not whole:
+        raise Break("PL0034", "linear_dynamic of the whole range of bytes, whose sums this processor's engine cuts to 16 bits", clean=True)
+    return graph_call(DYNAMIC_LINEAR, (x, weight, scale, sums, bias, levels, fused), {})
 
 
 @lookaside(PLAIN, PLAIN.default)

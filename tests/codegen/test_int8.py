@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
 
 import pytest
@@ -102,6 +103,16 @@ def packed(n: int, k: int, per_channel: bool, bias: torch.Tensor | None):
     return torch.ops.quantized.linear_prepack(q, bias), q.int_repr(), scale
 
 
+@functools.cache
+def whole_range() -> bool:
+    """Whether PyTorch's engine computes sums of products of whole bytes on this processor; without VNNI it cuts them to 16 bits."""
+    q = torch.quantize_per_tensor(torch.full((4, 8), 12.7), 0.1, 0, torch.qint8)
+    x = torch.linspace(-1.0, 1.3, 32).reshape(4, 8)
+    x[1] = 1.3
+    got = torch.ops.quantized.linear_dynamic(x, torch.ops.quantized.linear_prepack(q, None), False)
+    return torch.allclose(got, x @ torch.full((8, 4), 12.7), atol=2.0)
+
+
 def inputs(rng: random.Random, m: int, k: int) -> torch.Tensor:
     x = torch.randn(m, k + rng.choice((0, 0, 2)))[:, :k] * 10 ** rng.uniform(-7, 3)
     style = rng.choice(("plain", "plain", "positive", "negative", "halves", "nothing", "odd", "odd"))
@@ -131,7 +142,9 @@ def test_dynamic_linear(kind, seed):
         bias = torch.randn(n) if i % 3 else None
         weights, weight, scale = packed(n, k, bool(i % 2), bias)
         sums, x = weight.sum(1, dtype=torch.int32), inputs(rng, m, k)
-        for reduced in (True, False):
+        if x.isnan().any() and not whole_range():
+            continue  # a NaN becomes a byte beyond the reduced range
+        for reduced in (True, False) if whole_range() else (True,):
             memory, out = results(m, n, torch.float32)
             data = [t.data_ptr() if t is not None else 0 for t in (x, weight, scale, sums, bias, out)]
             status = call(kind[1], *data, m, n, k, x.stride(0), k, 127 if reduced else 255, 1)
@@ -214,8 +227,9 @@ def test_dynamic_linear_in_a_program(monkeypatch):
 
     def fn(x):
         y = x.transpose(0, 1)
-        return torch.ops.quantized.linear_dynamic(x * 2, weights, True) + 1, torch.ops.quantized.linear_dynamic(y, weights, False) * 2
+        return torch.ops.quantized.linear_dynamic(x * 2, weights, True) + 1, torch.ops.quantized.linear_dynamic(y, weights, not whole) * 2
 
+    whole = whole_range()
     compiled = pliant.compile(fn, fullgraph=True)
     for n in (3, 9):
         x = torch.randn(n, 17, 16)

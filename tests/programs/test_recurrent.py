@@ -326,6 +326,10 @@ def test_autocast(name):
     run = pliant.compile(lambda x: m(x)[0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for t in (3, 4):
-            want, got = m(padded(m, 2, t))[0], run(padded(m, 2, t))
+            try:
+                want = m(padded(m, 2, t))[0]
+            except RuntimeError as e:
+                pytest.skip(f"not on this processor, says eager: {e}")
+            got = run(padded(m, 2, t))
             assert got.dtype is want.dtype
             torch.testing.assert_close(got, want)

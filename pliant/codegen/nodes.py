@@ -22,7 +22,11 @@ from pliant.graph.originals import gradients
 
 _serial = count()
 KEEP_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
-WRITTEN = "one of the variables needed for gradient computation has been modified by an inplace operation"
+WRITTEN = (  # PyTorch's words
+    "one of the variables needed for gradient computation has been modified by an inplace operation: [{} {}] is at version {}; expected "
+    "version {} instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,7 @@ class Shared:
         """What was kept. Raises RuntimeError if it is gone, or was written."""
         if self.slots is None:
             raise RuntimeError(FREED)
-        if versions(self.held) != self.then:
-            raise RuntimeError(WRITTEN)
-        return self.held
+        return unwritten(self.held, self.then)
 
     def maybe_clear_saved_tensors(self) -> None:
         """Forget them."""
@@ -114,6 +116,14 @@ class Shared:
 
     def set_materialize_grads(self, on: bool) -> None:
         """Each part says so."""
+
+
+def unwritten(tensors: tuple[torch.Tensor, ...], then: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    """Raises RuntimeError if one of the tensors was written since it had that version."""
+    for t, version in zip(tensors, then, strict=True):
+        if t._version != version:
+            raise RuntimeError(WRITTEN.format(t.type(), list(t.shape), t._version, version))
+    return tensors
 
 
 def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
@@ -134,9 +144,7 @@ def spend(ctx: Any, used: int, refused: int, whole: int, reads: bool) -> tuple:
     if reads and ctx.kept is None:
         saved = ctx.saved_tensors
     elif reads:
-        saved, then = ctx.kept
-        if versions(saved) != then:
-            raise RuntimeError(WRITTEN)
+        saved = unwritten(*ctx.kept)
     if not KEEP_GRAPH():
         ctx.spent |= used
         ctx.kept = None

@@ -42,21 +42,27 @@ def refuse(op: Any) -> None:
     """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
     guarded to fit; a number that only the run knows is left to ATen."""
     error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
+    if error is None and refused(op) and not any([t.dtype in ALL for t in op_inputs(op)]):
+        error = known(op)
     if error is not None:
         raise type(error)(*error.args)
     made = op.outs[0] if op.outs else None
-    if op.target._schema.name not in CHECKED or type(made) is not TracedTensor or made.dtype not in MOST or made.dtype in WIDE:
+    if op.target._schema.name not in CHECKED or type(made) is not TracedTensor:
         return
+    wide = made.dtype is torch.int64  # which all integers fit
+    if not wide and (made.dtype not in MOST or made.dtype in WIDE):
+        return
+    least = 0 if made.dtype is torch.uint8 else -127
     one = op.target is aten.scalar_tensor.default  # which converts it otherwise
     convert = torch.scalar_tensor if one else functools.partial(torch.full, (2,))
     for v in (*op.args, *op.kwargs.values()):
         t = type(v)
-        if t in VARIES and v.node.expr.backed:
+        if t in VARIES and v.node.expr.backed and not wide:
             cond = fit(v.node.expr, made.dtype)
             declared = isinstance(cond, Expr) and layout.is_declared(cond)  # no example decides it: ATen looks when the graph runs
             if not declared and not layout.ask(v.node.scope, cond, symnode.site_hook()):
                 v = symnode.concrete(v)
-        if type(v) in (int, float) and not -128 < v < 127:
+        if type(v) is float and not least <= v < 127 or type(v) is int and not wide and not least <= v < 127:
             with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 convert(v, dtype=made.dtype, device="cpu")
 

@@ -348,7 +348,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     vm.frame = vm.exc = vm.pending = None
     vm.depth = vm.frames_made = vm.asking = 0
     state = globalstate.save()
-    symnode.site_hook = current_site
+    symnode.site_hook, scope.late = current_site, late_errors.before_assertion
     torch.compiler._is_compiling_flag, flag = True, torch.compiler._is_compiling_flag
     vm.active = True
     try:
@@ -357,7 +357,7 @@ def scene(scope: Scope, trace: Trace, world: World) -> Iterator[None]:
     finally:
         vm.active = False
         torch.compiler._is_compiling_flag = flag
-        symnode.site_hook = symnode.no_site
+        symnode.site_hook, scope.late = symnode.no_site, None
         defaults.unset(world)
         globalstate.restore(state)
         unwind(world.levels)

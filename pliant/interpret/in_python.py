@@ -55,3 +55,9 @@ def smallest(found: Any, *others: Any) -> Any:
         if v < found:
             found = v
     return found
+
+
+def items_of(array: Any, n: int) -> Any:
+    """`iter` of an array of one dim: each item is read in its turn, since the array may be written in between."""
+    for i in range(n):
+        yield array[i]

@@ -16,7 +16,9 @@ from pliant.bytecode import kinds as K
 from pliant.graph.handlers import has_written, is_written
 from pliant.graph.operators import overloads
 from pliant.graph.schema import ADDING, adds
-from pliant.interpret.state import Break
+from pliant.graph.traced import TracedTensor
+from pliant.interpret.state import Break, vm
+from pliant.symbolic import ops
 
 RAISING = ADDING | frozenset(overloads((
     "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "scatter_add", "scatter_reduce", "index_add",
@@ -34,10 +36,23 @@ def check(trace: Any, n: int, f: Any) -> None:
     """Raises Break if one of the operations from the `n`-th on may raise when it is too late, where the program of frame `f` would see."""
     for i in range(n, len(trace.ops)):
         op = trace.ops[i]
-        if op.target not in RAISING or not caught(f):
+        if op.target not in RAISING and not may_be_negative(op) or not caught(f):
             continue
         if has_written(trace, i) or (adds(op) and is_written(trace, op)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
+
+
+def may_be_negative(op: Any) -> bool:
+    """Whether the operation makes a tensor of a size that only the run knows, which may be less than 0."""
+    made = op.outs[0] if op.outs else None
+    sizes = [n.node for n in made.sizes if type(n) is not int] if type(made) is TracedTensor else ()
+    return any([not n.expr.backed and not n.scope.known_true(ops.ge(n.expr, 0)) for n in sizes])
+
+
+def before_assertion(error: type[Exception]) -> None:
+    """Raises Break where the program would handle an assertion that fails, and it may fail when it is too late."""
+    if vm.frame is not None and caught(vm.frame, (error,)) and has_written(vm.trace):
+        raise Break("PL0041", f"{error.__name__} may be raised inside a try block, behind a write")
 
 
 def possible(trace: Any) -> bool:
@@ -45,9 +60,9 @@ def possible(trace: Any) -> bool:
     return bool(trace.scope.asserts) or any([op.target in RAISING for op in trace.ops])
 
 
-def caught(f: Any) -> bool:
-    """Whether an exception raised now meets an `except` that takes it; in the program's own code also a `finally`, or a context manager
-    other than PyTorch's. (Those of libraries put back settings, as a rule, and each operation below them would end a graph.)"""
+def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeError)) -> bool:
+    """Whether an exception raised now, of one of `errors`, meets an `except` that takes it; in the program's own code also a `finally`, or
+    a context manager other than PyTorch's. (Those of libraries put back settings, mostly, and each operation below would end a graph.)"""
     while f is not None:
         i = f.pc - 1
         d = f.decoded
@@ -58,15 +73,15 @@ def caught(f: Any) -> bool:
             i, depth = entry
             if d.kinds[i] is not K.PUSH_EXC_INFO or d.kinds[i + 1] is K.EXIT and of_torch(f.stack[depth - 1]):
                 continue
-            taken = takes(f, i + 1)
+            taken = takes(f, i + 1, errors)
             if taken or taken is None and not f.code.co_filename.startswith(LIBRARIES):
                 return True
         f = f.parent
     return False
 
 
-def takes(f: Any, i: int) -> bool | None:
-    """Whether the clauses of the handler whose first instruction is `i` take what an operator raises; None for what has no clauses."""
+def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
+    """Whether the clauses of the handler whose first instruction is `i` take one of these; None for what has no clauses."""
     d = f.decoded
     if d.kinds[i] is K.POP:  # `except:`
         return True
@@ -81,7 +96,7 @@ def takes(f: Any, i: int) -> bool | None:
             return None
         for name in names:
             cls = f.globals.get(name, vars(builtins).get(name))
-            if not isinstance(cls, type) or issubclass(IndexError, cls) or issubclass(RuntimeError, cls):
+            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
                 return True
         i = d.ins[i + 1][1]
     return False

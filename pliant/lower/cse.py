@@ -88,7 +88,7 @@ class Repetitions:
 
         Only where nobody can tell: no effects, no writes to the memory that is read or made, and what is new memory stays inside.
         """
-        changes, effects, _ = liveness.traits(op.target)
+        changes, effects, *_ = liveness.traits(op.target)
         if op.binds or changes or effects or not op.outs:
             return False
         inputs = liveness.op_inputs(op)

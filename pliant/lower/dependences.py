@@ -37,7 +37,7 @@ class Dependences:
     def write(self, step: Any, written: set[int], made: set[int], effect: bool, checks: bool = False) -> None:
         """Writers come after earlier readers; effects after each other and after writes that remain.
 
-        What does nothing but check data (`checks`) stays between the effects and writes that it was between, in any order.
+        What checks data, or checks and writes (`checks`), stays between the effects and writes that it was between, in any order.
         """
         for s in written:
             step.deps |= self.readers.get(s, set()) - {step.index}
@@ -48,7 +48,7 @@ class Dependences:
         lasting = bool(written - self.own)
         if (effect or lasting) and self.last_effect >= 0:
             step.deps.add(self.last_effect)
-        if (effect or lasting) and not checks:
+        if lasting or effect and not checks:
             step.deps |= self.checking
         if effect:
             step.deps |= self.writes
@@ -56,7 +56,7 @@ class Dependences:
             self.checking.add(step.index)
         elif effect:
             self.last_effect, self.writes, self.checking = step.index, set(), set()
-        elif lasting:
+        if lasting and (checks or not effect):
             self.writes.add(step.index)
         for s in written | made:
             self.last_write[s] = step.index

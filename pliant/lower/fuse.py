@@ -90,6 +90,9 @@ class Fuser:
                 for t in self.touched(op, nest):
                     w = order.read(u, self.aliases.storage(t))
                     u.reads[self.aliases.roots.get(t.vid, t.vid)] = w
+                if nest is not None and self.builder.through and not u.fused:  # it may stay an ATen call, which reads them
+                    for t in liveness.op_inputs(op):
+                        order.read(u, self.aliases.storage(t))
                 made = {self.aliases.storage(t) for t in self.made(op, nest)}
                 here = written | {self.aliases.storage(p.tensor) for p in nest.stores if not p.fresh} if nest is not None else written
                 raises = nest is not None and any(n.op == "bounded" for n in nest.nodes())

@@ -22,6 +22,7 @@ from pliant.graph.schema import KNOWN, of_operator, written
 from pliant.graph.traced import TracedTensor
 from pliant.graph.traced import leaves as leaves
 from pliant.graph.traced import tensors_of as tensors_of
+from pliant.symbolic import ops as numbers
 from pliant.symbolic.expr import Expr, postorder
 
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -31,11 +32,15 @@ DATA_CHECKED.add(
         "_local_scalar_dense", "index", "index_select", "gather", "embedding", "take", "index_put", "scatter", "nll_loss_forward",
         "nll_loss2d_forward", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex", "_linalg_check_errors",
         "_linalg_eigh", "_linalg_svd", "linalg_eig", "repeat_interleave", "bincount", "one_hot", "multinomial", "bernoulli",
-        "_pack_padded_sequence",
+        "_pack_padded_sequence", "index_put_", "scatter_",
+        *(f"{name}{end}" for end in ("", "_") for name in (
+            "index_add", "index_copy", "index_fill", "index_reduce", "scatter_add", "scatter_reduce", "put", "masked_scatter")),
     ))
 )  # fmt: skip
 """Operators that raise on bad data. Eager raises even if the result is unused, so they are kept."""
 
+DIVISIONS = frozenset(f"aten::{name}{end}" for name in ("div", "divide", "floor_divide", "remainder", "fmod", "pow") for end in ("", "_"))
+"""Operators of which integers raise on a divisor of 0, or on a negative exponent."""
 RESTRIDERS = frozenset(f"aten::{name}" for name in "t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_".split())
 """In-place operators that give a tensor object other sizes and strides over the same memory."""
 METADATA_WRITERS = RESTRIDERS | frozenset(f"aten::{name}" for name in "resize_ resize_as_ set_ rename_ detach_ sparse_resize_".split())
@@ -97,7 +102,27 @@ def dirty_memory(ops: list[Any]) -> set[int]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    return not op.outs or effectful(op.target)
+    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op)
+
+
+@of_operator
+def divides(target: Any) -> bool:
+    """Does the operator raise on some integers?"""
+    return target._schema.name in DIVISIONS
+
+
+def raises_on_integers(op: Any) -> bool:
+    """Do integers divide by what may be 0, or have an exponent that may be negative?"""
+    made = op.outs[0]
+    if type(made) is not TracedTensor or made.dtype.is_floating_point or made.dtype.is_complex or len(op.args) < 2:
+        return False
+    second, power = op.args[1], "pow" in op.target._schema.name
+    if type(second) is TracedTensor:
+        return not power
+    if type(second) in (int, bool):
+        return second < 0 if power else not second
+    e = number(second)
+    return e is not None and not second.node.scope.known_true(numbers.ge(e, 0) if power else numbers.ne(e, 0))
 
 
 @of_operator
@@ -117,9 +142,9 @@ def effectful(target: Any) -> bool:
 
 
 @of_operator
-def traits(target: Any) -> tuple[bool, bool, bool]:
-    """(`mutable`, `effectful`, `unknown`): what is asked of the operator of each operation."""
-    return mutable(target), effectful(target), unknown(target)
+def traits(target: Any) -> tuple[bool, bool, bool, bool]:
+    """(`mutable`, `effectful`, `unknown`, `divides`): what is asked of the operator of each operation."""
+    return mutable(target), effectful(target), unknown(target), divides(target)
 
 
 @of_operator
@@ -131,7 +156,7 @@ def draws(target: Any) -> bool:
 @of_operator
 def only_checks(target: Any) -> bool:
     """Is raising on bad data all that the operator may do besides computing? A kernel that checks can stand for it."""
-    return target in DATA_CHECKED and RANDOM not in target.tags
+    return (target in DATA_CHECKED or divides(target)) and RANDOM not in target.tags
 
 
 def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep_effects: bool = True) -> list[Any]:
@@ -174,9 +199,9 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
         read(value)
     kept: list[Any] = []
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
-        changes, effects, foreign = traits(op.target)
+        changes, effects, foreign, divided = traits(op.target)
         targets = written(op) if changes else ()
-        need = foreign or (keep_effects and (effects or not op.outs))
+        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op)))
         if not need:
             for t in outs:
                 if t.vid in live:

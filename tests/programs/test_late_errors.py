@@ -344,3 +344,30 @@ def undefined(x, i):
 @pytest.mark.parametrize("fn", [unbound, undefined])
 def test_an_error_while_capturing_behind_one_that_only_the_run_meets(fn):
     check(fn, *[(torch.ones(n), torch.tensor([9])) for n in (2, 3, 4)], must_compile=False)
+
+
+BEHIND_WRITES = {
+    "a division": lambda x, n, y: 7 // (n - n),
+    "a shift": lambda x, n, y: 1 << -n,
+    "an assertion": lambda x, n, y: [] if n < 2 else 1 // 0,
+    "a reshape": lambda x, n, y: y[y > 0].view(-1, 2) + 1,
+    "an index": lambda x, n, y: x[n],
+    "a split": lambda x, n, y: x.split([1, n]),
+    "a negative size": lambda x, n, y: x.new_zeros(-n),
+    "a product": lambda x, n, y: x @ y[y > 0],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_WRITES)
+def test_what_the_run_checks_of_numbers_behind_a_write_meets_its_handler(name):
+    def fn(x, y):
+        x.mul_(2)
+        try:
+            return BEHIND_WRITES[name](x, int(y.sum().item()), y)
+        except (ArithmeticError, ValueError, LookupError, RuntimeError):
+            return x * 3
+
+    compiled = pliant.compile(fn, background=False)
+    for _ in range(2):
+        x, mine = torch.ones(2), torch.ones(2)
+        assert torch.equal(compiled(mine, torch.ones(3)), fn(x, torch.ones(3))) and torch.equal(x, mine)

@@ -513,3 +513,33 @@ def test_non_maximum_suppression_converges() -> None:
         want, got = nms(*args), compiled(*args)
         assert want == got and [type(v) for v in want] == [type(v) for v in got]
     assert pliant.stats()["captures"] <= 6
+
+
+def test_items_are_read_in_their_turn():
+    def written(y, v):
+        out = []
+        for w in v:
+            v *= 2
+            out.append(y + w)
+        return out
+
+    def written_behind_breaks(y, v):
+        out = []
+        for i, w in enumerate(v):
+            v += i
+            print(float(y.sum()))
+            out.append(y + w)
+        return out
+
+    def by_hand(y, v):
+        it = iter(v)
+        first = next(it)
+        v.sort()
+        return [y + first, y + next(it), y + sum(it)]
+
+    for fn in (written, written_behind_breaks, by_hand):
+        compiled = pliant.compile(fn, background=False)
+        for given in ([5.0, 3.0, 1.0], [3, 1, 2], [1.0, 0.0, 7.0, 2.0], [4, 2]):
+            mine, theirs = np.array(given), np.array(given)
+            assert [t.tolist() for t in compiled(torch.ones(1), mine)] == [t.tolist() for t in fn(torch.ones(1), theirs)]
+            assert mine.tolist() == theirs.tolist()

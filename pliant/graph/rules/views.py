@@ -74,16 +74,13 @@ def unsqueeze(trace: Any, x: TracedTensor, dim: int) -> Any:
 
 
 def is_single(trace: Any, size: Any) -> bool:
-    """Whether a size is 1, decided under a guard where that can be, for declared sizes too."""
-    if type(size) is int:
-        return size == 1
-    one = ops.eq(key(size), 1)
-    return trace.scope.decide(one, symnode.site_hook()) if one.backed else equal(trace, size, 1)
+    """Whether a size is 1, decided under a guard, for declared sizes too. Where only the run could tell, the graph breaks."""
+    return size == 1 if type(size) is int else trace.scope.decide(ops.eq(key(size), 1), symnode.site_hook())
 
 
 @rule("squeeze", "squeeze.dim", "squeeze.dims")
 def squeeze(trace: Any, x: TracedTensor, dims: Any = None) -> Any:
-    """A dim goes if it is 1: the rank of the result hangs on it, so there is no general case. Of unbacked sizes none goes."""
+    """A dim goes if it is 1: the rank of the result hangs on it, so there is no general case."""
     n = len(x.sizes)
     wanted = range(n) if dims is None else [wrap(d, n) for d in ([dims] if isinstance(dims, int) else dims)]
     if None in wanted:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pliant.graph.originals import ORIGINAL, math, operator, torch
 from pliant.graph.symnode import concrete
+from pliant.interpret import in_python
 from pliant.interpret.arrays import linear, ordering, reductions, shaping
 from pliant.interpret.arrays.dtypes import BOOL, SCALARS, Unsure, dtype_of
 from pliant.interpret.arrays.operands import asarray, fresh, to
@@ -18,7 +19,7 @@ from pliant.interpret.arrays.stand_ins import ArrayMethod, TracedArray, TracedSc
 from pliant.interpret.arrays.table import CODE, asked, compute, constant, function
 from pliant.interpret.arrays.ufuncs import apply, t
 from pliant.interpret.gate import index
-from pliant.interpret.slots import unpack
+from pliant.interpret.slots import interp, unpack
 from pliant.interpret.state import Break, vm
 
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -304,10 +305,12 @@ def length_of(a: TracedArray) -> Any:
 
 
 def iterate(a: TracedArray) -> Any:
-    """Rows, which are views, or scalars; how many is pinned."""
+    """Rows, which are views, or scalars, each read when it is asked for; how many is pinned."""
     if not a.ndim:
         raise TypeError("iteration over a 0-d array")
     n = concrete(a.sizes[0])
+    if a.ndim == 1:
+        return interp(in_python.items_of, (a, n), {})
     return iter([vm.getitem(a, i) for i in range(n)])  # type: ignore[arg-type]
 
 

@@ -197,6 +197,7 @@ class Window(Numbers):
             TABLE[maker.target](Through(b, maker, self), maker)
         except (Refuse, DataDependent):  # a parameter that only the run knows
             return None
+        b.through = True
         return self.result
 
     def load(self, t: TracedTensor, axes: Sequence[int] | None = None) -> V:
@@ -224,7 +225,7 @@ class Builder:
     `roots` maps the vid of a view to that of what it is a view of, `makers` the vid of a result to its operation; `read` holds the vids
     that somebody reads, `dirty` the storages that some operation writes to, `reinterpreted` the views whose elements are not those of
     their root: of another dtype, or negated, `once` those that one operation reads and nobody else. `supports`: the target's
-    word on a device.
+    word on a device. `through`: the last nests compute what an operand was to be made of.
     """
 
     def __init__(
@@ -241,13 +242,14 @@ class Builder:
         self.supports = supports
         self.spaces: list[Space] = []
         self.op: Any = None
+        self.through = False
 
     def lower(self, op: Any) -> list[LoopNest] | None:
         """The nests of `op`, or None if it stays an ATen call."""
         rule = TABLE.get(op.target)
         if rule is None:
             return None
-        self.spaces, self.op = [], op
+        self.spaces, self.op, self.through = [], op, False
         try:
             rule(self, op)
         except (Refuse, DataDependent):  # a parameter that only the run knows

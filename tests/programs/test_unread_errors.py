@@ -1,0 +1,147 @@
+"""What raises on bad data or a dtype raises where nobody reads its result, and in its turn among writes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pliant
+
+
+def divides(x, d):
+    x.add_(1)
+    (d + 1) // d  # noqa: B018
+    return x + 1
+
+
+def divides_in_place(x, d):
+    d = d.clone()
+    d //= 0
+    return x
+
+
+def remainder_of_a_number(x, d):
+    n = d.sum().item() * 0
+    d % n  # noqa: B018
+    return x
+
+
+def negative_power(x, d):
+    d ** -d.sum().item()  # noqa: B018
+    return x
+
+
+def fills(x, d):
+    torch.full_like(x.to(torch.uint8), -1.5)
+    return x
+
+
+def fills_with_what_is_large(x, d):
+    torch.full_like(d, 1e30)
+    return x
+
+
+def deviation(x, d):
+    x.add_(1)
+    s = (d * 2).std()
+    x.mul_(2)
+    return s
+
+
+def divides_between_writes(x, d):
+    a = x.flip(0)
+    q = torch.div(d.bool(), d, rounding_mode="trunc")
+    x.add_(-128)
+    return a, q
+
+
+PUTS = {
+    "index_add": lambda z, x, d: z.index_add(0, d, x),
+    "index_add_": lambda z, x, d: z.index_add_(0, d, x),
+    "index_copy": lambda z, x, d: z.index_copy(0, d, x),
+    "index_fill_": lambda z, x, d: z.index_fill_(0, d, 1.0),
+    "index_put_": lambda z, x, d: z.index_put_((d,), x),
+    "index_reduce": lambda z, x, d: z.index_reduce(0, d, x, "mean"),
+    "put": lambda z, x, d: z.put(d, x),
+    "scatter_": lambda z, x, d: z.scatter_(0, d, x),
+    "scatter_add": lambda z, x, d: z.scatter_add(0, d, x),
+    "scatter_reduce": lambda z, x, d: z.scatter_reduce(0, d, x, "sum"),
+    "masked_scatter_": lambda z, x, d: z.masked_scatter_(z == 0, x),
+}
+
+
+def puts(how):
+    def fn(x, d):
+        PUTS[how](x.new_zeros(4), x, d)
+        return x + 1
+
+    return fn
+
+
+def outcome(fn):
+    x, d = torch.ones(3), torch.tensor([0, 9, 1])
+    try:
+        return [fn(x, d), x]
+    except Exception as e:
+        return [type(e), str(e), x]
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("fn", [
+    divides, divides_in_place, remainder_of_a_number, negative_power, fills, fills_with_what_is_large, deviation, divides_between_writes,
+    *map(puts, PUTS),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_it_raises(fn, backend):
+    compiled = pliant.compile(fn, background=False, backend=backend)
+    want = outcome(fn)
+    assert isinstance(want[0], type)
+    for _ in range(2):
+        got = outcome(compiled)
+        assert got[:-1] == want[:-1] and torch.equal(got[-1], want[-1])
+
+
+def test_a_write_waits_for_checks_of_other_memory():
+    def fn(x, y, d, e):
+        x[d] = 1.0
+        y[e] = 2.0
+        return x.sum()
+
+    compiled = pliant.compile(fn, background=False)
+    for bad in (7, 1):
+        both = []
+        for f in (fn, compiled):
+            x, y, d, e = torch.zeros(3), torch.zeros(3), torch.tensor([bad]), torch.tensor([0])
+            try:
+                f(x, y, d, e)
+            except IndexError as error:
+                both.append((str(error), x.tolist(), y.tolist()))
+            else:
+                both.append((x.tolist(), y.tolist()))
+        assert both[0] == both[1]
+
+
+def test_squeeze_of_a_size_from_data():
+    def fn(b):
+        rows = b.nonzero()
+        return rows, rows.squeeze(0) + 1
+
+    compiled = pliant.compile(fn, background=False)
+    for b in ([True, True, False], [False, True, False], [False, False, False]):
+        for want, got in zip(fn(torch.tensor(b)), compiled(torch.tensor(b)), strict=True):
+            assert torch.equal(want, got)
+
+
+def test_a_concatenation_that_could_compute_its_operands_reads_them():
+    def fn(x):
+        joined = torch.cat([x, x + 1], -1)
+        rows = torch.einsum("...i,...i->...", x, x)
+        top = rows[None, ..., 0]
+        flat = x.reshape(-1)
+        return joined, top.log2() // (top + flat * flat), torch.maximum(flat, top).sort(0).values
+
+    compiled = pliant.compile(fn, background=False)
+    for shape in ((3, 4), (1, 8), (17, 4), (1, 5)):
+        x = torch.randint(-9, 9, shape, dtype=torch.int8)
+        for want, got in zip(fn(x), compiled(x), strict=True):
+            assert torch.equal(want.nan_to_num(), got.nan_to_num())

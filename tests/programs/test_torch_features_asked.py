@@ -10,6 +10,7 @@ import collections
 import unittest
 from typing import NamedTuple
 
+import numpy as np
 import optree
 import pytest
 import torch
@@ -111,6 +112,13 @@ OUTSIDE = CallsStatic()
 @program(*ROWS, **WHOLE)
 def calls_that_are_no_methods(x):
     return OUTSIDE(x), OUTSIDE(x, k=5), CallsStatic()(x), CallsClass()(x)
+
+
+@program(*ROWS, **WHOLE)
+def kinds_of_dtypes(x):
+    a = x.numpy()
+    made = np.sin(a) if np.issubdtype(a.dtype, np.floating) else a
+    return made, np.issubdtype("int8", np.number), np.issubdtype(np.float32, np.integer)
 
 
 # -- lazy modules --------------------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """The Python-in-Python interpreter: a frame's bytecode, run on stand-ins for the outside world."""
 
 from pliant.interpret.capture import NULL, UNSET, Capture, Effect, FrameState, LoopBack, Return, Start
-from pliant.interpret.engine import CaptureFailed, UserError, capture, collection_paused
+from pliant.interpret.engine import CaptureFailed, FirstCall, UserError, capture, collection_paused
 from pliant.interpret.generators import Generator
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.world import World
 
 __all__ = [
-    "NULL", "UNSET", "Capture", "CaptureFailed", "Effect", "FrameState", "Generator", "LoopBack", "Opaque", "Return", "Start",
+    "NULL", "UNSET", "Capture", "CaptureFailed", "Effect", "FirstCall", "FrameState", "Generator", "LoopBack", "Opaque", "Return", "Start",
     "UserError", "World", "capture", "collection_paused",
 ]  # fmt: skip

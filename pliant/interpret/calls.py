@@ -431,6 +431,8 @@ def call_builtin(fn: Any, args: tuple, kwargs: dict) -> Any:
         if look is not None:
             return call_lookaside((owner, name), look, args, kwargs)
         return call_class_builtin(owner, name, fn, args, kwargs)
+    if t.__name__.startswith("pybind11_detail_function_record"):  # a function, or a method of its first argument
+        return apply_kind(policy.c_policy(fn), fn, args, kwargs)
     outside = id(owner) in world.outside
     if outside and has_c_state(t):  # type: ignore[arg-type]
         raise Break("PL0007", f"{name}() of a {t.__module__}.{t.__qualname__} made outside", clean=True)
@@ -566,6 +568,8 @@ def call_other(fn: Any, t: type, args: tuple, kwargs: dict) -> Any:
     c = lookup(t, "__call__")
     if type(c) is FunctionType:
         return call_function(c, (fn, *args), kwargs)
+    if type(c) is staticmethod or type(c) is classmethod:
+        return call(vm.getattr(c, "__func__"), args if type(c) is staticmethod else (vm.type_of(fn), *args), kwargs)
     if "_pliant_original" in t.__dict__:  # a compiled module, called by what is compiled itself: it is its module
         return call_function(lookup(t.__mro__[2], "__call__"), (fn, *args), kwargs)
     if c is UNSET:

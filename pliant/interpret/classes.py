@@ -38,7 +38,7 @@ from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import CellType, cell_name, global_value, load_deref
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.slots import delitem, getitem, setitem
-from pliant.interpret.state import Break, vm
+from pliant.interpret.state import Break, vm, whole_loops
 
 FunctionType = types.FunctionType
 REFUSED = "classes"  # an earlier capture of this code found that it cannot make one of its classes again
@@ -300,8 +300,10 @@ def make_enum(meta: Any, name: str, bases: tuple, ns: Any, kw: dict) -> type:
 def make_autograd_function(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> type:
     """A `torch.autograd.Function`, whose metaclass numbers it. Other backends hold the capture's one, so it must not see the frame."""
     functions = [v.__func__ if type(v) in (staticmethod, classmethod) else v for v in ns.values()]
-    if kw or not runtime.quiet(bases) or any(hasattr(type(v), "__set_name__") or getattr(v, "__closure__", None) for v in functions):
-        raise refused("an autograd function that uses variables of the function around it, or whose making runs code")
+    if kw or not runtime.quiet(bases) or any(hasattr(type(v), "__set_name__") for v in functions):
+        raise refused("an autograd function whose making runs code")
+    if not whole_loops() and any(getattr(v, "__closure__", None) for v in functions):
+        raise refused("an autograd function that uses variables of the function around it, for a backend that is not pliant's own")
     return remade(meta(name, bases, dict(ns)), meta, (name, bases, dict(ns)), {})
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pliant.graph.originals import operator
 from pliant.interpret.state import vm
 
 
@@ -29,8 +30,14 @@ def errors_back(manager: Any, *_: Any) -> None:
     vm.world.error_on_break = manager.prev_error_on_graph_break.pop()
 
 
-def nothing(*_: Any) -> None:
+def nothing(*_: Any, **__: Any) -> None:
     """A setting of another compiler."""
+
+
+def static(t: Any, index: Any = None) -> None:
+    """`mark_static(t, index)` inside of what is compiled: nothing is noted on the tensor then, and its sizes are taken as they are."""
+    for size in t.shape if index is None else [t.size(index)]:
+        operator.index(size)
 
 
 DECORATORS = "torch._dynamo.decorators"
@@ -39,5 +46,7 @@ SAID: dict[tuple[str, str], Callable[..., None]] = {
     (DECORATORS, "ErrorOnGraphBreakDecoratorContextManager.__exit__"): errors_back,
     (DECORATORS, "DynamoConfigPatchProxy.__enter__"): nothing,
     (DECORATORS, "DynamoConfigPatchProxy.__exit__"): nothing,
+    (DECORATORS, "mark_static"): static,
+    ("torch.compiler", "cudagraph_mark_step_begin"): nothing,
 }
 """(module, name) of functions, and what is done where the program calls them."""

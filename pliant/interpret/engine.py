@@ -123,6 +123,10 @@ class CaptureFailed(PliantError):
     """This frame cannot be captured (not the user's fault); it runs in eager PyTorch."""
 
 
+class FirstCall(CaptureFailed):
+    """An object from outside becomes what it is at its first call, once and for all: eager PyTorch does that, graphs come after it."""
+
+
 class UserError(Exception):
     """The program raised an exception that nothing in the frame caught; running it eagerly raises it for real.
 
@@ -140,6 +144,7 @@ decompositions.SPELLED.update(recurrent.SPELLED)
 opcodes.OPAQUE_TYPES.add(Opaque)
 vm.late_types = {TracedTensor, LateText, Opaque, torch.SymInt, torch.SymFloat, torch.SymBool}
 vm.capture_failed = CaptureFailed
+vm.first_call = FirstCall
 
 
 def internal_error(e: BaseException) -> bool:

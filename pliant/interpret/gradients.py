@@ -394,6 +394,8 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
         if real is None or not is_leaf(leaf):
             raise Break("PL0020", "backward() into the history of an input", clean=True)
         without_hooks(leaf, "backward()")
+        if type(getattr_(leaf, "grad")) not in (types.NoneType, TracedTensor):  # asked before the tape is gone through, and freed
+            raise Break("PL0020", "backward() into a gradient that the graph does not take", clean=True)
     refuse_freed(nodes)
     given: dict[str, Any] = {} if seeds is None else {"grad_outputs": seeds}
     before = len(vm.trace.ops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import traceback
 import types
 import weakref
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
-from pliant.interpret import in_python, late_lists, process_state, shadows, tensor_subclasses, walks, weak
+from pliant.interpret import in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
@@ -40,7 +41,7 @@ from pliant.interpret.slots import (
 from pliant.interpret.state import Break, vm, whole_loops
 from pliant.interpret.types import tensors
 from pliant.interpret.types.containers import is_namespace
-from pliant.interpret.types.identities import OwnId
+from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.row import ROWS
 from pliant.interpret.wrappers import is_stand
 from pliant.symbolic import ops
@@ -185,12 +186,24 @@ def l_id(args: tuple, kw: dict) -> int:
     return id(o)
 
 
+@lookaside(traceback.clear_frames)
+def l_clear_frames(args: tuple, kw: dict) -> None:
+    """Frames that an exception of the program came through hold nothing (`tracebacks.py`)."""
+    tb = args[0] if len(args) == 1 and not kw else None
+    while isinstance(tb, types.TracebackType) and tracebacks.is_users(tb):
+        tb = tb.tb_next
+    if tb is not None or not args:
+        raise Break("PL0033", "frames from before the capture are cleared", clean=True)
+
+
 def id_of_tensor(t: TracedTensor) -> int:
-    """One from outside has to be the same object on each call, which parameters are."""
+    """That of a parameter is the same on each call. Of others it is asked anew when all is done, and compared with others alone."""
     real = vm.world.real.get(id(t))
     if real is None and t.source is None and not is_stand(t):
         return OwnId(t)
-    if real is None or t.pytype not in (torch.nn.Parameter, torch.nn.Buffer):
+    if real is not None and t.pytype not in (torch.nn.Parameter, torch.nn.Buffer) and not is_stand(t):
+        return PassingId(t)
+    if real is None:
         raise Break("PL0012", "the id() of a tensor that is another one on each call", clean=True)
     return id(tensors.outside_key(t))
 

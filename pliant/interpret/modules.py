@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from pliant.bytecode import kinds as K
 from pliant.interpret import shadows, shells, tracebacks
@@ -49,6 +50,14 @@ def call_hooked(args: tuple, kwargs: dict) -> Any:
     """`Module._call_impl(*args, **kwargs)`."""
     break_at_shell(args)
     return inline(CALL_IMPL, args, kwargs)
+
+
+@lookaside(LazyModuleMixin._infer_parameters)
+def l_infer_parameters(args: tuple, kw: dict) -> Any:
+    """A lazy module is called for the first time: it gets its parameters, and another class."""
+    if len(args) < 2 or id(args[1]) not in vm.world.outside:
+        raise Break("PL0006", "a lazy module that is made here changes its class at its first call", clean=True)
+    raise vm.first_call(f"the first call of a {type(args[1]).__qualname__}")
 
 
 def break_at_shell(args: tuple) -> None:

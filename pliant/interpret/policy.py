@@ -95,8 +95,15 @@ def _enter(space: Any, row: Row) -> None:
                 _objects.setdefault(id(obj), (obj, policy))
             continue
         obj = _member(space, name)
-        if obj is not None:
-            _objects.setdefault(id(obj), (obj, policy))
+        for o in (obj, _inside(obj)):
+            if o is not None:
+                _objects.setdefault(id(o), (o, policy))
+
+
+def _inside(obj: Any) -> Any:
+    """The C function within a method or a property by pybind11."""
+    inner = obj.fget if type(obj) is property else getattr(obj, "__func__", None) if type(obj).__name__ == "instancemethod" else None
+    return inner if isinstance(inner, types.BuiltinFunctionType) else None
 
 
 def load() -> None:

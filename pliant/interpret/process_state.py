@@ -121,6 +121,21 @@ def codec(encoding: Any = "utf-8", errors: Any = "strict") -> None:
         raise Break("PL0004", "codecs and their error handlers are looked up in registries that code may change", clean=True)
 
 
+def registered() -> tuple:
+    """What optree is told about containers, beyond those that it knows."""
+    known: Any = sys.modules["optree._C"]
+    return known.get_registry_size(), known.is_dict_insertion_ordered(""), known.is_dict_insertion_ordered("torch")
+
+
+def of_trees(fn: Any, args: tuple, kwargs: dict, answer: Any) -> None:
+    if type(answer) is Raised:
+        return
+    for a in (*args, *(answer if type(answer) is tuple else ())):
+        if type(a).__qualname__ == "PyTreeSpec" and (a.namespace not in ("", "torch") or "CustomTreeNode(" in repr(a)):
+            raise Break("PL0004", "a tree of a namespace of its own, or with classes that are registered as containers", clean=True)
+    question(registered, (), {}, registered())
+
+
 WRITTEN = {"decimal": decimal_context}
 """State that what reads it may also change, by what it reads: where it does, CPython has to run it."""
 
@@ -135,6 +150,7 @@ NOTES: dict[str, Note] = {
     "decimal": of_decimals,
     "kernels": of_kernels,
     "device": of_device,
+    "trees": of_trees,
     "caches": nothing,
     "asserted": nothing,
     "writes": nothing,

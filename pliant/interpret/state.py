@@ -185,6 +185,7 @@ class Interpreter(Session):
     global_source: Callable  # (namespace, name) -> where what the name means is found
     internal_error: Callable  # (exception) -> whether it is pliant's own
     capture_failed: type[Exception]
+    first_call: type[Exception]
     late_types: set[type]  # whose text is made late
 
 

@@ -194,6 +194,8 @@ class History:
         elif kind in STRUCTURE or kind == "ANSWER":
             if (guard.site is None or not self.learn_site(guard.site)) and kind != "ANSWER":
                 self.tolerate(source, BACKOFF)
+        elif source.op == "attr" and source.arg == "grad":
+            return  # a tensor or None: a graph for each, and then there is peace
         elif kind in CONSTANTS or (kind == "TYPE_MATCH" and value and carried(source)):
             self.tolerate(source, TOLERANCE.get(type(value), OTHERS), few=kind == "EQ_MATCH" and type(value) is bool)
 

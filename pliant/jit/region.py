@@ -25,7 +25,7 @@ from pliant.graph.originals import is_grad_enabled
 from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
-from pliant.interpret import CaptureFailed, UserError, capture, collection_paused, late_errors
+from pliant.interpret import CaptureFailed, FirstCall, UserError, capture, collection_paused, late_errors
 from pliant.interpret.capture import BreakExit, Capture
 from pliant.interpret.classes import REFUSED
 from pliant.interpret.state import kept_out, session, vm
@@ -48,6 +48,7 @@ from pliant.symbolic.scope import UNFIT
 RETRY, EAGER = ("retry",), ("eager",)
 GIVE_UP = 3  # internal failures of one code object before it is left alone
 SHORT_LIVED = 8  # entries that went with an object they need, before captures wait for twice as many misses each time
+MOST_FIRSTS = 16  # calls of one code object left to eager PyTorch because lazy modules take their shapes in them
 MOST_SKIPPED = 10  # a program that keeps raising is captured anew after at most 2 ** 10 calls
 PATIENCE_S = 10.0  # a call waits so long for captures of other threads; whoever captures may wait for what this thread holds
 EXPLAINED = 8  # entries whose failure is worth explaining
@@ -83,7 +84,9 @@ class Past(NamedTuple):
 class Record:
     """What is known about one code object with entries."""
 
-    __slots__ = ("captures", "died", "failures", "history", "met", "newest", "number", "on_disk", "refused", "skip", "user_errors")
+    __slots__ = (
+        "captures", "died", "failures", "firsts", "history", "met", "newest", "number", "on_disk", "refused", "skip", "user_errors",
+    )  # fmt: skip
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -94,6 +97,7 @@ class Record:
         self.failures = 0
         self.met = False
         self.user_errors = 0
+        self.firsts = 0  # calls in which objects from outside became what they are
         self.refused: set[str] = set()
         self.skip = 0
         self.on_disk = entries.Known()
@@ -204,6 +208,9 @@ class Region:
                 raise InternalError(f"{where(code)}: {e}") from e
             record.refused.add(e.what)
             return RETRY
+        except FirstCall as e:
+            record.firsts += 1
+            return EAGER if record.firsts <= MOST_FIRSTS else self.fall_back(code, record, e)
         except UserError as e:
             behind = vm.trace.assumed[-1:] or [e.way.branch for e in vm.trace.exits[-1:]]
             if behind:

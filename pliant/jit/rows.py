@@ -41,7 +41,7 @@ from pliant.interpret.late_text import CONVERSIONS, LateText
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.opcodes import Lazy
 from pliant.interpret.types.functions import BUILTIN, bound_descriptor, is_namespace
-from pliant.interpret.types.identities import OwnId
+from pliant.interpret.types.identities import OwnId, PassingId
 from pliant.interpret.types.random_generators import GeneratorMethod, TracedGenerator
 from pliant.interpret.types.subclasses import made_by_c
 from pliant.interpret.world import TENSOR_TYPES
@@ -49,7 +49,7 @@ from pliant.interpret.wrappers import is_wrapped
 from pliant.jit import immutable_rows, support
 from pliant.jit.exception_rows import EXCEPTION, HEAPTYPE
 from pliant.jit.immutable_rows import immutable_row
-from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Name, Row, class_of
+from pliant.jit.reconstruct import CONSTANT, INSTANCE, Builder, CannotReconstruct, Early, Name, Row, class_of
 
 try:
     from pliant.jit import array_rows
@@ -192,6 +192,7 @@ special: dict[type, Callable[[Builder, Any], str]] = {
     Opaque: lambda b, v: b.outside(v.source),
     Grown: grown,
     OwnId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
+    PassingId: lambda b, v: f"{b.constant(id)}({b.ref(v.owner)})",
     Token: token,
     type(UNSET): forbidden,
     type(NULL): forbidden,
@@ -699,7 +700,12 @@ def class_shell(b: Builder, cls: type) -> str:
     made = b.world.remade.get(id(cls))
     if made is not None:
         fn, args, kw, _ = made
-        return f"{b.constant(fn)}({b.refs(args)}{f', **{{{b.pairs(kw)}}}' if kw else ''})"
+        try:
+            return f"{b.constant(fn)}({b.refs(args)}{f', **{{{b.pairs(kw)}}}' if kw else ''})"
+        except Early as e:
+            if e.target is not b.memo[id(cls)]:
+                raise
+            raise CannotReconstruct("a class whose methods name it, made by a metaclass of its own") from None
     content = runtime.class_content(cls)
     given = {k: v for k, v in content.items() if k in SHAPING and k != "__abstractmethods__"}
     bases = b.tuple(cls.__bases__)

@@ -786,7 +786,7 @@ def of_autograd(x):
     return Square.apply(x) + Square.apply(x * 2), Square.__name__
 
 
-@program(*each(3, 5, 2, grad=True), grad=True, breaks=1)
+@program(*each(3, 5, 2, grad=True), grad=True, breaks=0)
 def of_autograd_with_variables(x):
     scale = x.shape[0]
 

@@ -333,6 +333,13 @@ def dtype(dtype: Any, align: Any = False, copy: Any = False) -> Any:
     return np.dtype(dtype)
 
 
+@function(np.issubdtype)
+def issubdtype(arg1: Any, arg2: Any) -> Any:
+    if not (constant(arg1) and constant(arg2)):
+        raise Unsure("a dtype")
+    return np.issubdtype(arg1, arg2)
+
+
 @function(np.result_type, np.promote_types)
 def result_type(*given: Any) -> Any:
     if any([type(x) is TracedTensor for x in given]):

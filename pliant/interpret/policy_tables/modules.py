@@ -46,6 +46,7 @@ STDLIB: dict[str, Policy] = {
         "encodings linecache _pydecimal _weakrefset copyreg numbers enum abc _py_abc",
     ),
     **of(FRAMES, "bdb pdb cProfile profile trace tracemalloc dis gc unittest"),
+    **of(INLINE, "unittest.case unittest.util"),  # assertions
     **of(
         NATIVE,
         "typing re sre_compile sre_parse inspect types textwrap keyword decimal datetime _pydatetime json base64 hashlib hmac struct "
@@ -71,6 +72,7 @@ STDLIB: dict[str, Policy] = {
 TORCH: dict[str, Policy] = {
     **of(DISABLED, "torch._compile torch._dynamo.eval_frame"),
     # it patches `nn.Module.__init__` when it is imported
+    **of(INLINE, "torch._dynamo.comptime"),  # in eager nothing, or what it is told to do there
     **of(INLINE, "torch._dynamo.mutation_guard torch._dynamo.external_utils torch._functorch.functional_call torch.nn.utils.stateless"),
     **of(INLINE, "torch._functorch.apis torch._functorch.eager_transforms torch._functorch.vmap torch._functorch.predispatch"),
     **of(INLINE, "torch.func torch.autograd.forward_ad torch.autograd.functional torch._vmap_internals"),

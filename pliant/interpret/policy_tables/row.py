@@ -35,6 +35,7 @@ READS = {
     "decimal": "the decimal context of the thread, which is asked again",
     "kernels": "which kernels of attention, convolution and normalization are allowed: their switches are asked again",
     "device": "the current device, which is asked again",
+    "trees": "which classes are registered with optree as containers: their number is asked again",
     "caches": "a cache or registry of its own that only saves time, or in which asking makes what is not there",
     "asserted": "whatever it likes: the user asserts that its result stays the same (`torch.compiler.assume_constant_result`)",
     "writes": "nothing: it sets state, which is put back at the end of a capture and set again by emitted code",

@@ -284,6 +284,17 @@ LIBRARIES: list[Row] = [
     Row("einops.einops", "inline", "_prepare_transformation_recipe _reconstruct_from_shape _compactify_pattern_for_einsum"),
     Row("einops._backends", "native_python", "get_backend", reads="arguments"),
     Row("transformers.utils.import_utils", "inline", "torch_compilable_check"),  # it calls functions of the model
+    # containers taken apart: they have been read, leaves are passed on, and what code of the program does there is interpreted
+    Row("optree._C", "symint", "flatten flatten_with_path is_leaf make_leaf make_none", reads="trees"),
+    Row("optree._C", "symint", "is_namedtuple is_namedtuple_class is_namedtuple_instance namedtuple_fields", reads="arguments"),
+    Row("optree._C", "symint", "is_structseq is_structseq_class is_structseq_instance structseq_fields", reads="arguments"),
+    Row(
+        "optree._C.PyTreeSpec",
+        "symint",
+        "unflatten flatten_up_to children child entries entry is_leaf is_one_level one_level compose paths accessors is_prefix is_suffix"
+        " num_leaves num_nodes num_children none_is_leaf namespace type kind __eq__ __ne__ __len__",
+        reads="trees",
+    ),
 ]
 
 ROWS: list[Row] = DISPATCHED + TORCH + CONSTANTS + MODULES + TORCH_C + LIBRARIES

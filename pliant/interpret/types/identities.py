@@ -7,6 +7,7 @@ from typing import Any
 
 from pliant.graph.originals import operator
 from pliant.interpret.gate import ORDERLESS, STORES, name_of
+from pliant.interpret.slots import identical
 from pliant.interpret.state import Break
 from pliant.interpret.types.row import row
 
@@ -16,10 +17,17 @@ class OwnId(int):
 
     owner: Any
 
-    def __new__(cls, owner: Any) -> OwnId:
-        made = super().__new__(cls, id(owner))
+    def __new__(cls, owner: Any) -> Any:
+        made = int.__new__(cls, id(owner))
         made.owner = owner
         return made
+
+
+class PassingId(int):
+    """`id()` of a tensor from outside, which is another one on each call: only whether it is that of another such tensor is known."""
+
+    owner: Any
+    __new__ = OwnId.__new__  # type: ignore[assignment]
 
 
 def seen_type(o: OwnId) -> type:
@@ -47,6 +55,17 @@ def kept(fn: Any, o: OwnId) -> Any:
     return o if name_of(fn) in STORES or name_of(fn) in ORDERLESS else computed()
 
 
+def passing(fn: Callable, a: Any, b: Any) -> Any:
+    """Equal to that of the same tensor alone; any other number may be it by chance, or have been kept from another call."""
+    if fn not in (operator.eq, operator.ne) or not {type(a), type(b)} <= {OwnId, PassingId}:
+        unknown()
+    return fn(identical(a.owner, b.owner), True)
+
+
+def unknown(*_: Any) -> Any:
+    raise Break("PL0012", "the id() of a tensor that is another one on each call", clean=True)
+
+
 def looked_up(o: OwnId) -> Any:
     raise Break("PL0035", "the id() of an object that is made here, or of a number, as a key of what is from outside", clean=True)
 
@@ -55,4 +74,9 @@ row(
     name="id of an object made here", stands=(OwnId,), type=seen_type, getattr=getattr_, truth=bool, compare=compare, binary=computed,
     unary=computed, index=computed, number=computed, text=computed, format=computed, to_c=kept, to_graph=computed,
     outside_key=looked_up, rank=5,
+)  # fmt: skip
+row(
+    name="id of a tensor that changes", stands=(PassingId,), type=seen_type, getattr=getattr_, truth=lambda o: True, compare=passing,
+    binary=unknown, unary=unknown, index=unknown, number=unknown, text=unknown, format=unknown, to_c=unknown, to_graph=unknown,
+    hashed=unknown, outside_key=unknown, rank=6,
 )  # fmt: skip

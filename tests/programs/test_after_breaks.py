@@ -257,6 +257,47 @@ def test_a_float_is_itself() -> None:
             assert torch.equal(compiled(torch.ones(2), v), fn(torch.ones(2), v))
 
 
+def broke(v):
+    pliant.graph_break()
+    return v
+
+
+def lists_of_shapes(x, shapes, start, end):
+    return [x.reshape((*start, *s, *end)).shape for s in shapes]
+
+
+def displayed(x, shapes, start, end):
+    return [*broke(start), *broke(end), *[broke(s) for s in shapes]], (*broke(start), *broke(end), *(broke(s) for s in shapes))
+
+
+def in_sets(x, shapes, start, end):
+    return {broke(len(s)) for s in shapes}, {*start, *broke(shapes[0]), *end}
+
+
+def in_dicts(x, shapes, start, end):
+    a, b = dict(enumerate(start)), {-i: s for i, s in enumerate(end)}
+    return {broke(i): broke(s) for i, s in enumerate(shapes)}, {**a, **broke(b), 5: 6, **broke(a)}
+
+
+def in_calls(x, shapes, start, end):
+    def given(*a, **k):
+        return a, k
+
+    a, b = {f"a{i}": s for i, s in enumerate(start)}, {f"b{i}": s for i, s in enumerate(end)}
+    return given(*start, *broke(end), *broke(start), **a, **broke(b), **broke({f"c{len(start)}": 1}))
+
+
+@pytest.mark.parametrize("fn", [lists_of_shapes, displayed, in_sets, in_dicts, in_calls])
+def test_containers_in_the_making_that_keep_changing(fn):
+    """What a break leaves half made on the stack is another size each time: after some calls nothing is assumed of it."""
+    made = pliant.compile(fn)
+    for k in range(40):
+        args = torch.ones(3), [(1,) * (k % 5), [1] * (k % 3), (1,) * (k % 4)], (3,) + (1,) * (k % 2), (1,) * (k % 3)
+        if fn is lists_of_shapes:
+            args = (args[0].numpy(), *args[1:])
+        assert made(*args) == fn(*args)
+
+
 def put_and_taken(x, table, broken):
     """A dict that has another size at the break than when its iterator was made, and again the same when that goes on."""
     out = []

@@ -298,6 +298,34 @@ def test_containers_in_the_making_that_keep_changing(fn):
         assert made(*args) == fn(*args)
 
 
+def sizes_that_the_backward_joins(x, scale):
+    """Both counts are carried by the breaks, and that they are the same is learned when the backward part is traced."""
+    b, d = x.shape[:-2], x.shape[-1]
+    n, m = x.shape[-2], x.shape[-2]
+    out = torch.zeros(*b, n * (d + 1), m * (d + 1))
+    left, right = x.div(scale), x.div(scale)
+    outer = (left.view(*b, n, 1, d) - right.view(*b, 1, m, d)) / scale.unsqueeze(-2)
+    outer = torch.transpose(outer, -1, -2).contiguous()
+    pliant.graph_break()
+    near = (left @ right.mT).exp()
+    pliant.graph_break()
+    out[..., :n, :m] = near
+    first = outer.view(*b, n, m * d)
+    out[..., :n, m : m * (d + 1)] = first * near.repeat([*([1] * (len(b) + 1)), d])
+    second = outer.transpose(-1, -3).reshape(*b, m, n * d).transpose(-1, -2)
+    out[..., n : n * (d + 1), :m] = -second * near.repeat([*([1] * len(b)), d, 1])
+    third = first.repeat([*([1] * len(b)), d, 1]) * second.repeat([*([1] * (len(b) + 1)), d])
+    pliant.graph_break()
+    return out * n + m, third
+
+
+def test_sizes_that_the_backward_joins():
+    made = pliant.compile(sizes_that_the_backward_joins, backend="aten")
+    for n in (6, 5, 4):
+        x, scale = torch.randn(3, 2, n, 2), torch.full((3, 2, 1, 2), 1.5, requires_grad=True)
+        torch.testing.assert_close(made(x, scale), sizes_that_the_backward_joins(x, scale))
+
+
 def put_and_taken(x, table, broken):
     """A dict that has another size at the break than when its iterator was made, and again the same when that goes on."""
     out = []

@@ -84,6 +84,7 @@ RETAINED = "retained gradients"
 INFERENCE = "inference mode"
 DATA = "writes through .data"
 WRAPPED = "gradients of wrappers"
+PYTHON_BACKWARD = "Python code that autograd calls"
 CALLS_REFUSED = "what PyTorch refuses of stand-ins"
 
 

@@ -79,6 +79,8 @@ def words(message: Any) -> str:
 def needed(f: Any, v: Any, wanted: bool, at: int) -> bool:
     """At a jump of which one side (the instructions from `at` on) only raises: require `v` to be `wanted`, if only the run can tell
     whether it is."""
+    if vm.rehearsing:
+        return False  # the code runs again, in CPython, and its branch is one
     if type(v) is TracedTensor:
         if has_written(vm.trace) or handled(f) or asked_of(f, at) is None or vm.asking:
             return False

@@ -73,7 +73,7 @@ def rest_of(it: Any, f: Frame) -> Any:
 
 # -- when -------------------------------------------------------------------------------------------------------------------------
 def enabled() -> bool:
-    return whole_loops() and not vm.asking and not globalstate.user_modes()
+    return whole_loops() and not vm.asking and not vm.rehearsing and not globalstate.user_modes()
 
 
 def on_data(v: Any) -> bool:

@@ -48,7 +48,7 @@ class Way:
 def way_on(v: Any) -> Way | None:
     """Of the branch on `v` that the program has come to: the hot side, if there is one and the other can be an exit."""
     f = vm.frame
-    if vm.make_exit is None or f is None or f.decoded.kinds[f.pc - 1] not in BRANCHES or f.stack[-1] is not v:
+    if vm.make_exit is None or vm.rehearsing or f is None or f.decoded.kinds[f.pc - 1] not in BRANCHES or f.stack[-1] is not v:
         return None
     site = site_of(f)
     side = vm.history.hot_side(site)

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from pliant.graph.originals import ORIGINAL, torch
-from pliant.graph.traced import HOOKS, TracedTensor, tensors_of
+from pliant.graph.traced import HOOKS, PYTHON_BACKWARD, TracedTensor, tensors_of
 from pliant.interpret import in_torch, policy
 from pliant.interpret.calls import call, graph_call, inline
 from pliant.interpret.gate import STORES, name_of
@@ -33,6 +33,8 @@ PUSH, POP = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._auto
 def allowed(what: str) -> None:
     if not whole_loops() or vm.asking:
         raise Break("PL0027", f"{what}, for a backend that is not pliant's own", clean=True)
+    if PYTHON_BACKWARD in vm.refused:
+        raise Break("PL0027", f"{what}, or a function of the program's that autograd calls, decides on data", clean=True)
 
 
 @lookaside(torch.Tensor.register_hook)

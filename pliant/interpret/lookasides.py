@@ -15,7 +15,7 @@ from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, op
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import in_python, late_lists, process_state, shadows, tensor_subclasses, tracebacks, walks, weak
-from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_
+from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import has_index, index
@@ -520,7 +520,23 @@ def sequence(cls: type) -> Callable:
 
 LOOKASIDES[list] = sequence(list)
 LOOKASIDES[tuple] = sequence(tuple)
-LOOKASIDES[torch.Size] = sequence(torch.Size)
+
+
+@lookaside(torch.Size)
+def l_size(args: tuple, kw: dict) -> Any:
+    """Its items are taken by their `__index__`: tensors of one whole number, for one."""
+    if len(args) != 1 or kw:
+        return native(torch.Size, args, kw)
+    sizes = unpack(args[0])
+    for i, n in enumerate(sizes):
+        if type(n) not in (int, bool) and has_index(n):
+            try:
+                sizes[i] = index(n)
+            except TypeError:
+                word = type_name(vm.type_of(n))
+                raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{word}')") from None
+    return torch.Size(sizes)
+
 
 
 def hashed(cls: type) -> Callable:

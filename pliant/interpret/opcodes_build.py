@@ -21,8 +21,9 @@ from pliant.interpret.capture import NULL, UNSET
 from pliant.interpret.decode import op
 from pliant.interpret.grown_lists import Grown
 from pliant.interpret.late_text import formatted, joined, of_item
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import delitem, get_iter, get_next, getitem, hashable, length, setitem, unpack
-from pliant.interpret.state import taken, vm
+from pliant.interpret.state import Break, taken, vm
 from pliant.native import made_in_python
 
 CellType, FunctionType, MethodType = types.CellType, types.FunctionType, types.MethodType
@@ -373,10 +374,18 @@ def format_value(f: Any, flags: int) -> None:
     s[-1] = r
 
 
+def growing(o: Any, what: str) -> Any:
+    """The container on the stack that an instruction extends. One that came through graph breaks and was another each time is not known."""
+    if type(o) is Opaque:
+        raise Break("PL0017", f"{what} {o.source.name}, which changes on every call", clean=True)
+    return o
+
+
 @op(K.LIST_APPEND)
 def list_append(f: Any, n: int) -> None:
-    v = f.stack.pop()
-    f.stack[-n].append(v)
+    s = f.stack
+    growing(s[-n - 1], "an item for").append(s[-1])
+    s.pop()
 
 
 @op(K.SET_ADD)
@@ -397,6 +406,7 @@ def map_add(f: Any, n: int) -> None:
 @op(K.LIST_EXTEND)
 def list_extend(f: Any, n: int) -> None:
     s = f.stack
+    growing(s[-n - 1], "items for")
     if type(s[-1]) is Grown and type(s[-n - 1]) is list and not s[-n - 1]:
         s[-n - 1] = s[-1].copy()
         s.pop()
@@ -422,7 +432,7 @@ def callee(s: list, n: int) -> Any:
 
 def merged(f: Any, n: int, unique: bool) -> None:
     s = f.stack
-    v, target = s[-1], s[-n - 1]
+    v, target = s[-1], growing(s[-n - 1], "items for")
     if not isinstance(v, dict):
         if not (hasattr(type(v), "keys") and hasattr(type(v), "__getitem__")):
             if unique:
@@ -460,7 +470,7 @@ def dict_merge(f: Any, n: int) -> None:
 
 @op(K.LIST_TO_TUPLE)
 def list_to_tuple(f: Any, a: Any) -> None:
-    shadows.read_all(vm.world, f.stack[-1])  # the list may have come through a graph break
+    shadows.read_all(vm.world, growing(f.stack[-1], "a tuple of"))  # the list may have come through a graph break
     f.stack[-1] = tuple(f.stack[-1])
 
 

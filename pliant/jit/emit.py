@@ -162,7 +162,8 @@ class Emitter:
         body = [*head, *b.lines[:made], *replayed, *b.lines[made:], *(self.emptied() if goes_on else ()), *self.tail]
         if goes_on:
             body = letting_go(body, len(body) - len(self.tail), self.states, (*b.items.values(), *b.slots.values()))
-        named = list(b.slots.values())
+        zones = self.zones()
+        named = list(b.slots.values())  # all that is read is known by now
         body = [*self.unpacked(), *body]
         if goes_on and any(type(key) is not str and name not in self.passed_on for key, name in b.slots.items()):
             body.insert(0, f"{b.constant(native.take_slots)}()")
@@ -171,7 +172,7 @@ class Emitter:
         text = f"def {self.name}({', '.join([*self.params, *named])}):\n" + "".join(f"{PAD}{x}\n" for x in body)
         outputs = [value for value, _ in b.outputs.values()]
         kept = (self.params[0], len(self.start.slots)) if self.start is not None else None
-        return Emitted(self.compile(text, line, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
+        return Emitted(self.compile(text, line, zones, kept), text, list(b.slots), executable, outputs, self.branches, exits=self.exits)
 
     def graph(self) -> tuple[list[str], Any]:
         """The call of the graph; its inputs become slots."""
@@ -309,8 +310,9 @@ class Emitter:
         ]  # fmt: skip
         return tensors, symbols
 
-    def compile(self, text: str, line: int, kept: tuple[str, int] | None) -> FunctionType:
-        """The printed function. `kept`: its parameter that holds a state, and how many items of that are the user's locals."""
+    def compile(self, text: str, line: int, zones: list[tuple[str, set[str]]], kept: tuple[str, int] | None) -> FunctionType:
+        """The printed function. `zones`: what `self.zones` gives. `kept`: its parameter that holds a state, and how many items of it are
+        the user's locals."""
         code = self.code
         namespace = dict(self.builder.env, __builtins__=builtins.__dict__)
         if "__name__" in self.fn.__globals__:  # what looks at its caller's module
@@ -321,7 +323,7 @@ class Emitter:
         made.__code__ = on_line(made.__code__, line).replace(co_name=name, co_qualname=name)
         made.__name__ = made.__qualname__ = self.name
         made.__module__ = "pliant.compiled"
-        return not_for_others(forgetting(made, self.zones(), kept))
+        return not_for_others(forgetting(made, zones, kept))
 
     def zones(self) -> list[tuple[str, set[str]]]:
         """Which variables a traceback may hold: the locals of the user's frames that stand still."""

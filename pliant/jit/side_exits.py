@@ -64,6 +64,7 @@ class ExitWriter(Emitter):
         made, replayed = len(b.lines), self.tail
         self.tail = []
         self.break_(exit_)
+        zones = self.zones()  # before it is listed what is given: it may read more
         body = [*b.lines[:made], *replayed, *b.lines[made:], *self.tail]
         values = [value for value, _ in b.outputs.values()]
         if any(type(v) is TracedTensor and v.requires_grad for v in values):
@@ -78,4 +79,4 @@ class ExitWriter(Emitter):
         assert exit_.site is not None and exit_.site.code is not None
         branch = self.context.branches.at(exit_.site)
         line = line_of(exit_.frames[0]) or self.code.co_firstlineno
-        return SideExit(self.compile(text, line, kept=None), text, given, values, branch)
+        return SideExit(self.compile(text, line, zones, kept=None), text, given, values, branch)

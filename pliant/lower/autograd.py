@@ -21,6 +21,7 @@ from pliant.graph.traced import (
     DATA,
     LEAF,
     NO_DERIVATIVE,
+    PYTHON_BACKWARD,
     REBASED,
     SYMBOLIC_REFUSED,
     WRAPPED,
@@ -31,6 +32,7 @@ from pliant.graph.traced import (
     make,
 )
 from pliant.lower import cse, liveness, views
+from pliant.symbolic import DataDependent
 
 aten = torch.ops.aten
 WITHOUT_DERIVATIVE = re.compile(
@@ -178,6 +180,8 @@ class Plan:
             del trace.ops[start:]  # PyTorch's Python code stands in for C++ code that wants integers; what even that wants is pinned
             with enable_python_dispatcher(), layout.framework(last_try=True):
                 return list(engine_gradients(heads, targets, tangents))
+        except DataDependent as e:  # in a function or hook of the program's, which CPython runs here: no graph goes on along one side
+            raise Reconsider(self.name, str(e), PYTHON_BACKWARD) from e
         except (RuntimeError, Untraceable) as e:
             found = WITHOUT_DERIVATIVE.search(str(e))  # eager says so if ever gradients arrive
             if trace.wrapping and not isinstance(e, Reconsider):  # code of a class that is taken apart, maybe: eager says what it says

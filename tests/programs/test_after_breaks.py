@@ -257,6 +257,75 @@ def test_a_float_is_itself() -> None:
             assert torch.equal(compiled(torch.ones(2), v), fn(torch.ones(2), v))
 
 
+def broke(v):
+    pliant.graph_break()
+    return v
+
+
+def lists_of_shapes(x, shapes, start, end):
+    return [x.reshape((*start, *s, *end)).shape for s in shapes]
+
+
+def displayed(x, shapes, start, end):
+    return [*broke(start), *broke(end), *[broke(s) for s in shapes]], (*broke(start), *broke(end), *(broke(s) for s in shapes))
+
+
+def in_sets(x, shapes, start, end):
+    return {broke(len(s)) for s in shapes}, {*start, *broke(shapes[0]), *end}
+
+
+def in_dicts(x, shapes, start, end):
+    a, b = dict(enumerate(start)), {-i: s for i, s in enumerate(end)}
+    return {broke(i): broke(s) for i, s in enumerate(shapes)}, {**a, **broke(b), 5: 6, **broke(a)}
+
+
+def in_calls(x, shapes, start, end):
+    def given(*a, **k):
+        return a, k
+
+    a, b = {f"a{i}": s for i, s in enumerate(start)}, {f"b{i}": s for i, s in enumerate(end)}
+    return given(*start, *broke(end), *broke(start), **a, **broke(b), **broke({f"c{len(start)}": 1}))
+
+
+@pytest.mark.parametrize("fn", [lists_of_shapes, displayed, in_sets, in_dicts, in_calls])
+def test_containers_in_the_making_that_keep_changing(fn):
+    """What a break leaves half made on the stack is another size each time: after some calls nothing is assumed of it."""
+    made = pliant.compile(fn)
+    for k in range(40):
+        args = torch.ones(3), [(1,) * (k % 5), [1] * (k % 3), (1,) * (k % 4)], (3,) + (1,) * (k % 2), (1,) * (k % 3)
+        if fn is lists_of_shapes:
+            args = (args[0].numpy(), *args[1:])
+        assert made(*args) == fn(*args)
+
+
+def sizes_that_the_backward_joins(x, scale):
+    """Both counts are carried by the breaks, and that they are the same is learned when the backward part is traced."""
+    b, d = x.shape[:-2], x.shape[-1]
+    n, m = x.shape[-2], x.shape[-2]
+    out = torch.zeros(*b, n * (d + 1), m * (d + 1))
+    left, right = x.div(scale), x.div(scale)
+    outer = (left.view(*b, n, 1, d) - right.view(*b, 1, m, d)) / scale.unsqueeze(-2)
+    outer = torch.transpose(outer, -1, -2).contiguous()
+    pliant.graph_break()
+    near = (left @ right.mT).exp()
+    pliant.graph_break()
+    out[..., :n, :m] = near
+    first = outer.view(*b, n, m * d)
+    out[..., :n, m : m * (d + 1)] = first * near.repeat([*([1] * (len(b) + 1)), d])
+    second = outer.transpose(-1, -3).reshape(*b, m, n * d).transpose(-1, -2)
+    out[..., n : n * (d + 1), :m] = -second * near.repeat([*([1] * len(b)), d, 1])
+    third = first.repeat([*([1] * len(b)), d, 1]) * second.repeat([*([1] * (len(b) + 1)), d])
+    pliant.graph_break()
+    return out * n + m, third
+
+
+def test_sizes_that_the_backward_joins():
+    made = pliant.compile(sizes_that_the_backward_joins, backend="aten")
+    for n in (6, 5, 4):
+        x, scale = torch.randn(3, 2, n, 2), torch.full((3, 2, 1, 2), 1.5, requires_grad=True)
+        torch.testing.assert_close(made(x, scale), sizes_that_the_backward_joins(x, scale))
+
+
 def put_and_taken(x, table, broken):
     """A dict that has another size at the break than when its iterator was made, and again the same when that goes on."""
     out = []

@@ -54,6 +54,25 @@ def sizes(x):
         4 in s, s.index(4), s.count(4), max(s), sum(s), math.prod(s), torch.Size([n]), [*s], {s: 1}[s], hash(s) == hash(tuple(s)),)
 
 
+class Four:
+    def __index__(self):
+        return 4
+
+
+def refused(items):
+    try:
+        return torch.Size(items)
+    except TypeError as e:
+        return str(e)
+
+
+@program(*WIDE, breaks=0)
+def sizes_of_what_has_an_index(x):
+    n = (x == x).sum()
+    s = torch.Size([n, Four(), np.int64(2), x.shape[0]])
+    return s, torch.zeros(s), torch.ones(torch.Size((n,))), refused([2, x.sum() * 1.5]), refused([1.0]), refused([n, "a"]), refused([x])
+
+
 @program(*WIDE, breaks=0)
 def size_arithmetic(x):
     n = x.shape[0]

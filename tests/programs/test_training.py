@@ -138,6 +138,70 @@ def autograd_function(x):
     return Square.apply(x, 3) + Square.apply(x * 2, 1)
 
 
+class Decides(torch.autograd.Function):
+    """Its backward is run by CPython when the gradients are worked out: what it decides on data no graph can hold."""
+
+    @staticmethod
+    def forward(ctx, x, way):
+        ctx.save_for_backward(x)
+        ctx.way = way
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if ctx.way == "raises":
+            if not torch.equal(x[0] * 1, x[:1].sum()):
+                raise RuntimeError("they are the same")
+        elif ctx.way == "says":
+            if (x.abs() > 100).any():
+                raise ValueError(f"too large: {x.max()}")
+        elif ctx.way == "joins":
+            g = g * 3 if x.sum() > 0 else g - 1
+        elif ctx.way == "counts":
+            n = 0
+            while g.abs().sum() < 30:
+                g, n = g * 2, n + 1
+            g = g + n
+        elif ctx.way == "asserts":
+            assert (x.abs() < 100).all()
+        return g * x, None
+
+
+@pytest.mark.parametrize("way", ["raises", "says", "joins", "counts", "asserts"])
+@pytest.mark.parametrize("backend", ["native", "aten"])
+def test_a_backward_that_decides_on_data(way, backend):
+    def fn(x):
+        y = x.sin()
+        return Decides.apply(y, way).cos() + 1
+
+    made = pliant.compile(fn, backend=backend)
+    for n in (3, 4, 6):
+        for scale in (1.0, -1.0, 0.01):
+            x, y = [(torch.arange(1.0, n + 1) * scale).requires_grad_() for _ in range(2)]
+            made(x).sum().backward()
+            fn(y).sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_a_hook_that_decides_on_data():
+    def hook(g):
+        return g * 3 if g.sum() > 0 else g - 1
+
+    def fn(x):
+        y = x.sin()
+        y.register_hook(hook)
+        return (y * y).cos() + 1
+
+    made = pliant.compile(fn)
+    for n in (3, 4, 6):
+        for scale in (1.0, -1.0):
+            x, y = [(torch.arange(1.0, n + 1) * scale).requires_grad_() for _ in range(2)]
+            made(x).sum().backward()
+            fn(y).sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+
+
 class Rounds(torch.autograd.Function):
     @staticmethod
     def forward(x):

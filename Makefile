@@ -26,9 +26,10 @@ setup: $(VENV)/.built
 demo: setup
 	$(PY) -m pliant demo $(ARGS)
 
-# A process a core, each with one thread: two cores are easily oversubscribed. The tests of a file stay together.
+# A process a core, each with one thread: two cores are easily oversubscribed. The tests of a file stay together. A process that dies is
+# not replaced: pytest-xdist 3.8 would wait for its file for ever.
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile --max-worker-restart 0 $(ARGS)
 
 lint: setup
 	$(PY) -m ruff check .

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pliant.graph import layout, symnode
-from pliant.graph.operands import op_inputs
+from pliant.graph.operands import PLAIN, op_inputs
 from pliant.graph.originals import math, torch
 from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops
@@ -22,7 +22,9 @@ from pliant.symbolic.expr import Expr
 aten = torch.ops.aten
 ALL = (torch.float32, torch.float64)
 """Dtypes that everything which has a lowering is there for, but for operators of bits."""
+FLOATS = (*ALL, torch.float16, torch.bfloat16)
 STAND = {torch.SymInt: 1, torch.SymFloat: 0.5, torch.SymBool: True}
+SETTINGS = {*PLAIN, *STAND, complex, torch.memory_format, torch.layout}
 _known: dict[tuple, Exception | None] = {}
 MOST = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32)} | {
     t: torch.iinfo(t).max for t in (torch.int8, torch.uint8, torch.int16, torch.int32)
@@ -30,8 +32,26 @@ MOST = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.flo
 WIDE = {torch.bfloat16, torch.float32}
 
 
-POINTWISE = frozenset(f"aten::{name}" for name in "hardswish hardswish_ rsub log_sigmoid_forward".split())
+def named(names: str) -> frozenset[str]:
+    return frozenset([f"aten::{name}" for name in names.split()])
+
+
+POINTWISE = named("hardswish hardswish_ rsub log_sigmoid_forward")
 """Pointwise, too, although no tag tells."""
+TRIED = named(
+    "mm bmm addmm addbmm baddbmm addmv addr mv dot vdot trace cat stack clone _to_copy flip roll repeat constant_pad_nd tril triu "
+    "cumsum cumprod cummax cummin logcumsumexp sort topk kthvalue mode median nanmedian _softmax _log_softmax _safe_softmax convolution "
+    "avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices adaptive_avg_pool1d _adaptive_avg_pool2d "
+    "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
+    "replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+    "upsample_bicubic2d upsample_trilinear3d native_layer_norm native_group_norm native_batch_norm linalg_cross diag_embed new_zeros "
+    "new_ones new_full zeros_like ones_like full_like masked_fill nonzero isin bincount histc renorm")
+"""Operators that look at all of their operands before they touch memory, and may be tried on made-up ones. Others are never run to learn
+what they say: those that draw would move a generator on, packed weights of the quantized ones hold addresses."""
+HALVES = TRIED | named(
+    "embedding index index_select gather _scaled_dot_product_flash_attention_for_cpu mkldnn_rnn_layer embedding_dense_backward "
+    "convolution_backward native_layer_norm_backward native_group_norm_backward native_batch_norm_backward")
+"""Operators that are there for all floats."""
 CHECKED = frozenset(f"aten::{name}{end}" for end in ("", "_") for name in (
     "masked_fill where clamp clamp_min clamp_max fill scalar_tensor full full_like new_full index_fill scatter constant_pad_nd").split())
 """Operators that convert a number with a check; others compute with it as it is."""
@@ -42,8 +62,8 @@ def refuse(op: Any) -> None:
     """Raises what ATen raises where it has no code for this operation and these dtypes, or a number does not fit. What fits and varies is
     guarded to fit; a number that only the run knows is left to ATen."""
     error = why_not(op, [a for a in op.args if type(a) is TracedTensor])
-    if error is None and refused(op) and not any([t.dtype in ALL for t in op_inputs(op)]):
-        error = known(op)
+    if error is None and not any([t.dtype in ALL for t in op_inputs(op)]) and may_try(op):
+        error = refusal(known(op))
     if error is not None:
         raise type(error)(*error.args)
     made = op.outs[0] if op.outs else None
@@ -80,37 +100,60 @@ def implemented(op: Any) -> bool:
 
 
 def why_not(op: Any, tensors: Sequence[TracedTensor]) -> Exception | None:
-    """What ATen says that it does not do for these dtypes."""
+    """What ATen says that it does not do for these dtypes, of pointwise operations."""
     if all([t.dtype in ALL for t in tensors]) and "bitwise" not in op.target._schema.name:
         return None
-    tags = op.target.tags
-    if torch.Tag.pointwise not in tags and op.target._schema.name not in POINTWISE:
-        return None
-    if torch.Tag.nondeterministic_seeded in tags or any([t.layout is not torch.strided for t in tensors]):
-        return None
-    error = known(op)
+    return refusal(known(op)) if pointwise(op.target) and may_try(op) else None
+
+
+def pointwise(target: Any) -> bool:
+    return torch.Tag.pointwise in target.tags or target._schema.name in POINTWISE
+
+
+def refusal(error: Exception | None) -> Exception | None:
+    """The error, if it is about dtypes: what ATen says of made-up sizes and values does not count."""
     return error if isinstance(error, NotImplementedError) or any([w in str(error) for w in NO_CODE]) else None
 
 
 def refused(op: Any) -> bool:
-    """Whether an operation that nobody reads is there for what eager would raise: ATen has no code for the dtypes of its operands."""
+    """Whether an operation that nobody reads is there for what eager may raise: ATen has no code for the dtypes of its operands, or nothing
+    tells that it has."""
     tensors = op_inputs(op)
     if not tensors or all([t.dtype in ALL or t.layout is not torch.strided for t in tensors]):
         return False
     schema = op.target._schema
     if not schema.name.startswith("aten::") or any([r.alias_info is not None for r in schema.returns]):
         return False
-    counts = [n for v in op.args if type(v) in (list, tuple) for n in v if type(n) is int]
-    if max(counts, default=0) > MOST_COUNTED:
-        return False
+    halves = all([t.dtype in FLOATS for t in tensors])
+    if not may_try(op):
+        return not halves or schema.name not in HALVES
     error = known(op)
-    return isinstance(error, NotImplementedError) or any([w in str(error) for w in ("support", "expected dtype", *NO_CODE)])
+    return (refusal(error) if halves else error) is not None
+
+
+def may_try(op: Any) -> bool:
+    """Whether the operation may be run on made-up operands, to hear what ATen says of their dtypes."""
+    target = op.target
+    if not pointwise(target) and torch.Tag.reduction not in target.tags and target._schema.name not in TRIED:
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return False
+    if any([t.layout is not torch.strided for t in op_inputs(op)]):
+        return False
+    counts = [n for v in op.args if type(v) in (list, tuple) for n in v if type(n) is int]
+    return max(counts, default=0) <= MOST_COUNTED and all(map(plain, (*op.args, *op.kwargs.values())))
+
+
+def plain(v: Any) -> bool:
+    """Whether an argument is a tensor, a number or a setting, or holds such alone: no generator, no object of anybody's."""
+    t = type(v)
+    return t is TracedTensor or t in SETTINGS or t in (list, tuple) and all(map(plain, v))
 
 
 MOST_COUNTED = 16
 """What is tried makes nothing large of small operands: `repeat`, `pad`."""
-NO_CODE = ("not supported", "not implemented", "argument alpha must")
-"""What a kernel says of dtypes; what it says of made-up sizes and values does not count."""
+NO_CODE = ("not support", "only support", "expected dtype", "not implemented", "argument alpha must")
+"""What a kernel says of dtypes."""
 
 
 def known(op: Any) -> Exception | None:

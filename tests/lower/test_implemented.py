@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pliant.graph import implemented
 from tests.helpers import compiled
 
 BOOLS, INTS, HALVES, FLOATS = torch.tensor([True, False]), torch.tensor([1, 2]), torch.tensor([1.0, 2.0]).half(), torch.tensor([1.0, 2.0])
@@ -34,3 +35,39 @@ def test_operations_on_dtypes_that_aten_does_not_know_raise(fn, args) -> None:
             f(*given)
         assert not isinstance(error.value, AssertionError) and "InternalError" not in type(error.value).__name__
         assert all(map(torch.equal, given, args))
+
+
+GENERATOR = torch.Generator()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: torch.rand_like(x, dtype=torch.float32),
+        lambda x: torch.randint_like(x, 100),
+        lambda x: (torch.randint_like(x, 100), torch.randint_like(x, 100))[1],
+        lambda x: torch.randint_like(x, 100, generator=GENERATOR),
+        lambda x: torch.bernoulli(x.half(), 0.5, generator=GENERATOR),
+    ],
+)
+def test_what_draws_is_not_tried(draw) -> None:
+    x, f = torch.ones(9, dtype=torch.int64), compiled(draw, backend="aten")
+    drawn = []
+    for g in (draw, f):
+        torch.manual_seed(3)
+        GENERATOR.manual_seed(4)
+        drawn.append([g(x) for _ in range(3)])
+    assert all(map(torch.equal, *drawn))
+
+
+def test_what_reads_packed_memory_is_not_tried(monkeypatch) -> None:
+    def fn(x, w):
+        torch._weight_int8pack_mm(x, w, torch.ones(w.shape[0], dtype=x.dtype))
+        return x + 1
+
+    monkeypatch.setattr(implemented, "_known", {})
+    seen, tried = [], implemented.tried
+    monkeypatch.setattr(implemented, "tried", lambda op: seen.append(op.target) or tried(op))
+    x, w = torch.ones(4, 16, dtype=torch.bfloat16), torch.ones(8, 16, dtype=torch.int8)
+    assert torch.equal(compiled(fn, backend="aten")(x, w), fn(x, w))
+    assert seen and torch.ops.aten._weight_int8pack_mm.default not in seen

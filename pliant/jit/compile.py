@@ -125,20 +125,33 @@ def compile_function(fn: FunctionType, config: Config) -> Any:
     if fn.__code__.co_flags & UNCOMPILED:
         events.emit("warning", id="PL0040", text=f"{fn.__qualname__} is a generator or coroutine function: it runs uncompiled")
         return fn
-    regions = _compiled.get(fn.__code__)
+    clone, region = place_of(fn.__code__, config)
+    return region.entry_point(fn) if clone is None else twin_of(fn, clone, region)
+
+
+def place_of(code: CodeType, config: Config, region: Region | None = None) -> tuple[CodeType | None, Region]:
+    """The clone of `code` that has its entries for `config`, None if that is itself, and their region: `region`, if this is new."""
+    regions = _compiled.get(code)
     if regions is None:
-        regions = _compiled[fn.__code__] = {}
+        regions = _compiled[code] = {}
     found = regions.get(config)
     if found is None:
-        clone = fn.__code__.replace() if regions else None
-        found = regions[config] = (clone, Region(config))
-    clone, region = found
-    if clone is None:
-        return region.entry_point(fn)
+        found = regions[config] = (code.replace() if regions else None, region or Region(config))
+    return found
+
+
+def twin_of(fn: FunctionType, clone: CodeType, region: Region) -> Any:
+    """An entry point for `fn` around another function, whose code is `clone`."""
     twin = FunctionType(clone, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     twin.__kwdefaults__ = fn.__kwdefaults__
     functools.update_wrapper(twin, fn)
-    return region.entry_point(twin)
+
+    def follow(twin: FunctionType, fn: FunctionType) -> None:
+        """The program has given `fn` other code or defaults."""
+        twin.__code__ = place_of(fn.__code__, region.config, region)[0] or fn.__code__
+        twin.__defaults__, twin.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+
+    return region.entry_point(twin, origin=fn, follow=follow)
 
 
 def compile_callable(model: Any, config: Config) -> Any:
@@ -169,7 +182,7 @@ def compile_method(method: types.MethodType, config: Config) -> Any:
 
 
 KINDS: list[tuple[type, Callable[[Any, Config], Any]]] = [
-    (native.EntryPoint, lambda e, config: compile_function(e._fn, config)),
+    (native.EntryPoint, lambda e, config: compile_function(e._origin or e._fn, config)),
     (torch.nn.Module, compile_module),
     (FunctionType, compile_function),
     (types.MethodType, compile_method),

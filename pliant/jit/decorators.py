@@ -40,7 +40,7 @@ def disable(fn: Any = None, *, recursive: bool = True) -> Any:
         name = "forward" if issubclass(fn, torch.nn.Module) else "__call__"
         setattr(fn, name, disable(getattr(fn, name), recursive=recursive))
         return fn
-    target = fn._fn if isinstance(fn, native.EntryPoint) else fn
+    target = fn._origin or fn._fn if isinstance(fn, native.EntryPoint) else fn
     return run_disabled(target) if recursive else run_here_disabled(target)
 
 

@@ -129,13 +129,14 @@ class Region:
         self.tried: weakref.WeakKeyDictionary[Any, trials.Trial] = weakref.WeakKeyDictionary()  # entry points
         _regions.add(self)
 
-    def entry_point(self, fn: FunctionType) -> Any:
+    def entry_point(self, fn: FunctionType, **twin: Any) -> Any:
+        """A callable around `fn`. `twin`: `origin` and `follow`, if it is another function's (`compile.twin_of`)."""
         if self.verifier is not None:
-            return self.verifier.entry_point(fn)
+            return self.verifier.entry_point(fn, **twin)
         if not trials.wanted(self.config):
-            return native.EntryPoint(fn, self.miss)
+            return native.EntryPoint(fn, self.miss, **twin)
         trial = trials.Trial(self)
-        point = native.EntryPoint(fn, self.miss, None, trial)
+        point = native.EntryPoint(fn, self.miss, None, trial, **twin)
         self.tried[point] = trial
         return point
 

@@ -19,7 +19,8 @@ Names (all of `pliant.native._core`):
 - `decode_units(bytecode, rows, pools, extended_arg)`: instructions with their operands (`bytecode/decode.py`);
 - `entries(code)`, `add_entry(code, guard, target, front=True, info=None)`, `remove_entry(code, entry)`, `clear(code)`,
   `set_flags(code, SKIP | SKIP_RECURSIVE | RUN_ONLY | PASS)`, `get_flags(code)`;
-- `EntryPoint(fn, miss, verify, trial)`: `verify` gets a share of the calls, `trial` says which are timed or run as they are;
+- `EntryPoint(fn, miss, verify, trial, origin, follow)`: `verify` gets a share of the calls, `trial` says which are timed or run as they
+  are; `follow(fn, origin)` is called where `origin`, whose twin `fn` is, has other code or defaults than before;
   `set_enabled(bool)`, `push_disabled()`, `pop_disabled()`,
   `is_enabled()`, `counters()`, `reset_counters()`;
 - `unwritten(original, copy, located, mark)`: nothing was stored in a copied dict but what was put there (`interpret/effects.py`);

@@ -42,7 +42,8 @@ class Entry:
 class EntryPoint:
     _left: int
     def __init__(
-        self, fn: FunctionType, miss: Callable | None = None, verify: Callable | None = None, trial: Callable | None = None
+        self, fn: FunctionType, miss: Callable | None = None, verify: Callable | None = None, trial: Callable | None = None,
+        origin: FunctionType = ..., follow: Callable | None = None,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def _unwatched(self, *args: Any, **kwargs: Any) -> Any: ...

@@ -11,6 +11,7 @@ struct EntryPointObject {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *fn, *miss, *verify, *trial, *dict, *weakrefs;
+    PyObject *origin, *follow, *followed; // the function whose twin `fn` is, or null; what makes them alike again; the code of it when they were
     long long left; // calls to let pass before one goes to `verify`, or before `trial` is asked
     PyObject *times[2]; // of the calls that are timed: lists of seconds, compiled and as they are
     int timed, turn;    // calls of a trial, and how many of them are done
@@ -101,7 +102,21 @@ PyObject *take_slots(PyObject *, PyObject *) {
     Py_RETURN_NONE;
 }
 
+// A twin does what its original does, whatever the program has made of that since: follow(fn, origin). False with an exception.
+bool keep_alike(EntryPointObject *self) {
+    const auto *twin = reinterpret_cast<PyFunctionObject *>(self->fn), *origin = reinterpret_cast<PyFunctionObject *>(self->origin);
+    if (origin->func_code == self->followed && origin->func_defaults == twin->func_defaults &&
+        origin->func_kwdefaults == twin->func_kwdefaults)
+        return true;
+    PyObject *code = Py_NewRef(origin->func_code), *done = PyObject_CallFunctionObjArgs(self->follow, self->fn, self->origin, nullptr);
+    if (done) Py_XSETREF(self->followed, code);
+    else Py_DECREF(code);
+    Py_XDECREF(done);
+    return done != nullptr;
+}
+
 PyObject *run_eagerly(EntryPointObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    if (self->origin && !keep_alike(self)) return nullptr;
     pl_count_eager();
     return PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
 }
@@ -181,6 +196,7 @@ PyObject *serve(EntryPointObject *self, PyFunctionObject *fn, PyCodeObject *code
 
 PyObject *entry_point_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     auto *self = reinterpret_cast<EntryPointObject *>(callable);
+    if (self->origin && !keep_alike(self)) return nullptr;
     auto *fn = reinterpret_cast<PyFunctionObject *>(self->fn);
     auto *code = reinterpret_cast<PyCodeObject *>(fn->func_code);
     const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
@@ -224,6 +240,7 @@ PyObject *watched_call(PyObject *callable, PyObject *const *args, size_t nargsf,
         if (self->left > 0) self->left--;
         return entry_point_call(callable, args, nargsf, kwnames);
     }
+    if (self->origin && !keep_alike(self)) return nullptr;
     PlCodeState *state = pl_state_of(reinterpret_cast<PyCodeObject *>(reinterpret_cast<PyFunctionObject *>(self->fn)->func_code));
     if (state && pl_state_flags(state) & PL_SKIP) return entry_point_call(callable, args, nargsf, kwnames);
     const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
@@ -346,18 +363,20 @@ PyObject *unwatched(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
 
 // ---- the type -----------------------------------------------------------------------------------------------------
 
+PyObject *original_of(EntryPointObject *self) { return self->origin ? self->origin : self->fn; }
+
 bool copy_identity(EntryPointObject *self) {
     static const char *const names[] = {"__module__", "__name__", "__qualname__", "__doc__"};
     self->dict = PyDict_New();
     if (!self->dict) return false;
-    PyObject *own = PyObject_GetAttrString(self->fn, "__dict__");
+    PyObject *own = PyObject_GetAttrString(original_of(self), "__dict__");
     if (!own || PyDict_Update(self->dict, own) < 0) {
         Py_XDECREF(own);
         return false;
     }
     Py_DECREF(own);
     for (const char *name : names) {
-        PyObject *v = PyObject_GetAttrString(self->fn, name);
+        PyObject *v = PyObject_GetAttrString(original_of(self), name);
         if (!v) PyErr_Clear();
         else if (PyDict_SetItemString(self->dict, name, v) < 0) {
             Py_DECREF(v);
@@ -365,13 +384,14 @@ bool copy_identity(EntryPointObject *self) {
         }
         Py_XDECREF(v);
     }
-    return PyDict_SetItemString(self->dict, "__wrapped__", self->fn) == 0;
+    return PyDict_SetItemString(self->dict, "__wrapped__", original_of(self)) == 0;
 }
 
 PyObject *entry_point_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static const char *names[] = {"fn", "miss", "verify", "trial", nullptr};
-    PyObject *fn, *miss = Py_None, *verify = Py_None, *trial = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOO", const_cast<char **>(names), &PyFunction_Type, &fn, &miss, &verify, &trial))
+    static const char *names[] = {"fn", "miss", "verify", "trial", "origin", "follow", nullptr};
+    PyObject *fn, *miss = Py_None, *verify = Py_None, *trial = Py_None, *origin = nullptr, *follow = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOOO!O", const_cast<char **>(names), &PyFunction_Type, &fn, &miss, &verify, &trial,
+                                     &PyFunction_Type, &origin, &follow))
         return nullptr;
     auto *self = reinterpret_cast<EntryPointObject *>(type->tp_alloc(type, 0));
     if (!self) return nullptr;
@@ -380,6 +400,11 @@ PyObject *entry_point_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     self->miss = Py_NewRef(miss);
     self->verify = Py_NewRef(verify);
     self->trial = Py_NewRef(trial);
+    if (origin) {
+        self->origin = Py_NewRef(origin);
+        self->follow = Py_NewRef(follow);
+        self->followed = Py_NewRef(reinterpret_cast<PyFunctionObject *>(origin)->func_code);
+    }
     if (!copy_identity(self)) {
         Py_DECREF(self);
         return nullptr;
@@ -394,6 +419,8 @@ int entry_point_traverse(PyObject *o, visitproc visit, void *arg) {
     Py_VISIT(self->miss);
     Py_VISIT(self->verify);
     Py_VISIT(self->trial);
+    Py_VISIT(self->origin);
+    Py_VISIT(self->follow);
     Py_VISIT(self->dict);
     return 0;
 }
@@ -415,6 +442,9 @@ void entry_point_dealloc(PyObject *o) {
     Py_XDECREF(self->miss);
     Py_XDECREF(self->verify);
     Py_XDECREF(self->trial);
+    Py_XDECREF(self->origin);
+    Py_XDECREF(self->follow);
+    Py_XDECREF(self->followed);
     Py_XDECREF(self->times[0]);
     Py_XDECREF(self->times[1]);
     Py_XDECREF(self->dict);
@@ -428,14 +458,14 @@ PyObject *entry_point_get(PyObject *self, PyObject *obj, PyObject *) {
 }
 
 PyObject *entry_point_repr(PyObject *self) {
-    return PyUnicode_FromFormat("<compiled %R>", reinterpret_cast<EntryPointObject *>(self)->fn);
+    return PyUnicode_FromFormat("<compiled %R>", original_of(reinterpret_cast<EntryPointObject *>(self)));
 }
 
 // Like a function, it is pickled and copied by name.
 PyObject *entry_point_reduce(PyObject *self, PyObject *) { return PyObject_GetAttrString(self, "__qualname__"); }
 
 PyObject *forward(PyObject *self, void *name) {
-    return PyObject_GetAttrString(reinterpret_cast<EntryPointObject *>(self)->fn, static_cast<const char *>(name));
+    return PyObject_GetAttrString(original_of(reinterpret_cast<EntryPointObject *>(self)), static_cast<const char *>(name));
 }
 
 #define FORWARD(name) {name, forward, nullptr, "of the wrapped function", const_cast<char *>(name)}
@@ -447,6 +477,7 @@ PyGetSetDef getset[] = {
 };
 PyMemberDef members[] = {
     {"_fn", T_OBJECT, offsetof(EntryPointObject, fn), READONLY, "the function that it stands for"},
+    {"_origin", T_OBJECT, offsetof(EntryPointObject, origin), READONLY, "the function whose twin `_fn` is, or None"},
     {"_miss", T_OBJECT, offsetof(EntryPointObject, miss), 0, "called as miss(entry_point, fn, frame_args) when no entry holds"},
     {"_left", T_LONGLONG, offsetof(EntryPointObject, left), 0, "calls to let pass before one goes to `verify`, or before `trial` is asked"},
     {"__dictoffset__", T_PYSSIZET, offsetof(EntryPointObject, dict), READONLY, nullptr},

@@ -334,7 +334,7 @@ def of_method(reach: Reach, m: types.MethodType) -> None:
 
 
 def of_entry_point(reach: Reach, e: Any) -> None:
-    reach.push((e._fn,), e)
+    reach.push((e._origin or e._fn,), e)
 
 
 def of_tensor(reach: Reach, t: torch.Tensor) -> None:

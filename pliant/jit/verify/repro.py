@@ -88,7 +88,7 @@ class Pickler(pickle.Pickler):
             (content,) = save_cell(obj)[0]
             return types.CellType, (), None if content is MISSING else (content,), None, None, fill_cell
         if t is native.EntryPoint:
-            return same, (obj._fn,)
+            return same, (obj._origin or obj._fn,)
         if t in (property, staticmethod, classmethod):
             return t, ((obj.fget, obj.fset, obj.fdel) if t is property else (obj.__func__,))
         if isinstance(obj, torch.Tensor) and self.bare:

@@ -53,8 +53,8 @@ class Verifier:
         self.first: WeakIdDict[bytes | None] = WeakIdDict()  # arguments of the latest capture, without their numbers
         self.points: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def entry_point(self, fn: FunctionType) -> Any:
-        point = native.EntryPoint(fn, self.miss, self.sampled)
+    def entry_point(self, fn: FunctionType, **twin: Any) -> Any:
+        point = native.EntryPoint(fn, self.miss, self.sampled, **twin)
         point._left = self.draw()
         self.points.add(point)
         return point

@@ -82,8 +82,8 @@ class Run:
         while names:
             state: dict[str, Any] = {"last": None, "done": []}
             a = self.args
-            options = {"backend": a.backend, "seed": a.seed, "most": a.most, "seconds": a.seconds, "skip": skip}
-            words = [*names, *[w for k, v in options.items() for w in (f"--{k}", str(v))]]
+            options = {"backend": a.backend, "seed": a.seed, "most": a.most, "seconds": a.seconds, "skip": skip, "kinds": a.kinds}
+            words = [*names, *[w for k, v in options.items() for w in (f"--{k}={v}",)]]
             outcome = workers.run("benchmarks.perturb.worker", words, functools.partial(self.hear, state=state),
                 limit_s=60 + len(names) * (a.seconds + 40))
             names = [n for n in names if n not in state["done"]]
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, default=120, help="perturbations of a program")
     parser.add_argument("--seconds", type=float, default=60, help="for a program")
+    parser.add_argument("--kinds", default="", help="kinds of change, with commas between them; none: all")
     parser.add_argument("--total", type=float, help="start no more programs after so many seconds")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--errors", action="store_true", help="also print errors that only strict mode raises (else eager answers)")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.perturb.made import MADE, instance_space
+from benchmarks.perturb.made import MADE
 from benchmarks.perturb.places import Place, Walk, is_library
+from benchmarks.perturb.protocols import instance_space
 from benchmarks.perturb.values import REPLACED, SKIP, passed_on, shallow, wrapped
 
 
@@ -28,6 +29,7 @@ class Change:
     old: Any = ""
     tight: bool = False
     new: Any = None  # what the place holds now, for the report and for keeping it
+    around: Callable[[Callable], Callable] | None = None  # how the program is called
 
     def apply(self) -> Any:
         return self.make()

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import enum
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from benchmarks.perturb import protocols
 from benchmarks.perturb.places import is_library, refill
+from benchmarks.perturb.protocols import instance_space, plus_one
 from benchmarks.perturb.values import SKIP, changed_constants, subclass_of, values, wrapped
 
 
@@ -131,16 +132,6 @@ def function_attribute(fn: types.FunctionType) -> Any:
     return lambda: fn.__dict__.pop("note", None)
 
 
-def instance_space(obj: Any) -> dict | None:
-    if isinstance(obj, type | types.FunctionType | types.ModuleType | torch.Tensor | enum.Enum | functools.partial):
-        return None
-    try:
-        space = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-    return space if isinstance(space, dict) else None
-
-
 def new_class(obj: Any) -> Any:
     """`__class__` becomes a subclass that adds nothing."""
     if instance_space(obj) is None:
@@ -190,19 +181,6 @@ def attribute_added(obj: Any) -> Any:
         return SKIP
     space["note"] = 1
     return lambda: space.pop("note", None)
-
-
-def class_given(name: str, method: Any) -> Callable[[type], Any]:
-    """The class gets a method that it did not have."""
-
-    def row(cls: type) -> Any:
-        if is_library(cls.__module__) or cls.__flags__ & (1 << 8) or any(name in vars(c) for c in cls.__mro__[:-1]) or issubclass(
-                cls, enum.Enum):
-            return SKIP
-        type.__setattr__(cls, name, method)
-        return lambda: type.__delattr__(cls, name)
-
-    return row
 
 
 def method_replaced(cls: type) -> Any:
@@ -262,10 +240,6 @@ def children_reversed(m: torch.nn.Module) -> Any:
     return lambda: refill(m._modules, before)
 
 
-def plus_one(value: Any) -> Any:
-    return value + 1 if isinstance(value, torch.Tensor) and value.dtype is not torch.bool else value
-
-
 MADE: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("length", "appended", (list,), made_list(lambda v: v.append(v[-1]))),
     ("length", "popped", (list,), made_list(lambda v: v.pop())),
@@ -294,16 +268,6 @@ MADE: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("class", "__class__ a subclass that answers otherwise", (object,), overridden),
     ("method", "shadowed by the instance", (object,), shadowed),
     ("method", "all of a class answer otherwise", (type,), method_replaced),
-    ("class", "gets __bool__", (type,), class_given("__bool__", lambda self: False)),
-    ("class", "gets __len__", (type,), class_given("__len__", lambda self: 0)),
-    ("class", "gets __getattr__", (type,), class_given("__getattr__", lambda self, name: 5 if not name.startswith("_")
-        else object.__getattribute__(self, name))),
-    ("class", "gets __eq__", (type,), class_given("__eq__", lambda self, other: False)),
-    ("class", "gets __call__", (type,), class_given("__call__", lambda self, *a, **k: 7)),
-    ("class", "gets __iter__", (type,), class_given("__iter__", lambda self: iter((1, 2)))),
-    ("class", "gets __repr__", (type,), class_given("__repr__", lambda self: "note")),
-    ("class", "gets __setattr__", (type,), class_given("__setattr__", lambda self, name, value: object.__setattr__(self, name, value))),
-    ("class", "gets an attribute", (type,), class_given("note", 5)),
     ("module", "training", (torch.nn.Module,), training),
     ("module", "parameters frozen", (torch.nn.Module,), frozen),
     ("module", "a parameter more", (torch.nn.Module,), parameter_added),
@@ -315,4 +279,5 @@ MADE: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("hook", "backward hook", (torch.nn.Module,), hook("register_full_backward_hook", lambda m, gi, go: tuple(
         None if g is None else g * 2 for g in gi))),
     ("hook", "tensor hook", (torch.nn.Parameter,), lambda p: p.register_hook(lambda g: g * 3).remove if p.requires_grad else SKIP),
+    *protocols.MADE,
 )

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextvars
 import enum
 import functools
+import gc
 import logging
+import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +35,9 @@ CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__
     "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__static_attributes__", "__firstlineno__", "__slots__",
     "__slotnames__", "__match_args__", "__dataclass_fields__", "_member_map_", "_member_names_", "_value2member_map_", "__new__",
     "__hash__"})
+# What holds objects that may change, and cannot be given others: only what is inside is looked at.
+HOLDERS = (frozenset, set, types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()), weakref.ref, operator.itemgetter,
+    operator.attrgetter, operator.methodcaller, types.GenericAlias, super, memoryview)
 MOST = 6000  # objects of one walk
 
 Undo = Callable[[], None]
@@ -128,6 +135,20 @@ def attribute(path: str, obj: Any, name: str, value: Any) -> Place:
     return Place(f"{path}.{name}", value, put)
 
 
+def slot_of(path: str, obj: Any, name: str, slot: Any) -> Place:
+    value = slot.__get__(obj)
+
+    def put(new: Any) -> Undo:
+        slot.__set__(obj, new)
+        return lambda: slot.__set__(obj, value)
+
+    def drop() -> Undo:
+        slot.__delete__(obj)
+        return lambda: slot.__set__(obj, value)
+
+    return Place(f"{path}.{name}", value, put, drop)
+
+
 def class_attribute(path: str, cls: type, name: str) -> Place:
     def put(new: Any) -> Undo:
         old = vars(cls)[name]
@@ -202,7 +223,7 @@ def parts(place: Place) -> Iterator[Place]:
     elif isinstance(obj, functools.partial):
         yield rebuilt(place, ".func", obj.func, lambda new: functools.partial(new, *obj.args, **obj.keywords))
         yield rebuilt(place, ".args", obj.args, lambda new: functools.partial(obj.func, *new, **obj.keywords))
-        yield rebuilt(place, ".keywords", dict(obj.keywords), lambda new: functools.partial(obj.func, *obj.args, **new))
+        yield rebuilt(place, ".keywords", obj.keywords, lambda new: functools.partial(obj.func, *obj.args, **new))
     elif isinstance(obj, type):
         yield from of_class(path, obj)
     elif isinstance(obj, property):
@@ -213,14 +234,31 @@ def parts(place: Place) -> Iterator[Place]:
                     k: new if k == name else getattr(obj, k) for k in ("fget", "fset", "fdel")}))
     elif isinstance(obj, staticmethod | classmethod):
         yield rebuilt(place, ".__func__", obj.__func__, type(obj))
+    elif isinstance(obj, contextvars.ContextVar):
+        yield from of_variable(path, obj)
+    elif isinstance(obj, HOLDERS):
+        yield from (Place(f"{path}->{i}", v, None) for i, v in enumerate(gc.get_referents(obj)) if not isinstance(v, types.CellType | type))
     elif not isinstance(obj, types.ModuleType | types.BuiltinFunctionType | torch._ops.OperatorBase):  # (operators keep caches)
         yield from of_instance(path, obj)
 
 
-def of_dict(path: str, space: dict) -> Iterator[Place]:
+def of_dict(path: str, space: dict, whole: dict | None = None) -> Iterator[Place]:
     for name in list(space):
         if isinstance(name, str):
-            yield named(path, space, name)
+            yield named(path, space if whole is None else whole, name)
+
+
+def of_variable(path: str, variable: contextvars.ContextVar) -> Iterator[Place]:
+    """The value of a context variable, if it has one."""
+
+    def put(new: Any) -> Undo:
+        token = variable.set(new)
+        return lambda: variable.reset(token)
+
+    try:
+        yield Place(f"{path}.get()", variable.get(), put)
+    except LookupError:
+        return
 
 
 def of_instance(path: str, obj: Any) -> Iterator[Place]:
@@ -229,12 +267,13 @@ def of_instance(path: str, obj: Any) -> Iterator[Place]:
         space = object.__getattribute__(obj, "__dict__")
     except AttributeError:
         space = None
-    if isinstance(space, dict) and not isinstance(obj, enum.Enum):
-        yield from of_dict(path, space)
+    if isinstance(space, dict):
+        yield from of_dict(path, space if not isinstance(obj, enum.Enum) else {n: space[n] for n in space if n == "_value_" or n[0] != "_"},
+            space)
     if not is_library(cls.__module__):
         for name, slot in slots(cls):
             try:
-                yield attribute(path, obj, name, slot.__get__(obj, cls))
+                yield slot_of(path, obj, name, slot)
             except AttributeError:
                 continue
     yield Place(f"type({path})", cls, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dis
 import os
 import sys
 import types
@@ -14,33 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.perturb import around
+from benchmarks.perturb.around import attribute, entered, switch
 from benchmarks.perturb.changes import Change
 from benchmarks.perturb.places import Walk, builtin_names, code_objects, is_library
-from benchmarks.perturb.values import SKIP, wrapped
-
-
-def switch(get: Callable[[], Any], put: Callable[[Any], Any], other: Callable[[Any], Any] = lambda v: not v) -> Callable[[], Any]:
-    def row() -> Any:
-        old = get()
-        put(other(old))
-        return lambda: put(old)
-
-    return row
-
-
-def entered(make: Callable[[], Any]) -> Callable[[], Any]:
-    """A context manager that the call happens in."""
-
-    def row() -> Any:
-        stack = contextlib.ExitStack()
-        stack.enter_context(make())
-        return stack.close
-
-    return row
-
-
-def attribute(obj: Any, name: str, other: Callable[[Any], Any] = lambda v: not v) -> Callable[[], Any]:
-    return switch(lambda: getattr(obj, name), lambda v: setattr(obj, name, v), other)
+from benchmarks.perturb.values import SKIP, altered, wrapped
 
 
 class Passing(torch.overrides.TorchFunctionMode):
@@ -93,15 +72,37 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "default generator's state": switch(torch.get_rng_state, torch.set_rng_state, lambda s: torch.Generator().manual_seed(5).get_state()),
     "a path": switch(lambda: list(sys.path), lambda v: sys.path.__setitem__(slice(None), v), lambda v: [*v, "/nowhere"]),
     "argv": attribute(sys, "argv", lambda v: [*v, "note"]),
+    **around.SETTINGS,
 }
 
 # Methods that the harness itself and nearly everything else uses while the program runs.
 VITAL = frozenset({"shape", "size", "dim", "detach", "__init__", "stride", "requires_grad", "is_leaf", "dtype", "data"})
 
 
+IMPORTS_KEPT = ("torch", "numpy", "sys", "builtins", "os", "pliant", "threading", "signal", "gc", "contextlib", "random")
+
+
 def of_settings() -> Iterator[Change]:
     for name, row in SETTINGS.items():
         yield Change("setting", name, "process", row, tight=True)
+    for name, call in around.AROUND.items():
+        yield Change("call", name, "caller", lambda: lambda: None, tight=True, around=call)
+
+
+def of_code(walk: Walk) -> Iterator[Change]:
+    """Variables of the environment and modules that the code of the program names as it runs."""
+    texts: set[str] = set()
+    modules: set[str] = set()
+    for _, obj in walk.objects:
+        if isinstance(obj, types.FunctionType) and not is_library(obj.__module__):
+            for code in code_objects(obj.__code__):
+                texts.update(c for c in code.co_consts if isinstance(c, str) and len(c) < 40)
+                modules.update(i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME")
+    for name, row in around.environment(texts).items():
+        yield Change("setting", name, "process", row, tight=True)
+    for name in sorted(m for m in modules if m.split(".")[0] not in IMPORTS_KEPT):
+        yield Change("name", f"the module {name} is another", "sys.modules", around.imported(name), tight=True)
+        yield Change("name", f"the module {name} is gone", "sys.modules", around.gone(name), tight=True)
 
 
 def of_names(walk: Walk) -> Iterator[Change]:
@@ -114,6 +115,9 @@ def of_names(walk: Walk) -> Iterator[Change]:
                     yield Change("name", f"{name} hidden by a global", path, lambda g=obj.__globals__, n=name: hide(g, n), tight=True)
             for code in code_objects(obj.__code__):
                 names.update(code.co_names)
+            for name, module in modules_named(obj):
+                yield Change("name", f"{module.__name__}.{name} comes of __getattr__", path, lambda m=module, n=name: answered(m, n),
+                    tight=True)
         if isinstance(obj, type) and issubclass(obj, torch.nn.Module) and is_library(obj.__module__) and "forward" in vars(obj):
             yield Change("library", f"{obj.__name__}.forward answers otherwise", path, lambda c=obj: patched(c, "forward"), tight=True)
     for name in sorted(names - VITAL):
@@ -121,11 +125,39 @@ def of_names(walk: Walk) -> Iterator[Change]:
             yield Change("library", f"Tensor.{name} answers otherwise", "torch.Tensor", lambda n=name: patched(torch.Tensor, n), tight=True)
 
 
+def modules_named(fn: types.FunctionType) -> Iterator[tuple[str, types.ModuleType]]:
+    """(name, module) where the code may read that name of a module among its globals."""
+    names = {name for code in code_objects(fn.__code__) for name in code.co_names}
+    for at in sorted(names & fn.__globals__.keys()):
+        module = fn.__globals__[at]
+        if isinstance(module, types.ModuleType) and module not in (torch, sys, builtins):
+            for name in sorted(names & vars(module).keys() - {"__name__"}):
+                yield name, module
+
+
 def hide(space: dict, name: str) -> Any:
     if name in space:
         return SKIP
     space[name] = wrapped(getattr(builtins, name))
     return lambda: space.pop(name, None)
+
+
+def answered(module: types.ModuleType, name: str) -> Any:
+    """A name of a module goes, and `__getattr__` of the module has it, another value."""
+    space = vars(module)
+    if "__getattr__" in space or name not in space:
+        return SKIP
+    value = space[name]
+    new = value if isinstance(value, type | types.ModuleType) else wrapped(value) if callable(value) else altered(value)
+
+    def get(asked: str) -> Any:
+        if asked == name:
+            return new
+        raise AttributeError(asked)
+
+    del space[name]
+    space["__getattr__"] = get
+    return lambda: (space.pop("__getattr__"), space.__setitem__(name, value))
 
 
 def patched(cls: type, name: str) -> Any:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 FAMILIES = ("encoders", "decoders", "experts", "states", "translators", "vision", "audio")
+RANDOM_THEMES = ("pure", "mixed", "foreign", "breaks", "python")
+RANDOM = 100  # programs of each theme
 ROOT = pathlib.Path(__file__).parents[2]
 # Programs whose answer depends on what no copy of the arguments brings back, or that end the process on purpose.
 LEFT_OUT: dict[str, str] = {
@@ -118,6 +120,48 @@ def test_programs() -> Iterator[Subject]:
             yield Subject(f"tests/{path.stem[5:]}/{case.name}", make, grad=bool(case.options.get("grad")))
 
 
+def worlds() -> Iterator[Subject]:
+    """The programs that the tests call in worlds of their own, each in the first of its worlds."""
+    from tests.programs.worlds import CASES
+
+    for path in sorted((ROOT / "tests" / "programs").glob("test_*.py")):
+        module = importlib.import_module(f"tests.programs.{path.stem}").__name__
+        for name, (factory, _, _) in CASES.items():
+            if not name.startswith(module + "."):
+                continue
+
+            def make(factory: Any = factory) -> tuple[Callable, list[Call]]:
+                torch.manual_seed(0)
+                fn, first, *_ = factory()
+                first()
+                return function_of(fn), [Call([torch.linspace(-1, 1, n)], {}) for n in (3, 4, 5)]
+
+            yield Subject(f"worlds/{path.stem[5:]}/{name[len(module) + 1:]}", make)
+
+
+def numpy_programs() -> Iterator[Subject]:
+    from tests.programs.test_numpy import CASES
+
+    for name, (fn, arguments, _) in CASES.items():
+        yield Subject(f"numpy/{name}", lambda fn=fn, arguments=arguments: (fn, [as_call(copy.deepcopy(a)) for a in arguments[:3]]))
+
+
+def random_programs() -> Iterator[Subject]:
+    """Programs of `benchmarks.fuzz`, the first of each theme."""
+    from tests.differential.generate import seeded
+
+    for theme in RANDOM_THEMES:
+        for number in range(RANDOM):
+
+            def make(theme: str = theme, number: int = number) -> tuple[Callable, list[Call]]:
+                program = seeded(theme, number)
+                fn, state = program.world()
+                program.before(0, state)
+                return fn, [as_call(copy.deepcopy(a)) for a in program.arguments()[:1]]
+
+            yield Subject(f"random/{theme}:{number}", make)
+
+
 def torch_modules() -> Iterator[Subject]:
     from torch.testing._internal.common_modules import module_db
 
@@ -157,6 +201,9 @@ GROUPS: dict[str, Callable[[], Iterator[Subject]]] = {
     "patterns": benchmark_patterns,
     "test-patterns": test_patterns,
     "tests": test_programs,
+    "worlds": worlds,
+    "numpy": numpy_programs,
+    "random": random_programs,
     "modules": torch_modules,
     "zoo": zoo_models,
 }

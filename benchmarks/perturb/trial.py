@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._refs  # some changes lead there, and a first import takes longer than a call may
+import torch.utils._sympy.functions
 from torch import is_grad_enabled  # a change may put another function in its place
 
 import pliant
@@ -64,12 +66,16 @@ def alarm(*_: Any) -> None:
 
 @contextlib.contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    """Raises TimeUp after so many seconds of processor time, or ten times as many by the clock: other programs may be busy."""
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 10 * seconds))
+    for number, timer, most in timers:
+        signal.signal(number, alarm)
+        signal.setitimer(timer, most, 0.5)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for _, timer, _ in timers:
+            signal.setitimer(timer, 0)
 
 
 HANDLER = logging.StreamHandler()
@@ -129,8 +135,9 @@ class Found:
 class Trial:
     """A program, its world, and what eager says of the unchanged one."""
 
-    def __init__(self, subject: Subject, backend: str = "aten", rng: random.Random | None = None) -> None:
-        self.subject, self.backend = subject, backend
+    def __init__(self, subject: Subject, backend: str = "aten", rng: random.Random | None = None,
+            kinds: frozenset[str] = frozenset()) -> None:
+        self.subject, self.backend, self.kinds = subject, backend, kinds
         self.rng = rng or random.Random(0)
         self.begins: Callable[[str], None] = lambda side: None  # hears which side is about to be called
         self.fn, self.calls = subject.make()
@@ -181,13 +188,14 @@ class Trial:
         value, error, state, backward = None, None, (), None
         seed()
         undo: Any = None
+        around = tight.around if tight is not None else None
         start = time.perf_counter()
         with recorded() as printed:
             try:
                 undo = tight.apply() if tight is not None else None
                 with limit(seconds), grad_mode(not self.subject.no_grad and is_grad_enabled()) if tight is None \
                         or tight.name != "inference mode" else contextlib.nullcontext():
-                    value = fn(*args, **kwargs)
+                    value = (fn if around is None else around(fn))(*args, **kwargs)
             except KeyboardInterrupt:
                 raise
             except BaseException as e:  # programs may raise anything
@@ -283,8 +291,11 @@ class Trial:
     def candidates(self, most: int) -> list[Change]:
         """Changes, an equal share of each kind, in an order that the seed decides."""
         groups: dict[str, list[Change]] = collections.defaultdict(list)
-        for change in (*changes.changes(self.places), *settings.of_settings(), *settings.of_names(self.places)):
-            groups[f"{change.kind}: {change.name.split(' args')[0]}" if change.kind != "setting" else "setting"].append(change)
+        for change in (*changes.changes(self.places), *settings.of_settings(), *settings.of_code(self.places),
+                *settings.of_names(self.places)):
+            if not self.kinds or change.kind in self.kinds:
+                one = change.kind in ("setting", "call")
+                groups[change.kind if one else f"{change.kind}: {change.name.split(' args')[0]}"].append(change)
         for group in groups.values():
             self.rng.shuffle(group)
         kinds = sorted(groups)

@@ -282,6 +282,75 @@ def shallow(obj: Any) -> Any:
     return SKIP if new is obj else new
 
 
+class Answering:
+    """An object that is called in place of a function."""
+
+    def __init__(self, fn: Callable) -> None:
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return altered(self.fn(*args, **kwargs))
+
+
+class Reading:
+    """A descriptor that is not data: attributes of the instance come first."""
+
+    def __init__(self, fget: Callable) -> None:
+        self.fget = fget
+
+    def __get__(self, obj: Any, cls: Any = None) -> Any:
+        return self if obj is None else altered(self.fget(obj))
+
+
+class Wording(enum.StrEnum):
+    ONE = "one"
+
+
+def refusing(fn: types.FunctionType) -> Any:
+    @functools.wraps(fn)
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("note")
+
+    return refused
+
+
+def generating(fn: types.FunctionType) -> Any:
+    @functools.wraps(fn)
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        yield fn(*args, **kwargs)
+
+    return generated
+
+
+def first_exchanged(s: str) -> Any:
+    return SKIP if not s else chr(ord(s[0]) ^ 1) + s[1:]
+
+
+def with_history(t: torch.Tensor) -> Any:
+    if not t.is_floating_point() or type(t) is not torch.Tensor or t.layout is not torch.strided:
+        return SKIP
+    return t.detach().clone().requires_grad_() * 1
+
+
+def unaligned(t: torch.Tensor) -> Any:
+    """Memory that begins four bytes behind what vectors want."""
+    if not t.numel() or t.element_size() > 4:
+        return SKIP
+    room = torch.zeros(t.numel() + 8, dtype=t.dtype)
+    step = max(1, 4 // t.element_size())
+    new = room[step : step + t.numel()].view(t.shape)
+    new.copy_(t)
+    return new
+
+
+def permuted(t: torch.Tensor) -> Any:
+    if t.dim() < 3:
+        return SKIP
+    order = [1, 2, 0, *range(3, t.dim())]
+    back = [order.index(i) for i in range(t.dim())]
+    return t.permute(order).contiguous().permute(back)
+
+
 REPLACED: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("number", "n + 1", (int,), lambda n: of_int(n, lambda n: n + 1)),
     ("number", "n + 2", (int,), lambda n: of_int(n, lambda n: n + 2)),
@@ -326,11 +395,19 @@ REPLACED: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("numpy", "array in Fortran's order", (np.ndarray,), array(lambda a: np.asfortranarray(a) if a.ndim > 1 else SKIP)),
     ("numpy", "array to list", (np.ndarray,), array(lambda a: a.tolist())),
     ("numpy", "array to tensor", (np.ndarray,), array(lambda a: torch.from_numpy(a.copy()))),
+    ("number", "large", (int,), lambda n: (1 << 62) + n),
+    ("number", "too large", (int,), lambda n: (1 << 64) + n),
+    ("number", "small", (float,), lambda x: 5e-324),
+    ("number", "larger than float32", (float,), lambda x: 1e300),
+    ("number type", "int to complex", (int, float), complex),
     ("flag", "flipped", (bool,), lambda b: not b),
     ("flag", "bool to int", (bool,), int),
     ("flag", "bool to None", (bool,), lambda b: None),
     ("text", "other", (str,), lambda s: s + "x"),
     ("text", "other case", (str,), lambda s: s.swapcase() if s.swapcase() != s else SKIP),
+    ("text", "first letter", (str,), first_exchanged),
+    ("text", "a letter out of the alphabet", (str,), lambda s: s + "\u00e9\U0001f600"),
+    ("text", "to StrEnum", (str,), lambda s: Wording.ONE),
     ("text", "empty", (str,), lambda s: "" if s else SKIP),
     ("text", "to its subclass", (str,), Word),
     ("text", "equal, another object", (str,), lambda s: "".join([*s, ""]) if len(s) > 1 else SKIP),
@@ -372,6 +449,14 @@ REPLACED: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("tensor dtype", "int32", (torch.Tensor,), tensors(lambda t: other_float(t, torch.int32) if not t.is_complex() else SKIP)),
     ("tensor dtype", "bool", (torch.Tensor,), tensors(lambda t: other_float(t, torch.bool))),
     ("tensor dtype", "complex64", (torch.Tensor,), tensors(lambda t: other_float(t, torch.complex64))),
+    ("tensor dtype", "uint8", (torch.Tensor,), tensors(lambda t: other_float(t, torch.uint8) if not t.is_complex() else SKIP)),
+    ("tensor dtype", "complex128", (torch.Tensor,), tensors(lambda t: other_float(t, torch.complex128))),
+    ("tensor layout", "conjugated", (torch.Tensor,), tensors(lambda t: t.conj() if t.is_complex() else SKIP)),
+    ("tensor layout", "unaligned", (torch.Tensor,), tensors(unaligned)),
+    ("tensor layout", "permuted in memory", (torch.Tensor,), tensors(permuted)),
+    ("tensor layout", "last dim spread", (torch.Tensor,), tensors(lambda t: t[..., :1].expand(t.shape) if t.dim() and t.numel() else SKIP)),
+    ("tensor gradient", "with a history", (torch.Tensor,), with_history),
+    ("tensor type", "on meta", (torch.Tensor,), tensors(lambda t: t.to("meta"))),
     ("tensor layout", "transposed in memory", (torch.Tensor,), tensors(strided_otherwise)),
     ("tensor layout", "a part of a larger one", (torch.Tensor,), tensors(inside_larger)),
     ("tensor layout", "every other number", (torch.Tensor,), tensors(every_other)),
@@ -409,10 +494,18 @@ REPLACED: tuple[tuple[str, str, tuple, Callable[[Any], Any]], ...] = (
     ("function", "answers otherwise", (types.FunctionType,), wrapped),
     ("function", "goes through another", (types.FunctionType,), passed_on),
     ("function", "an equal copy", (types.FunctionType,), copied_function),
+    ("function", "a partial", (types.FunctionType,), lambda f: functools.partial(wrapped(f))),
+    ("function", "an object that is called", (types.FunctionType,), Answering),
+    ("function", "raises", (types.FunctionType,), refusing),
+    ("function", "is a generator now", (types.FunctionType,), generating),
+    ("function", "a static method", (types.FunctionType,), staticmethod),
+    ("function", "a property", (types.FunctionType,), lambda f: property(wrapped(f))),
+    ("module", "to Identity", (torch.nn.Module,), lambda m: torch.nn.Identity()),
     ("function", "not there", (types.FunctionType,), lambda f: None),
     ("method", "static method answers otherwise", (staticmethod,), lambda m: staticmethod(wrapped(m.__func__))),
     ("method", "class method answers otherwise", (classmethod,), lambda m: classmethod(wrapped(m.__func__))),
     ("method", "property answers otherwise", (property,), lambda p: property(wrapped(p.fget), p.fset, p.fdel) if p.fget else SKIP),
+    ("method", "property to a descriptor", (property,), lambda p: Reading(p.fget) if p.fget else SKIP),
     ("method", "property to a value", (property,), lambda p: 3),
     ("method", "bound method to its function", (types.MethodType,), lambda m: m.__func__),
     ("class", "a subclass", (type,), subclass_of),

@@ -26,7 +26,7 @@ from pliant.cli.workers import report
 MEMORY = 12 << 30
 
 
-def work(subject: Subject, backend: str, seed: int, most: int, seconds: float, skip: int) -> None:
+def work(subject: Subject, backend: str, seed: int, most: int, seconds: float, skip: int, kinds: frozenset[str]) -> None:
     report("begin", program=subject.name)
     started = time.monotonic()
     counts: collections.Counter = collections.Counter()
@@ -37,7 +37,7 @@ def work(subject: Subject, backend: str, seed: int, most: int, seconds: float, s
         report("try", program=subject.name, index=index, change=f"{change.kind}: {change.name} at {change.path}")
 
     try:
-        trial = Trial(subject, backend, random.Random(f"{seed} {subject.name}"))
+        trial = Trial(subject, backend, random.Random(f"{seed} {subject.name}"), kinds)
         trial.begins = lambda side: report("side", side=side)
         for found in trial.run(most, seconds, skip, trying):
             report("found", **dataclasses.asdict(found))
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--kinds", default="")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     torch.set_num_threads(1)
@@ -69,7 +70,8 @@ def main() -> None:
     if all(n in there for n in args.programs):
         there = {n: there[n] for n in args.programs}
     for i, subject in enumerate(there.values()):
-        work(subject, args.backend, args.seed, args.most, args.seconds, args.skip if i == 0 else 0)
+        work(subject, args.backend, args.seed, args.most, args.seconds, args.skip if i == 0 else 0,
+            frozenset(k for k in args.kinds.split(",") if k))
     report("end")
 
 

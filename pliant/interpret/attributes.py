@@ -24,6 +24,7 @@ from pliant.guards import source as S
 from pliant.interpret import class_writes, shadows, tracebacks
 from pliant.interpret.capture import UNSET
 from pliant.interpret.immutable import HEAPTYPE
+from pliant.interpret.opaque import Opaque
 from pliant.interpret.shadows import WRITTEN
 from pliant.interpret.state import Break, vm, writes
 from pliant.interpret.types.holders import known
@@ -319,11 +320,19 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
     return class_value(raw, at, name)
 
 
+def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
+    """A special method that is no function, as CPython binds it: a static method, say, or a partial, is not given the object."""
+    at = next((c for c in t.__mro__ if name in c.__dict__), t)
+    return bound(m, obj, t, at, name)
+
+
 BINDING = {
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType,
     functools._lru_cache_wrapper,
 }  # fmt: skip
 """Descriptors of C that bind a function to the object, and read nothing of it."""
+SLOTS = {types.MethodDescriptorType, types.WrapperDescriptorType}
+"""Methods of C types."""
 STORED = {types.GetSetDescriptorType, types.MemberDescriptorType}
 """Descriptors of C that give what an object holds: a guard may read them again."""
 
@@ -608,6 +617,8 @@ def setattr_(obj: Any, name: str, value: Any, generic: bool = False) -> None:
             return
         raise Break("PL0006", f"attribute {name!r} of function {obj.__qualname__}", clean=True)
     if issubclass(t, type):
+        if type(value) is Opaque:
+            raise Break("PL0017", f"{value.source.name} becomes the attribute {name!r} of a class, which may bind it", clean=True)
         if id(obj) in world.own_functions:
             set_class_attribute(obj, name, value, generic)
             return

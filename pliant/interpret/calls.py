@@ -25,7 +25,7 @@ from pliant.guards import source as S
 from pliant.guards.question import Raised
 from pliant.interpret import lifetimes, policy, process_state, shadows
 from pliant.interpret.arity import binds, fits
-from pliant.interpret.attributes import lookup, type_name
+from pliant.interpret.attributes import SLOTS, bound_special, lookup, type_name
 from pliant.interpret.binding import bind, make_frame, raise_binding_error
 from pliant.interpret.cached import cached
 from pliant.interpret.capture import UNSET
@@ -724,15 +724,18 @@ def construct(cls: type, args: tuple, kwargs: dict) -> Any:
         if type(obj) is not cls:  # `__new__` has made an instance of a subclass, whose constructor counts
             init = lookup(type(obj), "__init__")
             python_init = type(init) is FunctionType
-        if python_init:
-            r = call_function(init, (obj, *args), kwargs)
-            if r is not None:
-                raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
-        elif init is object.__init__:
+        if init is object.__init__:
             if (args or kwargs) and new is object.__new__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
-        else:
+        elif type(init) in SLOTS:
             native(init, (obj, *args), kwargs)
+        else:
+            if python_init:
+                r = call_function(init, (obj, *args), kwargs)
+            else:
+                r = call(bound_special(init, obj, type(obj), "__init__"), args, kwargs)
+            if r is not None:
+                raise TypeError(f"__init__() should return None, not {type_name(vm.type_of(r))!r}")
     return carried(obj)
 
 

@@ -187,6 +187,9 @@ def new_class(meta: type, name: str, bases: tuple, ns: Any, kw: dict) -> Any:
     world = vm.world
     shadows.read_all(world, ns)
     content = dict(ns)
+    for key, v in content.items():
+        if type(v) is Opaque:
+            raise Break("PL0017", f"{v.source.name} becomes the attribute {key!r} of a class, which may bind it", clean=True)
     if not all(type(k) is str for k in content):
         raise refused("a class whose namespace has keys that are no names")
     if type(content.get("__new__")) is types.BuiltinFunctionType or not data_names(meta).isdisjoint(content):

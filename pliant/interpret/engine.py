@@ -272,7 +272,11 @@ def decomposed_in_python(rec: TorchOp) -> Any:
             args, kwargs = (), resizing.settled(args, kwargs)
     with enable_python_dispatcher(), layout.framework(last_try=True):
         out = fn(*args, **kwargs)
-        return resizing.packed(out) if fn is torch.nn.functional.interpolate else out
+        if fn is not torch.nn.functional.interpolate:
+            return out
+        if any([bool(n == 0) for n in out.shape[2:]]):
+            raise Break("PL0011", "the kernels refuse to resize to nothing")
+        return resizing.packed(out)
 
 
 def with_plain_numbers(rec: TorchOp) -> Any:

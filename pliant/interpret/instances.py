@@ -24,8 +24,8 @@ import torch
 from torch._opaque_base import OpaqueBase
 
 from pliant.interpret import process_state
-from pliant.interpret.attributes import getattr_, guard_order, lookup
-from pliant.interpret.calls import LOOKASIDES, interp
+from pliant.interpret.attributes import SLOTS, bound_special, getattr_, guard_order, lookup
+from pliant.interpret.calls import LOOKASIDES, call, interp
 from pliant.interpret.capture import UNSET
 from pliant.interpret.opaque import Opaque
 from pliant.interpret.slots import truth
@@ -56,13 +56,19 @@ def is_instance(o: Any, cls: Any) -> bool:
         return any(is_instance(o, c) for c in cls)
     if type(cls) is types.UnionType:
         return any(is_instance(o, c) for c in cls.__args__)
+    if type(cls) is Opaque:
+        raise Break("PL0017", f"isinstance() with {cls.source.name}", clean=True)
     row = ROWS.get(type(o))
     if row is not None and row.isinstance is not None:
         return row.isinstance(o, cls)
     if type_of(o) is cls:
         return True
     check = lookup(type(cls), "__instancecheck__")
-    return truth(interp(check, (cls, o), {})) if type(check) is FunctionType else by_class(o, cls)
+    if type(check) is FunctionType:
+        return truth(interp(check, (cls, o), {}))
+    if check is UNSET or type(check) in SLOTS:
+        return by_class(o, cls)
+    return truth(call(bound_special(check, cls, type(cls), "__instancecheck__"), (o,), {}))
 
 
 def by_class(o: Any, cls: Any) -> bool:
@@ -200,6 +206,8 @@ def is_subclass(a: Any, cls: Any) -> bool:
             return process_state.is_subclass(a, cls)
         if not m.__module__.startswith(NATIVE):
             return truth(interp(m, (cls, a), {}))
+    elif type(m) not in SLOTS:
+        return truth(call(bound_special(m, cls, type(cls), "__subclasscheck__"), (a,), {}))
     return issubclass(a, cls)
 
 

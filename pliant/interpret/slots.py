@@ -16,7 +16,7 @@ from pliant.graph.symnode import concrete as specialize
 from pliant.graph.symnode import expr_of
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows
-from pliant.interpret.attributes import lookup, type_name
+from pliant.interpret.attributes import bound_special, lookup, type_name
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, native
 from pliant.interpret.capture import UNSET
 from pliant.interpret.gate import SYM_TYPES, captured, opaque, ordered, position
@@ -256,6 +256,8 @@ def getitem(o: Any, k: Any) -> Any:
             if t is collections.defaultdict or t is collections.Counter:
                 h.located[k] = WRITTEN
                 return native(GETITEM, (o, k), {})
+            if missing is not UNSET:
+                return call(bound_special(missing, o, t, "__missing__"), (k,), {})
             raise KeyError(k)
         if type(k) is torch.SymInt and may_be_late(h, k):
             text = item_at(world, h, k)

@@ -251,20 +251,20 @@ def cell_del(cell: Any) -> None:
     del cell.cell_contents
 
 
+ABSENT = object()
+
+
 # -- calls ------------------------------------------------------------------------------------------------------------------
 
 
 def enter(manager: Any) -> tuple[Any, Any]:
     """What BEFORE_WITH does: (bound `__exit__`, result of `__enter__`)."""
     cls = type(manager)
-    try:
-        enter_fn = cls.__enter__
-    except AttributeError:
-        raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol") from None
-    try:
-        exit_fn = cls.__exit__
-    except AttributeError:
-        raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol (missed __exit__ method)") from None
+    found = [next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), ABSENT) for name in ("__enter__", "__exit__")]
+    for fn, missed in zip(found, ("", " (missed __exit__ method)"), strict=True):
+        if fn is ABSENT:
+            raise TypeError(f"{cls.__name__!r} object does not support the context manager protocol{missed}")
+    enter_fn, exit_fn = found
     return bind(exit_fn, manager, cls), bind(enter_fn, manager, cls)()
 
 

@@ -322,8 +322,8 @@ def bound(raw: Any, obj: Any, t: type, at: type, name: str) -> Any:
 
 def bound_special(m: Any, obj: Any, t: type, name: str) -> Any:
     """A special method that is no function, as CPython binds it: a static method, say, or a partial, is not given the object."""
-    at = next((c for c in t.__mro__ if name in c.__dict__), t)
-    return bound(m, obj, t, at, name)
+    at = [c for c in t.__mro__ if name in c.__dict__] or [t]
+    return bound(m, obj, t, at[0], name)
 
 
 BINDING = {

@@ -1,8 +1,8 @@
-"""LSTM of float32 by kernels of our own: a layer forward (`pliant::lstm`) and back, and a whole network for which no gradients are recorded.
+"""LSTM of float32 by kernels of our own: a layer forward (`pliant::lstm`) and back, and a whole network without gradients.
 
 The kernels (`native/recurrent.cpp`) are the target's (`provider`); where it has none, and for what they do not take, PyTorch's own run, and
-the derivative is that of `recurrent_gradients.py`. What the kernels keep of a layer for its derivative is its last result: the gates of each
-step, and what its cells were.
+the derivative is that of `recurrent_gradients.py`. What the kernels keep of a layer for its derivative is its last result: the gates of
+each step, and what its cells were.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WHOLE = {
 REVERSE, BIASES, PACKED, HAS_GRAD_OUT, WANT_X, ADD_X, WANT_WEIGHTS = (1 << i for i in range(7))  # as in native/recurrent.cpp
 GATES = 4
 FEW = 16
-"""Sequences side by side up to which our kernels beat oneDNN's where nothing is kept for a derivative; beyond, both are as fast as the processor."""
+"""Sequences side by side up to which our kernels beat oneDNN's where nothing is kept for a derivative; beyond, the processor decides."""
 
 Kernels = tuple[Callable[..., None], Callable[..., None]]
 provider: list[Callable[[], Kernels | None]] = []
@@ -103,12 +103,13 @@ def forward(
     run, fit = kernels(), fits(x, hx, params, biases, both)
     counts = counts_of(x, batch_sizes, hx[0].shape[1]) if run is not None and fit else None
     if run is None or counts is None:
-        return (*by_pytorch(x, batch_sizes, hx, params, biases, both), x.new_empty(x[..., 0].numel() * hx[0].shape[2] * len(hx[0]) * (GATES + 1)))
+        kept = x.new_empty(x[..., 0].numel() * hx[0].shape[2] * len(hx[0]) * (GATES + 1))
+        return (*by_pytorch(x, batch_sizes, hx, params, biases, both), kept)
     (h, c), x = [s.contiguous() for s in hx], x.contiguous()
     ways, batch, width = h.shape
     steps, inputs, each = len(x) if batch_sizes is None else len(counts), x.shape[-1], len(params) // ways
     rows = x.numel() // inputs
-    out, last_h, last_c = x.new_empty((*x.shape[:-1], width * ways)), torch.empty_like(h), torch.empty_like(c)
+    out, last_h, last_c = x.new_empty((*x.shape[:-1], width * ways)), x.new_empty(h.shape), x.new_empty(h.shape)
     kept = x.new_empty(rows * width * ways * (GATES + 1))
     flags = (BIASES if biases else 0) | (PACKED if batch_sizes is not None else 0)
     for way in range(ways):
@@ -126,15 +127,21 @@ def forward(
     return out, last_h, last_c, kept
 
 
-def by_pytorch(x: Any, batch_sizes: Any, hx: list, params: list, biases: bool, both: bool) -> tuple[torch.Tensor, ...]:
+def as_pytorch_s(x: Any, batch_sizes: Any, hx: Any, params: Any, biases: bool, both: bool) -> tuple[Any, tuple]:
+    """PyTorch's operator for a layer, and its arguments; what ours keeps for a derivative is not among its results."""
     if batch_sizes is None:
-        return aten.lstm.input(x, hx, params, biases, 1, 0.0, False, both, False)  # type: ignore[no-any-return]
-    return aten.lstm.data(x, batch_sizes, hx, params, biases, 1, 0.0, False, both)  # type: ignore[no-any-return]
+        return aten.lstm.input, (x, hx, params, biases, 1, 0.0, False, both, False)
+    return aten.lstm.data, (x, batch_sizes, hx, params, biases, 1, 0.0, False, both)
+
+
+def by_pytorch(*layer: Any) -> tuple[torch.Tensor, ...]:
+    op, args = as_pytorch_s(*layer)
+    return op(*args)  # type: ignore[no-any-return]
 
 
 def backward(
-    x: torch.Tensor, batch_sizes: torch.Tensor | None, hx: list, out: torch.Tensor, kept: torch.Tensor, params: list, biases: bool, both: bool,
-    grad_out: torch.Tensor | None, grad_last: list, wanted: list[bool],
+    x: torch.Tensor, batch_sizes: torch.Tensor | None, hx: list, out: torch.Tensor, kept: torch.Tensor, params: list, biases: bool,
+    both: bool, grad_out: torch.Tensor | None, grad_last: list, wanted: list[bool],
 ) -> list[torch.Tensor]:  # fmt: skip
     """`pliant::lstm_backward`."""
     run, fit = kernels(), fits(x, hx, params, biases, both)
@@ -145,11 +152,10 @@ def backward(
     ways, batch, width = h.shape
     steps, inputs, each = len(x) if batch_sizes is None else len(counts), x.shape[-1], len(params) // ways
     rows = x.numel() // inputs
-    d_states = [
-        torch.zeros_like(h) if g is None else g.clone(memory_format=torch.contiguous_format) for g in grad_last
-    ]  # where the kernel adds what each step says
-    d_x = torch.empty_like(x) if wanted[0] else x
-    d_params = [torch.empty_like(p, memory_format=torch.contiguous_format) for p in params] if wanted[2] else params
+    # The kernel adds to these what each step says.
+    d_states = [x.new_zeros(h.shape) if g is None else g.clone(memory_format=torch.contiguous_format) for g in grad_last]
+    d_x = x.new_empty(x.shape) if wanted[0] else x
+    d_params = [x.new_empty(p.shape) for p in params] if wanted[2] else params
     flags = (BIASES if biases else 0) | (PACKED if batch_sizes is not None else 0) | (WANT_X if wanted[0] else 0)
     flags |= (WANT_WEIGHTS if wanted[2] else 0) | (0 if grad_out is None else HAS_GRAD_OUT)
     given = out if grad_out is None else grad_out.contiguous()
@@ -201,7 +207,8 @@ def layers(
         return None
     ends = []
     for at in range(count):
-        x, *last, _ = forward(x, batch_sizes, [s[at * ways : (at + 1) * ways] for s in hx], params[at * each : (at + 1) * each], biases, both)
+        states, weights = [s[at * ways : (at + 1) * ways] for s in hx], params[at * each : (at + 1) * each]
+        x, *last, _ = forward(x, batch_sizes, states, weights, biases, both)
         ends.append(last)
     h, c = ends[0] if count == 1 else map(torch.cat, zip(*ends, strict=True))
     return x, h, c

@@ -80,14 +80,14 @@ def stacked(
 ) -> Any:  # fmt: skip
     """The layers one by one, each a node of the tape, with what PyTorch puts between them."""
     states, ways = hx if type(hx) is list else [hx], 2 if both else 1
-    each = len(params) // count if count > 0 else 0
-    if count < 1 or each * count != len(params) or each % ways or any([len(h.sizes) != 3 or not same(h.sizes[0], count * ways) for h in states]):
+    each, many = len(params) // count if count > 0 else 0, count * ways
+    if count < 1 or each * count != len(params) or each % ways or any([len(h.sizes) != 3 or not same(h.sizes[0], many) for h in states]):
         return NotImplemented
     x = x.transpose(0, 1) if batch_first else x
     whole = op is aten.lstm and each // ways == (4 if biases else 2)  # no projections
     library = whole and batch_sizes is None and for_onednn(trace, x, states, params)
     ours = whole and lstm.available() and for_our_kernels(trace, x, batch_sizes, states, params)
-    how, kept = How(ours, once=library, strict=library and not both), library and not ours
+    how, kept = How(ours, strict=library and not both), library and not ours
     x, states = (x.contiguous(), [h.contiguous() for h in states]) if library else (x, states)  # as PyTorch, whose copies nobody writes to
     last: list[list] = [[] for _ in states]
     for layer in range(count):
@@ -122,11 +122,10 @@ def for_our_kernels(trace: Any, x: Any, batch_sizes: Any, states: list, params: 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """`ours`: a layer is run by kernels of our own. The rest is what the library says that eager calls: `once`, its derivative has none;
-    `strict`, whoever writes to its result cannot have gradients."""
+    """`ours`: a layer is run by kernels of our own. `strict`: whoever writes to its result cannot have gradients, as with the library that
+    eager calls."""
 
     ours: bool
-    once: bool
     strict: bool
 
 
@@ -203,8 +202,6 @@ class Layer(torch.autograd.Function):
         hx, params = rest[:n], rest[n:]
         (biases, _, both), out, kept = options, ctx.out, ctx.kept
         if is_grad_enabled():
-            if how.once:
-                raise RuntimeError("derivative for aten::mkldnn_rnn_layer_backward is not implemented")
             return (None, None, None, None, None, None, *differentiable_gradients(ctx, x, rest, grad_out, grad_last))
         if batch_sizes is not None and written_since(trace, batch_sizes, ctx.begin):
             raise Untraceable(op.data, "its batch sizes were written to")

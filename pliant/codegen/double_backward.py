@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples
-from pliant.graph import lstm, recurrent
+from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -28,8 +28,8 @@ from pliant.symbolic.expr import Expr
 
 OWN_STATISTICS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"))
 """Operators that write running statistics which they do not read (in training): given copies, they can run again."""
-SPELLED = {lstm.LAYER: (lstm.as_pytorch_s, 3)}
-"""Operators of ours that PyTorch's can stand for: how (from arguments to an operator and its arguments), and how many of the results that gives."""
+SPELLED = {lstm.LAYER: (lstm.as_pytorch_s, 3), recurrent_gradients.ONEDNN: (recurrent_gradients.as_library_s, 4)}
+"""Operators of ours that PyTorch's can stand for: how (arguments to an operator and its arguments), and how many results that gives."""
 
 
 class Again:

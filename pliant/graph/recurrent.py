@@ -149,6 +149,7 @@ class OneDNN(torch.autograd.Function):
     def forward(ctx: Any, options: tuple, *tensors: Any) -> tuple:
         reverse, width, count, biases, both, batch_first, train = options
         *results, kept = ONEDNN(*tensors, reverse, width, count, biases, both, batch_first, train)
+        tensors[0].owner().ops[-1].grad = True  # it is the operation that autograd was on for
         ctx.options = options
         ctx.save_for_backward(*tensors, *results, kept)
         ctx.set_materialize_grads(False)

@@ -67,23 +67,21 @@ WIDE void lstm_cell_back(const CellBack &s) {
     }
 }
 
-// out[j] = the sum over n rows, columns [from, to). Rows are added in blocks, and blocks to each other, so that errors stay small.
+// out[j] = the sum over n rows, columns [from, to). What each addition loses is added to the next row (Kahan).
 WIDE void sum_rows(const Lines &x, int64_t n, float *out, int64_t from, int64_t to) {
     constexpr int kSide = 4;
-    constexpr int64_t kBlock = 64;
     for (int64_t j = from; j < to; j += kSide * kLanes) {
-        Vector all[kSide];
-        UNROLLED for (int q = 0; q < kSide; q++) all[q] = zero();
-        for (int64_t low = 0; low < n; low += kBlock) {
-            Vector sums[kSide];
-            UNROLLED for (int q = 0; q < kSide; q++) sums[q] = zero();
-            for (int64_t i = low; i < std::min(n, low + kBlock); i++)
-                UNROLLED for (int q = 0; q < kSide; q++)
-                    sums[q] = plus(sums[q], load(first(std::max<int64_t>(to - j - q * kLanes, 0)), x.at(i) + j + q * kLanes));
-            UNROLLED for (int q = 0; q < kSide; q++) all[q] = plus(all[q], sums[q]);
-        }
+        Vector sums[kSide], lost[kSide];
+        UNROLLED for (int q = 0; q < kSide; q++) sums[q] = lost[q] = zero();
+        for (int64_t i = 0; i < n; i++)
+            UNROLLED for (int q = 0; q < kSide; q++) {
+                const Vector given = load(first(std::max<int64_t>(to - j - q * kLanes, 0)), x.at(i) + j + q * kLanes);
+                const Vector next = minus(given, lost[q]), all = plus(sums[q], next);
+                lost[q] = minus(minus(all, sums[q]), next);
+                sums[q] = all;
+            }
         UNROLLED for (int q = 0; q < kSide; q++)
-            if (j + q * kLanes < to) store(out + j + q * kLanes, first(to - j - q * kLanes), all[q]);
+            if (j + q * kLanes < to) store(out + j + q * kLanes, first(to - j - q * kLanes), sums[q]);
     }
 }
 

@@ -23,6 +23,7 @@ constexpr int64_t kApart = 16;           // floats that rows are further apart t
 constexpr double kGrain = 1 << 20;       // multiplications that are worth a thread
 constexpr int64_t kCached = 1 << 17;      // floats
 constexpr int64_t kUnits = 16;           // that a thread takes at a time
+constexpr int64_t kSummed = 64;          // rows that a sum of a weight's gradient has before it joins the others: errors as small as PyTorch's
 
 enum Flag : int64_t { REVERSE = 1, BIASES = 2, PACKED = 4, D_OUT = 8, WANT_X = 16, ADD_X = 32, WANT_WEIGHTS = 64 };
 
@@ -59,8 +60,8 @@ template <class F> void in_order(const Sequence &s, bool backwards, const F &f) 
 // Rows of a that stay in the second cache while all of b goes by.
 int64_t rows_in_cache(int64_t k) { return std::max<int64_t>(kCached / k / 8 * 8, 64); }
 
-// A product, cut between threads.
-void product(const Loops *loops, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k) {
+// A product, cut between threads. `depth`: how many products a sum has before it joins the result; all, if that is 0.
+void product(const Loops *loops, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k, int64_t depth = 0) {
     const Way way = loops->way(a, b, m, n, k);
     const bool columns = n >= m;
     const int64_t unit = columns ? kPanel : 8, parts = pieces(columns ? n : m, unit);
@@ -70,7 +71,11 @@ void product(const Loops *loops, const Matrix &a, const Matrix &b, const Result 
         if (from >= to) return;
         const int64_t first = columns ? 0 : from, last = columns ? m : to, j = columns ? from : 0, block = rows_in_cache(k);
         for (int64_t i = first; i < last; i += block)
-            loops->multiply(way, a.part(i, 0), b.part(0, j), out.part(i, j), std::min(block, last - i), columns ? to - from : n, k);
+            for (int64_t d = 0, many = depth ? depth : k; d < k; d += many) {
+                Result sums = out.part(i, j);
+                if (d > 0) sums.plus = sums.c, sums.plus_row = sums.ldc;
+                loops->multiply(way, a.part(i, d), b.part(d, j), sums, std::min(block, last - i), columns ? to - from : n, std::min(many, k - d));
+            }
     });
 }
 
@@ -195,8 +200,8 @@ int32_t backward(const Backward &p, const Loops *loops) {
         product(loops, {d_gates, row, 1}, {p.w, p.inputs, 1}, out, p.rows, p.inputs, n);
     }
     if (!s.has(WANT_WEIGHTS)) return 0;
-    product(loops, {d_gates, 1, row}, {p.x, p.inputs, 1}, {p.d_w, p.inputs}, n, p.inputs, p.rows);
-    product(loops, {d_gates, 1, row}, {states, p.width, 1}, {p.d_u, p.width}, n, p.width, p.rows);
+    product(loops, {d_gates, 1, row}, {p.x, p.inputs, 1}, {p.d_w, p.inputs}, n, p.inputs, p.rows, kSummed);
+    product(loops, {d_gates, 1, row}, {states, p.width, 1}, {p.d_u, p.width}, n, p.width, p.rows, kSummed);
     if (s.has(BIASES)) {
         loops->sum_rows({d_gates, row}, p.rows, p.d_b, 0, n);
         std::memcpy(p.d_v, p.d_b, n * sizeof(float));

@@ -9,7 +9,7 @@ backward part is another operation (`recurrent_gradients.py`). Packing and paddi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,7 +160,11 @@ class OneDNN(torch.autograd.Function):
         *tensors, kept = ctx.saved_tensors
         reverse, width, count, biases, both, batch_first, train = ctx.options
         if is_grad_enabled():
-            raise RuntimeError("derivative for aten::mkldnn_rnn_layer_backward is not implemented")
+            x, *params, h, c = tensors[:7]
+            params = params if biases else params[:2]  # in the place of biases are matrices of zeros
+            out, *last = aten.lstm.input(x.flip(0) if reverse else x, [h[None], c[None]], params, biases, 1, 0.0, train, False, False)
+            results = out.flip(0) if reverse else out, *[t[0] for t in last]
+            return None, *gradients_of(results, grads, tensors[:7], ctx.needs_input_grad[1:])
         func = aten.mkldnn_rnn_layer_backward.default
         return None, *func(*tensors, *grads, reverse, 2, width, count, biases, train, both, [], batch_first, kept)
 
@@ -226,9 +230,13 @@ def differentiable_gradients(ctx: Any, x: Any, rest: list, grad_out: Any, grad_l
         raise Untraceable(op.data, "its gradients are differentiated again")
     given = rest[:n] if op is aten.lstm else rest[0]
     results = op.input(x, given, rest[n:], biases, 1, 0.0, train, both, False)
-    heads = [(r, g) for r, g in zip(results, (grad_out, *grad_last), strict=True) if g is not None]
-    needs = ctx.needs_input_grad[6:]
-    targets = [t for t, needed in zip((x, *rest), needs, strict=True) if needed]
+    return gradients_of(results, (grad_out, *grad_last), [x, *rest], ctx.needs_input_grad[6:])
+
+
+def gradients_of(results: Sequence, given: Sequence, inputs: Sequence, needs: Sequence[bool]) -> list:
+    """Those of `inputs`, as far as they are needed, which can be differentiated again."""
+    heads = [(r, g) for r, g in zip(results, given, strict=True) if g is not None]
+    targets = [t for t, needed in zip(inputs, needs, strict=True) if needed]
     grads = iter(torch.autograd.grad([r for r, _ in heads], targets, [g for _, g in heads], create_graph=True, allow_unused=True))
     return [next(grads) if needed else None for needed in needs]
 

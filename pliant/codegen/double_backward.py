@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pliant.codegen.batched_gradients import each, is_legacy, is_wrapped, samples
-from pliant.graph import recurrent
+from pliant.graph import lstm, recurrent, recurrent_gradients
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness
@@ -28,6 +28,8 @@ from pliant.symbolic.expr import Expr
 
 OWN_STATISTICS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"))
 """Operators that write running statistics which they do not read (in training): given copies, they can run again."""
+SPELLED = {lstm.LAYER: (lstm.as_pytorch_s, 3), recurrent_gradients.ONEDNN: (recurrent_gradients.as_library_s, 4)}
+"""Operators of ours that PyTorch's can stand for: how (arguments to an operator and its arguments), and how many results that gives."""
 
 
 class Again:
@@ -40,6 +42,7 @@ class Again:
         self.plan = plan
         self.reads = reads
         own = {t.vid for t in plan.slots}
+        own |= {t.vid for op in plan.program for t in liveness.op_outputs(op) if t.requires_grad}  # `reads` may have it by another object
         self.saved = {t.vid for t in reads if not t.requires_grad and t.vid not in own and settled(plan.program, t)}
         self.ops = needed(plan.program, plan.differentiable, self.saved)
         self.refusal = self.why_not()
@@ -59,7 +62,7 @@ class Again:
             name = op.target._schema.name
             if liveness.RANDOM in op.target.tags and not recurrent.draws_nothing(op):
                 return f"it draws random numbers ({name})"
-            if not name.startswith("aten::"):
+            if not name.startswith("aten::") and op.target not in SPELLED:
                 return f"it calls {name}"
             if not op.grad and any(t.requires_grad for t in liveness.op_outputs(op)):
                 return "it uses a torch.autograd.Function, or writes with gradients to what was made without"
@@ -96,10 +99,13 @@ class Again:
         made = {s.vid for s in slots if isinstance(s, Slot)} | self.saved
         steps = []
         for op in self.ops:
-            args, kwargs = told(op.args), {k: told(v) for k, v in op.kwargs.items()}
+            target, args, kwargs = op.target, told(op.args), {k: told(v) for k, v in op.kwargs.items()}
             outs = tuple([o.vid if isinstance(o, TracedTensor) else None for o in op.outs])
+            if target in SPELLED:
+                spelled, count = SPELLED[target]
+                (target, args), outs = spelled(*args), outs[:count]
             binds = tuple([(liveness.number(b.symbol).name, b.out, b.dim) for b in op.binds])
-            steps.append(Step(op.target, args, kwargs, outs, op.out_spec is None, binds, op.grad))
+            steps.append(Step(target, args, kwargs, outs, op.out_spec is None, binds, op.grad))
             made.update(vid for vid in outs if vid is not None)
         taken = tuple([t.vid if t.vid in self.saved else None for t in self.reads])
         heads = tuple([(h.vid, h.requires_grad) for h in self.plan.heads])

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from pliant.errors import PliantError
+from pliant.graph import lstm
 from pliant.lower.kernels import Launch
 from pliant.lower.loops import Kernel
 from pliant.lower.program import NativeStep, SegmentCall
@@ -53,6 +54,10 @@ class Target(Protocol):
     def has_int8(self) -> bool:
         """Has it products of int8, and linear layers that quantize their input?"""
         return False
+
+    def lstm_kernels(self) -> tuple[Callable[..., None], Callable[..., None]] | None:
+        """What runs a layer of an LSTM forward and back (`graph/lstm.py`), if that is faster than PyTorch's."""
+        return None
 
     def compile(self, launches: list[Launch], segments: list[SegmentCall]) -> None:
         """Make code of these kernels and segments, or find it among what was made before; segments get their `launcher`."""
@@ -97,6 +102,9 @@ def named(name: str) -> Target:
 def current() -> Target:
     """The target that programs are compiled for: `PLIANT_TARGET`, else this machine's processor."""
     return named(_chosen[-1] if _chosen else os.environ.get("PLIANT_TARGET", "cpu"))
+
+
+lstm.provider.append(lambda: current().lstm_kernels())
 
 
 @contextlib.contextmanager

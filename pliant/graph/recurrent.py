@@ -9,10 +9,11 @@ backward part is another operation (`recurrent_gradients.py`). Packing and paddi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pliant.graph import symnode
+from pliant.graph import lstm, symnode
 from pliant.graph.decompositions import Unspelled, apply, free, undisturbed
 from pliant.graph.dispatch import check, twin
 from pliant.graph.handlers import bound, fresh, new_size, numel
@@ -79,20 +80,23 @@ def stacked(
 ) -> Any:  # fmt: skip
     """The layers one by one, each a node of the tape, with what PyTorch puts between them."""
     states, ways = hx if type(hx) is list else [hx], 2 if both else 1
-    each = len(params) // (count * ways) if count > 0 else 0
-    if count < 1 or each * count * ways != len(params) or any([len(h.sizes) != 3 or not same(h.sizes[0], count * ways) for h in states]):
+    each, many = len(params) // count if count > 0 else 0, count * ways
+    if count < 1 or each * count != len(params) or each % ways or any([len(h.sizes) != 3 or not same(h.sizes[0], many) for h in states]):
         return NotImplemented
     x = x.transpose(0, 1) if batch_first else x
-    kept = op is aten.lstm and batch_sizes is None and each == (4 if biases else 2) and for_onednn(trace, x, states, params)
-    x, states = (x.contiguous(), [h.contiguous() for h in states]) if kept else (x, states)
+    whole = op is aten.lstm and each // ways == (4 if biases else 2)  # no projections
+    library = whole and batch_sizes is None and for_onednn(trace, x, states, params)
+    ours = whole and lstm.available() and for_our_kernels(trace, x, batch_sizes, states, params)
+    how, kept = How(ours, strict=library and not both), library and not ours
+    x, states = (x.contiguous(), [h.contiguous() for h in states]) if library else (x, states)  # as PyTorch, whose copies nobody writes to
     last: list[list] = [[] for _ in states]
     for layer in range(count):
         own = [h.narrow(0, layer * ways, ways) for h in states] if count > 1 else states
-        weights = params[layer * each * ways : (layer + 1) * each * ways]
+        weights = params[layer * each : (layer + 1) * each]
         if kept:
             x, *ends = onednn_layer(x, own, weights, count, biases, both, batch_first, train)
         else:
-            x, *ends = Layer.apply(trace, op, (biases, train, both), batch_sizes, len(states), x, *own, *weights)
+            x, *ends = Layer.apply(trace, op, (biases, train, both), batch_sizes, how, len(states), x, *own, *weights)
         for found, end in zip(last, ends, strict=True):
             found.append(end)
         if p != 0 and train and layer < count - 1:
@@ -106,6 +110,23 @@ def for_onednn(trace: Any, x: Any, states: list, params: list) -> bool:
     if not torch._C._get_mkldnn_enabled() or x.dtype is not torch.float32 or fitting(trace, x, states, params, x.sizes[1], 3) is None:
         return False
     return trace.scope.known_true(ops.gt(numel(trace, x.sizes), 0)) and all([type(h.sizes[2]) is int for h in states])
+
+
+def for_our_kernels(trace: Any, x: Any, batch_sizes: Any, states: list, params: list) -> bool:
+    """Whether this LSTM is one that `lstm.py` has kernels for."""
+    batch, dims = (x.sizes[1], 3) if batch_sizes is None else (None, 2)
+    if x.dtype is not torch.float32 or len(x.sizes) != dims or fitting(trace, x, states, params, batch, dims) is None:
+        return False
+    return all([trace.scope.known_true(ops.gt(numel(trace, t.sizes), 0)) for t in (x, *states)])
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """`ours`: a layer is run by kernels of our own. `strict`: whoever writes to its result cannot have gradients, as with the library that
+    eager calls."""
+
+    ours: bool
+    strict: bool
 
 
 def onednn_layer(x: Any, states: list, params: list, count: int, biases: bool, both: bool, batch_first: bool, train: bool) -> tuple:
@@ -128,6 +149,7 @@ class OneDNN(torch.autograd.Function):
     def forward(ctx: Any, options: tuple, *tensors: Any) -> tuple:
         reverse, width, count, biases, both, batch_first, train = options
         *results, kept = ONEDNN(*tensors, reverse, width, count, biases, both, batch_first, train)
+        tensors[0].owner().ops[-1].grad = True  # it is the operation that autograd was on for
         ctx.options = options
         ctx.save_for_backward(*tensors, *results, kept)
         ctx.set_materialize_grads(False)
@@ -138,7 +160,11 @@ class OneDNN(torch.autograd.Function):
         *tensors, kept = ctx.saved_tensors
         reverse, width, count, biases, both, batch_first, train = ctx.options
         if is_grad_enabled():
-            raise RuntimeError("derivative for aten::mkldnn_rnn_layer_backward is not implemented")
+            x, *params, h, c = tensors[:7]
+            params = params if biases else params[:2]  # in the place of biases are matrices of zeros
+            out, *last = aten.lstm.input(x.flip(0) if reverse else x, [h[None], c[None]], params, biases, 1, 0.0, train, False, False)
+            results = out.flip(0) if reverse else out, *[t[0] for t in last]
+            return None, *gradients_of(results, grads, tensors[:7], ctx.needs_input_grad[1:])
         func = aten.mkldnn_rnn_layer_backward.default
         return None, *func(*tensors, *grads, reverse, 2, width, count, biases, train, both, [], batch_first, kept)
 
@@ -164,60 +190,75 @@ class Layer(torch.autograd.Function):
     """One layer of a network, in the tape of a capture."""
 
     @staticmethod
-    def forward(ctx: Any, trace: Any, op: Any, options: tuple, batch_sizes: Any, states: int, x: Any, *rest: Any) -> tuple:
-        out, *last = run_layer(trace, op, options, batch_sizes, x, list(rest[:states]), list(rest[states:]))
+    def forward(ctx: Any, trace: Any, op: Any, options: tuple, batch_sizes: Any, how: How, states: int, x: Any, *rest: Any) -> tuple:
+        out, *last, kept = run_layer(trace, op, options, batch_sizes, how, x, list(rest[:states]), list(rest[states:]))
         trace.ops[-1].grad = True  # it is the operation that autograd was on for
-        ctx.trace, ctx.begin, ctx.out = trace.ref, len(trace.ops), alike(out)
-        ctx.layer = op, options, batch_sizes
+        ctx.trace, ctx.begin, ctx.out, ctx.kept = trace.ref, len(trace.ops), alike(out), kept
+        ctx.layer = op, options, batch_sizes, how
         ctx.states = states
-        ctx.save_for_backward(x, *rest)
+        ctx.save_for_backward(x, *rest, *((out,) if how.strict else ()))
         ctx.set_materialize_grads(False)
         return (out, *last)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Any, *grad_last: Any) -> tuple:
-        x, *rest = ctx.saved_tensors
-        trace, (op, options, batch_sizes), n = ctx.trace(), ctx.layer, ctx.states
+        trace, (op, options, batch_sizes, how), n = ctx.trace(), ctx.layer, ctx.states
+        x, *rest = ctx.saved_tensors[:-1] if how.strict else ctx.saved_tensors
         hx, params = rest[:n], rest[n:]
-        (biases, _, both), out = options, ctx.out
+        (biases, _, both), out, kept = options, ctx.out, ctx.kept
         if is_grad_enabled():
-            return (None, None, None, None, None, *differentiable_gradients(ctx, x, rest, grad_out, grad_last))
+            return (None, None, None, None, None, None, *differentiable_gradients(ctx, x, rest, grad_out, grad_last))
+        if batch_sizes is not None and written_since(trace, batch_sizes, ctx.begin):
+            raise Untraceable(op.data, "its batch sizes were written to")
         if written_since(trace, out, ctx.begin):
-            out, *_ = run_layer(trace, op, options, batch_sizes, x, hx, params)
-        needs = ctx.needs_input_grad[5:]
+            out, *_, kept = run_layer(trace, op, options, batch_sizes, how, x, hx, params)
+        needs = ctx.needs_input_grad[6:]
         wanted = [needs[0], any(needs[1 : 1 + n]), any(needs[1 + n :])]
-        grads = iter(BACKWARD(op.__name__, x, batch_sizes, hx, out, params, biases, both, grad_out, list(grad_last), wanted))
+        if how.ours:
+            given = (x, batch_sizes, hx, out, kept, params, biases, both, grad_out, list(grad_last), wanted)
+            grads = iter(lstm.LAYER_BACKWARD(*given))
+        else:
+            grads = iter(BACKWARD(op.__name__, x, batch_sizes, hx, out, params, biases, both, grad_out, list(grad_last), wanted))
         groups = zip(wanted, (1, n, len(params)), strict=True)
-        return (None, None, None, None, None, *[next(grads) if there else None for there, k in groups for _ in range(k)])
+        return (None, None, None, None, None, None, *[next(grads) if there else None for there, k in groups for _ in range(k)])
 
 
 def differentiable_gradients(ctx: Any, x: Any, rest: list, grad_out: Any, grad_last: tuple) -> list:
     """The gradients of a layer where they are differentiated again: through PyTorch's own code, which takes a number of steps."""
-    (op, (biases, train, both), batch_sizes), n = ctx.layer, ctx.states
+    (op, (biases, train, both), batch_sizes, _), n = ctx.layer, ctx.states
     if batch_sizes is not None:
         raise Untraceable(op.data, "its gradients are differentiated again")
     given = rest[:n] if op is aten.lstm else rest[0]
     results = op.input(x, given, rest[n:], biases, 1, 0.0, train, both, False)
-    heads = [(r, g) for r, g in zip(results, (grad_out, *grad_last), strict=True) if g is not None]
-    needs = ctx.needs_input_grad[5:]
-    targets = [t for t, needed in zip((x, *rest), needs, strict=True) if needed]
+    return gradients_of(results, (grad_out, *grad_last), [x, *rest], ctx.needs_input_grad[6:])
+
+
+def gradients_of(results: Sequence, given: Sequence, inputs: Sequence, needs: Sequence[bool]) -> list:
+    """Those of `inputs`, as far as they are needed, which can be differentiated again."""
+    heads = [(r, g) for r, g in zip(results, given, strict=True) if g is not None]
+    targets = [t for t, needed in zip(inputs, needs, strict=True) if needed]
     grads = iter(torch.autograd.grad([r for r, _ in heads], targets, [g for _, g in heads], create_graph=True, allow_unused=True))
     return [next(grads) if needed else None for needed in needs]
 
 
-def run_layer(trace: Any, op: Any, options: tuple, batch_sizes: Any, x: Any, hx: list, params: list) -> Any:
-    """(result, last states) of one layer, recorded."""
+def run_layer(trace: Any, op: Any, options: tuple, batch_sizes: Any, how: How, x: Any, hx: list, params: list) -> Any:
+    """(result, last states, what our kernels keep for the derivative) of one layer, recorded."""
     biases, train, both = options
+    if how.ours:
+        return lstm.LAYER(x, batch_sizes, hx, params, biases, both)
     given = hx if op is aten.lstm else hx[0]
     if batch_sizes is None:
-        return apply(trace, op.input, x, given, params, biases, 1, 0.0, train, both, False)
-    return apply(trace, op.data, x, batch_sizes, given, params, biases, 1, 0.0, train, both)
+        return *apply(trace, op.input, x, given, params, biases, 1, 0.0, train, both, False), None
+    return *apply(trace, op.data, x, batch_sizes, given, params, biases, 1, 0.0, train, both), None
 
 
 def draws_nothing(op: Any) -> bool:
-    """Whether this is a network without dropout, whose operator may draw random numbers."""
+    """Whether this is a network that drops nothing, whose operator may draw random numbers."""
+    if op.target not in WHOLE or op.target is aten._pad_packed_sequence.default:
+        return False
     names = [a.name for a in op.target._schema.arguments]
-    return op.target in WHOLE and "dropout" in names and op.args[names.index("dropout")] == 0
+    dropout, train = (op.args[names.index(name)] for name in ("dropout", "train"))
+    return dropout == 0 or train is False
 
 
 def alike(x: TracedTensor) -> TracedTensor:

@@ -214,12 +214,15 @@ def unpacked_rows(x: torch.Tensor, batch_sizes: torch.Tensor, sizes: list[int], 
     return out.transpose(0, 1) if batch_first else out
 
 
-def onednn_lstm(
-    x: Any, w: Any, u: Any, b: Any, v: Any, h: Any, c: Any, reverse: bool, width: int, count: int, biases: bool, both: bool,
-    batch_first: bool, train: bool,
-) -> Any:  # fmt: skip
+def as_library_s(x: Any, w: Any, u: Any, b: Any, v: Any, h: Any, c: Any, reverse: bool, *options: Any) -> tuple[Any, tuple]:
+    """PyTorch's operator for `ONEDNN`, which has a derivative, and its arguments."""
+    return torch.ops.aten.mkldnn_rnn_layer.default, (x, w, u, b, v, h, c, reverse, [], 2, *options)
+
+
+def onednn_lstm(*layer: Any) -> Any:
+    op, args = as_library_s(*layer)
     with gradients(True), torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.aten.mkldnn_rnn_layer(x, w, u, b, v, h, c, reverse, [], 2, width, count, biases, both, batch_first, train)
+        return op(*args)
 
 
 LIBRARY.impl("onednn_lstm", onednn_lstm, "CPU")

@@ -32,7 +32,7 @@ class OpInfo:
     custom: bool
 
 
-KNOWN = ("aten::", "prims::", "pliant::dynamic_linear", "pliant::int8_mm")
+KNOWN = ("aten::", "prims::", "pliant::dynamic_linear", "pliant::int8_mm", "pliant::lstm")
 """What the names of operators begin with whose schema and row say all that they do."""
 ADDING = frozenset(overloads((
     "index_add_", "scatter_add_", "scatter_reduce_", "index_reduce_", "index_put_", "_index_put_impl_", "put_", "masked_scatter_",

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pliant.graph import lstm, recurrent
 from pliant.graph.operators import Column
 from pliant.graph.quantized import INT8_MM
 from pliant.graph.record import Op
@@ -36,6 +37,7 @@ class Matcher:
         self.uses: Counter[int] = Counter(p.fact("uses"))
         self.readers: dict[int, Any] = p.fact("readers")
         self.dirty: set[int] = p.fact("dirty")
+        self.has_lstm = p.target is not None and p.target.lstm_kernels() is not None
         self.has_int8 = p.target is not None and p.target.has_int8()
         self.gone: set[int] = set()  # ids of operations that are part of another now
 
@@ -265,6 +267,13 @@ def shared_matmul(m: Matcher, op: Any) -> list[Any]:
     return [*ops, replace(op, args=(parts, many), outs=[made]), Op(aten.view.default, (made, out.sizes), {}, [out], None, op.site, -1)]
 
 
+def match_lstm(m: Matcher, op: Any) -> tuple | None:
+    """A network of float32 that drops nothing."""
+    if not m.has_lstm or op.kwargs or not recurrent.draws_nothing(op) or op.args[0].dtype is not torch.float32:
+        return None
+    return op, replace(op, target=lstm.WHOLE[op.target], outs=op.outs)
+
+
 PATTERNS = Column("pattern")
 PATTERNS.update(
     {
@@ -272,5 +281,6 @@ PATTERNS.update(
         aten.mm.default: match_linear,
         aten.bmm.default: match_matmul,
         ATTENTION: match_attention,
+        **dict.fromkeys(lstm.WHOLE, match_lstm),
     }
 )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.errors import InternalError
+from pliant.graph import recurrent
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.symnode import SYMS, SymNode
 from pliant.graph.traced import TracedTensor
@@ -135,7 +136,7 @@ def operations(p: Program) -> list[Any]:
 def promised(p: Program) -> Promise:
     """What the next pass must leave as it is."""
     ops = operations(p)
-    random = [op for op in ops if liveness.draws(op.target)]
+    random = [op for op in ops if liveness.draws(op.target) and not recurrent.draws_nothing(op)]
     made = {t.storage_id for op in ops for t in liveness.op_outputs(op) if all(t is not x for x in liveness.op_inputs(op))}
     given = {t.storage_id for t in liveness.tensors_of(p.inputs)}
     outside = frozenset(t.storage_id for op in ops for t in liveness.written(op) if t.storage_id in given - made)

@@ -46,6 +46,10 @@ INLINED Vector larger(Mask m, Vector a, Vector b) { return _mm512_mask_max_ps(b,
 INLINED Vector only(Mask m, Vector v) { return _mm512_maskz_mov_ps(m, v); }
 INLINED Mask below(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINED Mask but(Mask m, Mask without) { return m & ~without; }
+INLINED Vector over(Vector a, Vector b) { return _mm512_div_ps(a, b); }
+INLINED Vector pick(Mask m, Vector a, Vector b) { return _mm512_mask_blend_ps(m, b, a); } // a in the lanes of m, b elsewhere
+INLINED Vector magnitude(Vector v) { return _mm512_andnot_ps(spread(-0.0f), v); }
+INLINED Vector signed_as(Vector v, Vector x) { return _mm512_or_ps(v, _mm512_and_ps(spread(-0.0f), x)); } // v, which is positive, with the sign of x
 
 // 2^n, for the n that `magic + n` holds in its lowest bits.
 INLINED Vector power(Vector shifted) {

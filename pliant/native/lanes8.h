@@ -60,6 +60,10 @@ INLINED Vector larger(Mask m, Vector a, Vector b) { return _mm256_blendv_ps(b, _
 INLINED Vector only(Mask m, Vector v) { return _mm256_and_ps(_mm256_castsi256_ps(m), v); }
 INLINED Mask below(Vector a, Vector b) { return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 INLINED Mask but(Mask m, Mask without) { return _mm256_andnot_si256(without, m); }
+INLINED Vector over(Vector a, Vector b) { return _mm256_div_ps(a, b); }
+INLINED Vector pick(Mask m, Vector a, Vector b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); } // a in the lanes of m, b elsewhere
+INLINED Vector magnitude(Vector v) { return _mm256_andnot_ps(spread(-0.0f), v); }
+INLINED Vector signed_as(Vector v, Vector x) { return _mm256_or_ps(v, _mm256_and_ps(spread(-0.0f), x)); } // v, which is positive, with the sign of x
 
 // 2^n, for the n that `magic + n` holds in its lowest bits.
 INLINED Vector power(Vector shifted) {

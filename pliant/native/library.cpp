@@ -50,6 +50,14 @@ static PyObject *attention_function(PyObject *, PyObject *args) {
 // convolution_function() -> address of `int32 convolution(Convolution *)`, 0 where there is none
 static PyObject *convolution_function(PyObject *, PyObject *) { return PyLong_FromUnsignedLongLong(address_of(convolution_routine())); }
 
+// lstm_functions(bits of a vector) -> addresses of `int32 f(box *)` (recurrent.cpp), forward and back; 0 where this machine has no such vectors
+static PyObject *lstm_functions(PyObject *, PyObject *bits) {
+    const long long n = PyLong_AsLongLong(bits);
+    if (n == -1 && PyErr_Occurred()) return nullptr;
+    const auto found = lstm_routines(n);
+    return Py_BuildValue("KK", address_of(found.first), address_of(found.second));
+}
+
 // int8_functions(bits of a vector, whether the processor's tiles may be used) -> addresses of `int32 f(box *)`: product of int8, dynamic linear,
 // product of f32 and int8
 static PyObject *int8_functions(PyObject *, PyObject *args) {
@@ -135,6 +143,7 @@ static PyMethodDef methods[] = {
     {"own_products", own_products, METH_NOARGS, "(bits of the vectors that they run with here, they are the faster ones)"},
     {"attention_function", attention_function, METH_VARARGS, "Address of the attention of segments."},
     {"convolution_function", convolution_function, METH_NOARGS, "Address of the convolution of segments."},
+    {"lstm_functions", lstm_functions, METH_O, "Addresses of a layer of an LSTM, forward and back."},
     {"int8_functions", int8_functions, METH_VARARGS, "Addresses of what segments call for weights of int8."},
     {"arena_functions", arena_functions, METH_NOARGS, "Addresses of take(bytes), give(block, bytes), poison(at, bytes)."},
     {"arena_bytes", bytes, METH_NOARGS, "(bytes of all threads' arenas now, the most there ever were, bytes of this thread's)."},

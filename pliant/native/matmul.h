@@ -26,12 +26,19 @@ struct Result {
 };
 
 struct Rows; // attention.h
+struct Lines; // these three: recurrent.h
+struct Cell;
+struct CellBack;
 
 // The same loops for one width of vectors. All sizes are at least 1.
 struct Loops {
     Way (*way)(const Matrix &a, const Matrix &b, int64_t m, int64_t n, int64_t k);
     void (*multiply)(Way way, const Matrix &a, const Matrix &b, const Result &out, int64_t m, int64_t n, int64_t k);
     void (*attend)(const Rows &);
+    // Null without vectors.
+    void (*lstm_cell)(const Cell &);
+    void (*lstm_cell_back)(const CellBack &);
+    void (*sum_rows)(const Lines &, int64_t n, float *out, int64_t from, int64_t to);
 };
 extern const Loops loops512, loops256;
 extern const Loops loops_plain; // without vectors, for every machine

@@ -1,6 +1,7 @@
 // What segments call: library routines and the arena. Nothing of Python, so that the runtime without Python (pliant/runtime) has them too.
 #pragma once
 #include <cstdint>
+#include <utility>
 
 namespace pliant {
 
@@ -17,6 +18,7 @@ int32_t plain_convolution(const void *);
 Routine *int8_routine(int64_t bits, bool tiles); // of products of int8; `tiles`: those of the processor, if it has some
 Routine *dynamic_linear_routine(int64_t bits, bool tiles); // of `quantized::linear_dynamic`
 Routine *float_routine(int64_t bits, bool tiles);          // of products of f32 with weights of int8
+std::pair<Routine *, Routine *> lstm_routines(int64_t bits); // one direction of a layer, forward and back; null as above
 
 struct ArenaBytes {
     int64_t held, most, mine; // of all threads now, the most there ever were, of this thread

@@ -13,6 +13,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 import pliant
+from pliant.codegen.cpu import runtime
+from pliant.codegen.cpu.backend import CPU
+from pliant.graph import lstm
 from tests.helpers import check
 
 NETWORKS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -227,6 +230,147 @@ def test_what_the_library_keeps_must_not_be_written() -> None:
     """oneDNN's derivative of an LSTM reads its result; eager says so when the gradients are asked for."""
     m = Trained("lstm", {}, written)
     check(m, *leaves(m.layers), grad=True)
+
+
+# -- LSTMs of float32, which have kernels of our own -------------------------------------------------------------------------------
+FLOATS = {
+    "plain": {}, "batch second": {"batch_first": False}, "both": {"bidirectional": True}, "layers": {"num_layers": 3, "bias": False},
+    "both, batch second": {"bidirectional": True, "batch_first": False, "num_layers": 2},
+}  # fmt: skip
+owned = pytest.mark.skipif(not lstm.available(), reason="products are PyTorch's on this processor")
+
+
+def by_library(monkeypatch: Any) -> None:
+    """As on processors where products are PyTorch's."""
+    monkeypatch.setattr(lstm, "provider", [])
+    monkeypatch.setattr(CPU, "lstm_kernels", lambda _: None)
+
+
+def through_packed(layers: nn.Module, x: torch.Tensor) -> Any:
+    n = torch.tensor([3, 2, 1]) if layers.batch_first else torch.tensor([3, 3, 2, 1])
+    out, last = layers(pack_padded_sequence(x, n[: x.shape[0 if layers.batch_first else 1]], batch_first=layers.batch_first))
+    return (out.data * 1, *last)
+
+
+@owned
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_kernels_of_our_own_are_called(packed: bool, grad: bool, monkeypatch: Any) -> None:
+    called: list[str] = []
+    forward, backward = runtime.lstm_kernels()
+    both = (lambda *given: (called.append("forward"), forward(*given))), (lambda *given: (called.append("back"), backward(*given)))
+    monkeypatch.setattr(lstm, "kernels", lambda: both)
+    m = network("lstm", {})
+    run = pliant.compile(lambda x: through_packed(m, x) if packed else m(x))
+    with torch.set_grad_enabled(grad):
+        out = run(torch.randn(3, 4, 4, requires_grad=grad))
+        if grad:
+            out[0].sum().backward()
+    assert called == ["forward", "back"] if grad else called == ["forward"]
+
+
+@pytest.mark.parametrize("library", [False, True])
+@pytest.mark.parametrize("options", FLOATS)
+def test_floats_in_training(options: str, library: bool, monkeypatch: Any) -> None:
+    if library:
+        by_library(monkeypatch)
+    m = Trained("lstm", FLOATS[options], lambda layers, x: layers(x))
+    check(m, *leaves(m.layers, ((2, 3), (4, 6), (20, 2), (3, 1), (1, 5))), captures=(1, 3), breaks=0, grad=True)
+    m = Trained("lstm", FLOATS[options], lambda layers, x: through_packed(layers, x)[0])
+    check(m, *leaves(m.layers, ((3, 4), (2, 4), (3, 6))), captures=1, breaks=0, grad=True)
+
+
+@pytest.mark.parametrize("options", FLOATS)
+def test_floats_without_gradients(options: str) -> None:
+    m = network("lstm", FLOATS[options])
+    with torch.no_grad():
+        check(lambda x: m(x), *[(padded(m, n, t),) for n, t in ((2, 3), (17, 2), (3, 1), (40, 3), (1, 9))], captures=(1, 3), breaks=0)
+
+
+def input_written(layers: nn.Module, x: torch.Tensor) -> Any:
+    x = x * 1
+    out = layers(x)[0].sum()
+    x.mul_(2)
+    return out + x.sum()
+
+
+def states_written(layers: nn.Module, x: torch.Tensor) -> Any:
+    batch, ways = x.shape[0 if layers.batch_first else 1], 2 if layers.bidirectional else 1
+    h, c = (torch.ones(layers.num_layers * ways, batch, 5) * x.sum() for _ in range(2))
+    out, last = layers(x, (h, c))
+    h.mul_(2)
+    for t in last:
+        t.mul_(3)
+    return out.sum() + h.sum() + sum(t.sum() for t in last)
+
+
+@pytest.mark.parametrize("use", [written, input_written, states_written])
+@pytest.mark.parametrize("options", FLOATS)
+def test_what_is_written_behind_floats(options: str, use: Any) -> None:
+    """Eager says so where the library's derivative reads it; where PyTorch made a copy of it, it does not."""
+    m = Trained("lstm", FLOATS[options], use)
+    check(m, *leaves(m.layers), grad=True)
+
+
+@pytest.mark.parametrize("library", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("options", FLOATS)
+def test_floats_are_differentiated_twice(options: str, packed: bool, library: bool, monkeypatch: Any) -> None:
+    if library:
+        by_library(monkeypatch)
+    m = Trained("lstm", FLOATS[options], lambda layers, x: (through_packed(layers, x) if packed else layers(x))[0].sin().sum())
+    run, found = pliant.compile(m, strict=True), []
+    for f in (m, run, run):
+        (x,) = leaves(m.layers, ((3, 4),))[0]
+        g = torch.autograd.grad(f(x), x, create_graph=True)[0]
+        found.append([g, *torch.autograd.grad((g * g).sum(), [x, *m.layers.parameters()])])
+    for got in found[1:]:
+        torch.testing.assert_close(got, found[0])
+    if not packed:
+        check(lambda x: twice_differentiated(m.layers, x), *leaves(m.layers)[:2], grad=True)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_twice_where_the_batch_is_second(name: str) -> None:
+    """The result of the layer is what the region returns, and what its derivative reads."""
+    m = network(name, {"batch_first": False, **EXACT})
+    run, found = pliant.compile(lambda x: m(x)[0]), []
+    for f in (lambda x: m(x)[0], run):
+        (x,) = leaves(m)[1]
+        g = torch.autograd.grad(f(x).sin().sum(), x, create_graph=True)[0]
+        found.append(torch.autograd.grad((g * g).sum(), [x, *m.parameters()]))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("size", [(16, 12, 8), (48, 33, 20)])
+def test_errors_of_floats_are_those_of_eager(size: tuple, packed: bool) -> None:
+    width, t, batch = size
+    torch.manual_seed(0)
+    m = nn.LSTM(width, width, num_layers=2, bidirectional=True)
+    exact, n = copy.deepcopy(m).double(), torch.linspace(t, 1, batch).long()
+
+    def use(m: nn.Module, x: torch.Tensor) -> Any:
+        out, last = m(pack_padded_sequence(x, n) if packed else x)
+        return (out.data if packed else out, *last)
+
+    x, found = torch.randn(t, batch, width), []
+    for f, of in ((use, exact), (use, m), (pliant.compile(use, strict=True), m)):
+        at = x.to(of.weight_ih_l0.dtype).requires_grad_()
+        results = f(of, at)
+        found.append([*results, *torch.autograd.grad([r.sin().sum() for r in results], [at, *of.parameters()])])
+    for want, eager, ours in zip(*found, strict=True):
+        theirs, mine = ((v.double() - want).square().mean().sqrt().item() for v in (eager, ours))
+        assert mine <= 2 * theirs + 2**-25 * want.abs().max()  # half a unit of the largest
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_floats_without_the_library() -> None:
+    """With oneDNN switched off PyTorch's own kernels run, whose results may be written."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        for use in (written, input_written, lambda layers, x: layers(x)):
+            m = Trained("lstm", {}, use)
+            check(m, *leaves(m.layers), grad=True)
 
 
 def test_empty_and_single(recwarn: Any) -> None:

@@ -56,6 +56,9 @@ class CPU:
     def has_int8(self) -> bool:
         return runtime.own_bits() > 0
 
+    def lstm_kernels(self) -> tuple[native.Launcher, native.Launcher] | None:
+        return runtime.lstm_kernels() if runtime.own_products() else None
+
     def fingerprint(self) -> tuple:
         return self.name, library_version(), machine.processor(), native.own_products(), segment.poison
 

@@ -65,6 +65,19 @@ def product_dtypes() -> frozenset[torch.dtype]:
     return frozenset((torch.float32, *halves)) if products() is not None else frozenset()
 
 
+LSTM_BUFFERS = (4, 8, *(4,) * 11), (4, 8, *(4,) * 15)
+"""Bytes of an element of each tensor that the kernels of an LSTM take (`native/recurrent.cpp`), forward and back."""
+
+
+@functools.cache
+def lstm_kernels() -> tuple[native.Launcher, native.Launcher]:
+    """Those of our own, forward and back, where there are products of our own."""
+    share_pool()
+    forward, backward = (bytes(sizes) for sizes in LSTM_BUFFERS)
+    here = native.lstm_functions(own_bits())
+    return native.Launcher(here[0], forward, 7, "pliant::lstm"), native.Launcher(here[1], backward, 8, "pliant::lstm_backward")
+
+
 def own_convolutions() -> bool:
     """Whether convolutions are (`native/conv.cpp`): there is one width of vectors for them."""
     return own_bits() == 512 and own_products()
@@ -91,3 +104,9 @@ def addresses() -> dict[str, int]:
     for name, symbol in SYMBOLS.items():
         found[name] = ctypes.cast(getattr(library(), symbol), ctypes.c_void_p).value or 0
     return found
+
+
+def share_pool() -> None:
+    """The library routines work with PyTorch's threads."""
+    found = addresses()
+    native.set_pool(*[found[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])

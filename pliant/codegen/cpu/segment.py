@@ -19,7 +19,7 @@ from pliant import native, turns
 from pliant.codegen import linked
 from pliant.codegen.cpu import compile as kernels
 from pliant.codegen.cpu import identity, machine, runtime
-from pliant.codegen.cpu.parallel import INSIDE, NUMBER, ONCE, PARALLEL, TEAM, THREADS
+from pliant.codegen.cpu.parallel import ONCE, THREADS
 from pliant.lower.attention import Attention
 from pliant.lower.conv import Convolution
 from pliant.lower.gemm import Gemm
@@ -219,12 +219,11 @@ def functions(bits: int) -> dict[str, int]:
     """Addresses of what segments and kernels call. `bits`: of the vectors of the library routines (`runtime.own_bits`)."""
     take, give, fill = native.arena_functions()
     routines = runtime.products()
-    pool = runtime.addresses()
-    native.set_pool(*[pool[name] for name in (PARALLEL, NUMBER, TEAM, THREADS, INSIDE)])
+    runtime.share_pool()
     gemm = native.gemm_function(*routines, bits if bits and native.own_products()[1] else 0) if routines is not None else 0
     calls = (gemm, native.attention_function(bits), native.convolution_function(), *native.int8_functions(bits, True))
     library = dict(zip(LIBRARY.values(), calls, strict=True))
-    return {TAKE: take, GIVE: give, POISON: fill, **library, **pool}
+    return {TAKE: take, GIVE: give, POISON: fill, **library, **runtime.addresses()}
 
 
 Identity = tuple[Hashable, tuple[Hashable, ...]]

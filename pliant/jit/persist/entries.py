@@ -27,6 +27,7 @@ from pliant import events, native, turns
 from pliant.bytecode.assemble import line_at
 from pliant.codegen import cache
 from pliant.config import env_flag
+from pliant.graph import lstm
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
 from pliant.graph.leaving import LEAVE
@@ -118,7 +119,8 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
-OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, *OF_STATES}
+RECURRENT = {BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, lstm.LAYER, lstm.LAYER_BACKWARD}
+OWN = FLOWS | READERS | RECURRENT | {LEAVE, DYNAMIC_LINEAR, INT8_MM, *OF_STATES}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 

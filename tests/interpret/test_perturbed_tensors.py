@@ -71,6 +71,37 @@ def test_classes_are_told_no_keywords_where_a_call_has_none(monkeypatch):
         assert outcome(run, t(3)) == outcome(fn, t(3))
 
 
+def test_operators_tell_no_keywords_either(monkeypatch):
+    class Told(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, {} if kwargs is None else kwargs)
+
+    fn = lambda x: x.as_subclass(Told) * 2 + torch.neg(x.as_subclass(Told))  # noqa: E731
+    run = compiled(fn)
+    for default in (None, {}, {"nothing": 2}, 1, None):
+        monkeypatch.setattr(Told.__torch_function__.__func__, "__defaults__", ((), default))
+        assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+@pytest.mark.parametrize("answer", [NotImplemented, None])
+def test_words_about_operators_that_no_class_does(answer):
+    class Mute(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return answer
+
+    def fn(x, op):
+        try:
+            return op(x.as_subclass(Mute), 1)
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    for op in (operator.add, operator.mul, operator.sub, torch.add, operator.add):
+        assert run(t(3), op) == fn(t(3), op)
+
+
 @pytest.mark.parametrize("answer", [None, classmethod(lambda cls, func, types, args=(), kwargs=None: 5), classmethod(None)])
 def test_a_class_whose_function_goes_or_is_another(answer, monkeypatch):
     class Own(torch.Tensor):

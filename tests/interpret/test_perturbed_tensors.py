@@ -6,6 +6,7 @@ import operator
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from tests.helpers import compiled, pliant
 from tests.programs.registry import t
@@ -213,3 +214,96 @@ def test_factories_of_an_open_size_on_a_device(make):
         with torch.device(device):
             for x in given:
                 assert run(x).device.type == device
+
+
+# -- strides and memory ------------------------------------------------------------------------------------------------------
+LAYOUTS = {
+    "rows": t(3, 4), "transposed": t(4, 3).t(), "permuted": t(2, 3, 4).transpose(0, 2), "outer": t(2, 3, 4).transpose(0, 1),
+    "stepped": t(3, 8)[:, ::2], "expanded": t(1, 4).expand(3, 4), "no columns": t(3, 4)[:, :0], "no rows": t(0, 3).t(),
+    "nothing": t(2, 3, 0)[:, :2], "one": t(3, 4)[:, :1],
+}  # fmt: skip
+PLACES = [
+    (0, (3, 4), (4, 1)), (1, (2, 2), (4, 1)), (2, (2,), (1,)), (0, (3,), (0,)), (-1, (2,), (1,)), (5, (2,), (-1,)), (0, (0,), (1,)),
+    (0, (2, 2), (1,)), (100, (0,), (1,)), (0, (), ()),
+]  # fmt: skip
+
+
+def layout(fn, *args):
+    """Sizes, strides, offsets and values of what a call returns, or what it raises."""
+    try:
+        out = fn(*args)
+    except Exception as e:
+        return type(e), str(e)
+    parts = out if isinstance(out, tuple) else (out,)
+    return [(v.shape, v.stride(), v.storage_offset(), v.tolist()) if isinstance(v, torch.Tensor) else v for v in parts]
+
+
+def leaf_of(x):
+    return x.detach().clone().requires_grad_()
+
+
+def gradient_of_squares(x):
+    a = leaf_of(x)
+    (a * a).sum().backward()
+    return a.grad
+
+
+def gradient_of_one_input(x):
+    a, b = leaf_of(x), leaf_of(x)
+    (a * b).sum().backward(inputs=[a])
+    return a.grad
+
+
+def gradient_of_a_copy(x):
+    a = leaf_of(x)
+    a.mT.contiguous().sum().backward()
+    return a.grad
+
+
+@pytest.mark.parametrize("program", [gradient_of_squares, gradient_of_one_input, gradient_of_a_copy])
+def test_gradients_are_laid_out_like_their_leaves(program):
+    run = compiled(program)
+    for x in LAYOUTS.values():
+        assert layout(run, x) == layout(program, x)
+
+
+def test_batched_gradients_are_laid_out_like_those_of_a_batch():
+    def fn(x):
+        y = x.sin().sum(1)
+        return torch.autograd.grad(y, x, torch.eye(y.shape[0]), is_grads_batched=True)
+
+    run = compiled(fn)
+    for name in ("rows", "transposed", "stepped", "one"):
+        x = LAYOUTS[name].detach().requires_grad_()
+        assert [v[:3] for v in layout(run, x)] == [v[:3] for v in layout(fn, x)]
+        torch.testing.assert_close(run(x), fn(x))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_part_of_a_tensor_as_memory(place, behind):
+    """It counts from where the tensor begins, which has to be contiguous, and is enlarged where it is too small."""
+
+    def fn(x):
+        u = torch.cat([x, x]).clone()[x.shape[0] * behind :] if behind else x.clone()
+        y = torch.empty(0).set_(u, *place)
+        return y.mul_(2), u
+
+    run = compiled(fn)
+    for x in (t(3, 4), t(5, 4)[1:], t(4, 3).t(), t(2, 3, 4).transpose(0, 2)):
+        assert layout(run, x) == layout(fn, x)
+    sizes = lambda f, x: (lambda y, u: (y.shape, y.stride(), y.storage_offset(), u.untyped_storage().nbytes()))(*f(x))  # noqa: E731
+    if place[0] >= 0 and len(place[1]) == len(place[2]) and min(place[2], default=1) > 0:
+        for x in (t(5), t(1, 3), t(3, 0)):
+            assert sizes(run, x) == sizes(fn, x)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (3, 2, 1, 0), (1, 0, 2, 3), (0, 2, 3, 1)])
+def test_flex_attention_is_laid_out_as_its_query(order):
+    fn = lambda q, k: flex_attention(q, k, k)  # noqa: E731
+    run = compiled(fn)
+    for n in (3, 0, 5, 1):
+        sizes = (2, 3, n, 8)
+        q = t(*[sizes[d] for d in order]).permute(*[order.index(d) for d in range(4)])
+        assert run(q, t(2, 3, 4, 8)).stride() == fn(q, t(2, 3, 4, 8)).stride()

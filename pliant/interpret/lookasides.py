@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch._functorch.eager_transforms as eager_transforms
+
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
@@ -18,7 +20,7 @@ from pliant.interpret import in_python, late_lists, process_state, shadows, tens
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import has_index, index
+from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONVERSIONS, formatted, needed
 from pliant.interpret.opaque import Opaque, opaque_use
@@ -691,6 +693,8 @@ def l_tensor_contains(args: tuple, kw: dict) -> Any:
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
+    if tensors.heard():
+        return captured_call(ORIGINAL.numel, (t, *args), kw)
     return math.prod(t.sizes)
 
 
@@ -727,7 +731,8 @@ for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of t
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
 def l_true(args: tuple, kw: dict) -> bool:
-    return True
+    """But for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there."""
+    return not (is_inference_mode_enabled() and vm.frame.globals is eager_transforms.__dict__)
 
 
 @lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 
 import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
+from torch.overrides import TorchFunctionMode
 
 from tests.helpers import compiled, pliant
 from tests.programs.registry import t
@@ -307,3 +310,105 @@ def test_flex_attention_is_laid_out_as_its_query(order):
         sizes = (2, 3, n, 8)
         q = t(*[sizes[d] for d in order]).permute(*[order.index(d) for d in range(4)])
         assert run(q, t(2, 3, 4, 8)).stride() == fn(q, t(2, 3, 4, 8)).stride()
+
+
+# -- settings around a program -----------------------------------------------------------------------------------------------
+class Doubled(TorchFunctionMode):
+    """Sines are twice what they are."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.sin else out
+
+
+def pulled_back(x):
+    out, back = torch.func.vjp(torch.sin, x)
+    return out, back(out), back(torch.ones_like(out))
+
+
+TRANSFORMED = {
+    "vjp": lambda x: [v[0] if isinstance(v, tuple) else v for v in pulled_back(x)],
+    "grad": lambda x: [torch.func.grad(lambda v: torch.sin(v).sum())(x)],
+    "vmap": lambda x: [torch.vmap(lambda v: torch.sin(v).sum())(x)],
+    "jacrev": lambda x: [torch.func.jacrev(torch.sin)(x)],
+    "jacfwd": lambda x: [torch.func.jacfwd(torch.sin)(x)],
+    "jvp": lambda x: list(torch.func.jvp(torch.sin, (x,), (x,))),
+    "independent": lambda x: list(torch.func.jvp(lambda a: torch.ones(3), (x,), (x,))),
+}
+
+
+@pytest.mark.parametrize("around", [Doubled, torch.inference_mode])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_inside_of_modes(name, around):
+    program = TRANSFORMED[name]
+    run = compiled(program)
+    for context in (contextlib.nullcontext, around, contextlib.nullcontext, around):
+        for x in (t(2, 3), t(3, 4)):
+            with context():
+                got, want = run(x), program(x)
+            assert [(v.is_inference(), v.stride()) for v in got] == [(v.is_inference(), v.stride()) for v in want]
+            torch.testing.assert_close(got, want)
+
+
+def test_a_function_with_a_cache_that_changes(monkeypatch):
+    """Its cache has the answers from before, where it has any."""
+
+    @functools.lru_cache
+    def area(n, *, k=3):
+        return n * 2 + k
+
+    fn = lambda x: x * area(x.shape[0])  # noqa: E731
+    run = compiled(fn)
+    for n in (3, 5, 7, 9):
+        assert fn(t(n, 2)).tolist() == run(t(n, 2)).tolist()
+    for k in (5, 3, 4):
+        monkeypatch.setattr(area.__wrapped__, "__kwdefaults__", {"k": k})
+        for n in (3, 11 + k, 7, 20 + k):
+            assert fn(t(n, 2)).tolist() == run(t(n, 2)).tolist()
+
+
+class Listening(TorchFunctionMode):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.told.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def broken(x):
+    y = x.sin()
+    pliant.graph_break()
+    return y + 1, x * 2
+
+
+HEARD = {
+    "dtype": lambda x: (x.dtype, x + 1),
+    "shape": lambda x: (x.reshape(x.shape[0], -1) * x.shape[1], x.mT.shape),
+    "flags": lambda x: (x.shape, x.requires_grad, x.to(x.dtype), x.ndim),
+    "results": lambda x: ((y := x * 2).dtype, y.grad_fn is None, y.shape[0], y.device),
+    "numbers": lambda x: (x.numel(), x.is_floating_point(), x.stride(), x.dim(), torch.numel(x)),
+    "length": lambda x: (len(x), x * len(x)),
+    "break": broken,
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", HEARD)
+def test_modes_hear_of_what_the_program_asks_and_of_nothing_else(name, grad):
+    """Attributes, lengths and numbers too; nothing of what a compiler looks at."""
+    program = HEARD[name]
+    run = compiled(program)
+    mode = Listening()
+    for around in (mode, mode, Listening()):
+        for n in (2, 2, 3, 4):
+            x, said = t(n, 3).requires_grad_(grad), []
+            for f in (program, run):
+                around.told.clear()
+                with around:
+                    f(x)
+                said.append(list(around.told))
+            assert said[0] == said[1]

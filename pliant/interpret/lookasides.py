@@ -11,8 +11,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch._functorch.eager_transforms as eager_transforms
-
 from pliant.graph.originals import ORIGINAL, is_inference_mode_enabled, math, operator, torch
 from pliant.graph.symnode import concrete, expr_of, to_sym
 from pliant.graph.traced import TracedTensor
@@ -727,12 +725,6 @@ LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is abou
 
 for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of the stand-in: nothing to interpret
     LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
-
-
-@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
-def l_true(args: tuple, kw: dict) -> bool:
-    """But for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there."""
-    return not (is_inference_mode_enabled() and vm.frame.globals is eager_transforms.__dict__)
 
 
 @lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting)

@@ -121,6 +121,12 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
     return args[0]
 
 
+@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
+def l_is_compiling(args: tuple, kw: dict) -> bool:
+    """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there."""
+    return not (torch.is_inference_mode_enabled() and vm.frame.globals is eager.__dict__)
+
+
 @lookaside(eager._disable_inference_mode)
 def l_disable_inference_mode(args: tuple, kw: dict) -> Any:
     if torch.is_inference_mode_enabled():

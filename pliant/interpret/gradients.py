@@ -537,14 +537,14 @@ def laid_out(t: Any, strides: tuple) -> bool:
 
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
     """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
-    overlaps; into the one that is there."""
+    overlaps, or is none; into the one that is there."""
     real = vm.world.real.get(id(leaf))
     now = getattr_(leaf, "grad")
     with gradients(False):
         if now is not None:
             graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return
-        strides = leaf.strides if is_dense_in_some_order(leaf) else contiguous_strides(leaf.sizes)
+        strides = leaf.strides if is_leaf(leaf) and is_dense_in_some_order(leaf) else contiguous_strides(leaf.sizes)
         if not own or not laid_out(g, strides) or g.offset != 0:
             copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
             g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")

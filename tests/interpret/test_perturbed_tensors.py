@@ -263,7 +263,13 @@ def gradient_of_a_copy(x):
     return a.grad
 
 
-@pytest.mark.parametrize("program", [gradient_of_squares, gradient_of_one_input, gradient_of_a_copy])
+def gradient_of_no_leaf(x):
+    y = leaf_of(x) * 2
+    (y * y).sum().backward(inputs=[y])
+    return y.grad
+
+
+@pytest.mark.parametrize("program", [gradient_of_squares, gradient_of_one_input, gradient_of_a_copy, gradient_of_no_leaf])
 def test_gradients_are_laid_out_like_their_leaves(program):
     run = compiled(program)
     for x in LAYOUTS.values():

@@ -66,4 +66,14 @@ class Kept:
 def each(backward: Callable[..., tuple], ctx: Any, given: Samples) -> tuple:
     """`backward` of each sample, which may itself be wrapped by an outer level."""
     rounds = [backward(Kept(ctx), *given[i]) for i in range(len(given))]
-    return tuple([None if column[0] is None else given.wrap(torch.stack(column)) for column in zip(*rounds)])
+    return tuple([None if column[0] is None else given.wrap(stacked(column)) for column in zip(*rounds)])
+
+
+def stacked(column: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The gradients of all samples, each laid out as it is: as operations on the whole batch would have them."""
+    strides = column[0].stride()
+    order = sorted(range(len(strides)), key=lambda d: -strides[d])
+    if order == list(range(len(strides))) or any([t.stride() != strides for t in column]):
+        return torch.stack(tuple(column))
+    out = torch.stack([t.permute(order) for t in column])
+    return out.permute(0, *[1 + order.index(d) for d in range(len(order))])

@@ -11,6 +11,7 @@ Functions of libraries whose answer depends on their arguments alone, or on what
 from __future__ import annotations
 
 import math
+import weakref
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -44,8 +45,9 @@ def by_identity(a: Any) -> bool:
 def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
     """What the cached function answers, as a stand-in of the outside. Raises Break if it would have to run."""
     wrapped, given = getattr(fn, "__wrapped__", None), (*args, *kwargs.values())
+    same = type(wrapped) is not FunctionType or as_it_was(wrapped)
     if not all([is_key(a) or by_identity(a) for a in given]):
-        if all([type(a) in SYMS or is_key(a) for a in given]) and by_arguments(wrapped):
+        if all([type(a) in SYMS or is_key(a) for a in given]) and same and by_arguments(wrapped):
             return computed(wrapped, args, kwargs)
         raise unknown(fn, "with objects as keys")
     world = vm.world
@@ -83,6 +85,19 @@ def cached(fn: Any, args: tuple, kwargs: dict) -> Any:
         return world.locate(answer, S.const(answer))
     world.asked.append((fn, args, kwargs, answer))
     return answer
+
+
+MET: weakref.WeakKeyDictionary[FunctionType, list] = weakref.WeakKeyDictionary()
+"""The code and the defaults that cached functions had when they were first called in a capture; nothing where they have changed since."""
+
+
+def as_it_was(fn: FunctionType) -> bool:
+    """Whether a cached function is what it was: else its cache has answers that it would not give now, for arguments that nobody knows."""
+    now = [fn.__code__, fn.__defaults__, dict(fn.__kwdefaults__ or {})]
+    before = MET.setdefault(fn, now)
+    if before and not alike(before, now):
+        before.clear()
+    return bool(before)
 
 
 PURE = "abs bool divmod float int max min pow range round sum tuple len reversed enumerate zip".split()

@@ -16,6 +16,7 @@ from pliant.graph.control_flow import FLOWS
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, math, torch
 from pliant.graph.rebinding import rebind
+from pliant.graph.rules.shape import is_packed
 from pliant.graph.schema import op_info, written
 from pliant.graph.traced import DATA, TracedTensor
 from pliant.interpret.calls import KEYWORDS, METHOD_LOOKASIDES, graph_call
@@ -117,10 +118,26 @@ def set_(t: Any, args: tuple, kw: dict) -> Any:
     elif type(u) is not TracedTensor or u.dtype is not t.dtype or u.requires_grad or values and values.keys() != PLACE:
         raise Break("PL0039", "set_() with a storage, or a tensor of another dtype or with gradients", clean=True)
     elif values:
-        u = graph_call(torch.as_strided, (u, values["size"], values["stride"], values["storage_offset"]), {})
+        u = part(u, values["size"], values["stride"], values["storage_offset"])
     given(t, u, "set_()")
     torch._C._increment_version((t,))
     return t
+
+
+def part(u: Any, size: Any, stride: Any, offset: Any) -> Any:
+    """What `set_(u, offset, size, stride)` shows of the memory of `u`: counted from where `u` begins, and inside of it."""
+    numbers = (*size, *stride, offset) if type(size) in SIZES and type(stride) in SIZES and len(size) == len(stride) else (None,)
+    if not all([type(n) in (int, torch.SymInt) for n in numbers]) or not all([vm.truth(n >= 0) for n in numbers]):
+        raise Break("PL0039", "set_() with sizes, strides or an offset that are none", clean=True)
+    if not is_packed(u):
+        raise Break("PL0039", "set_() with a tensor that is not contiguous, which PyTorch refuses", clean=True)
+    last = offset + sum([(n - 1) * step for n, step in zip(size, stride)])
+    if any([vm.truth(n == 0) for n in size]) or not vm.truth(last < math.prod(u.sizes)):
+        raise Break("PL0039", "set_() with a tensor whose memory would grow", clean=True)
+    return graph_call(torch.as_strided, (u, size, stride, u.offset + offset), {})
+
+
+SIZES = (tuple, list, torch.Size)
 
 
 def alone(t: Any) -> bool:

@@ -23,6 +23,7 @@ from pliant.graph.dispatch import same
 from pliant.graph.layout import contiguous_strides
 from pliant.graph.originals import ORIGINAL, gradients, torch
 from pliant.graph.rules.pointwise import FUSED_STEPS
+from pliant.graph.rules.shape import is_dense_in_some_order
 from pliant.graph.seeding import LOAD
 from pliant.graph.trace import saves_tensors
 from pliant.graph.traced import LEAF, PYTHON_BACKWARD, RETAINED, TracedTensor, tensors_of
@@ -529,28 +530,22 @@ def l_grad(args: tuple, kw: dict) -> Any:
     return out
 
 
-def has_no_gaps(t: torch.Tensor) -> bool:
-    """Whether the dims of a tensor, in some order, fill its memory without gaps or overlaps."""
-    step = 1 if t.numel() else 0
-    for stride, size in sorted((stride, size) for stride, size in zip(t.stride(), t.shape, strict=True) if size != 1):
-        if step and stride != step:
-            return False
-        step *= size
-    return True
+def laid_out(t: Any, strides: tuple) -> bool:
+    """Whether a tensor has these strides; those of dims of size 1 are no matter."""
+    return all([type(n) is int and n == 1 or same(a, b) for n, a, b in zip(t.sizes, t.strides, strides)])
 
 
 def accumulate(leaf: Any, g: Any, own: bool) -> None:
     """`leaf.grad += g`, as the engine does it: a gradient of its own, laid out like the leaf, or row by row where the leaf has gaps or
-    overlaps; into the one that is there."""
+    overlaps, or is none; into the one that is there."""
     real = vm.world.real.get(id(leaf))
-    packed = has_no_gaps(real) if real is not None else leaf.dense
     now = getattr_(leaf, "grad")
     with gradients(False):
         if now is not None:
             graph_call(ORIGINAL.add_, (now, g), {}, "add_")
             return
-        strides = leaf.strides if packed else contiguous_strides(leaf.sizes)
-        if not own or not all(map(same, g.strides, strides)) or g.offset != 0:
+        strides = leaf.strides if is_leaf(leaf) and is_dense_in_some_order(leaf) else contiguous_strides(leaf.sizes)
+        if not own or not laid_out(g, strides) or g.offset != 0:
             copy = graph_call(torch.empty_strided, (leaf.sizes, strides), {"dtype": g.dtype, "device": g.device})
             g = graph_call(ORIGINAL.copy_, (copy, g), {}, "copy_")
     if real is None:

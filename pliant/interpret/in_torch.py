@@ -348,7 +348,38 @@ def attention(query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, s
     sums = torch.where(torch.all(scores == -float("inf"), dim=-1), -float("inf"), sums)
     maxima = torch.max(scores, dim=-1)[0]
     weights = torch._safe_softmax(scores, dim=-1)
-    return weights.to(query.dtype) @ value.to(query.dtype), sums / math.log(2), maxima / math.log(2)
+    out = weights.to(query.dtype) @ value.to(query.dtype)
+    return laid_out_as(out, query.stride()), sums / math.log(2), maxima / math.log(2)
+
+
+def laid_out_as(out: Any, strides: Any) -> Any:
+    """`_permute_strides` of `flex_attention`: the dims in memory as those of the query are, but for the last, which has to be innermost."""
+    order: list[int] = []
+    for d in (3, 2, 1, 0):
+        at = 0
+        while at < len(order) and strides[order[at]] <= strides[d]:
+            at += 1
+        order.insert(at, d)
+    found = strides_in(order, out.shape)
+    if found[3] != 1:
+        order.remove(3)
+        order.insert(0, 3)
+        found = strides_in(order, out.shape)
+    if order == [3, 2, 1, 0] and all([n != 0 for n in out.shape]):
+        return out
+    new = torch.empty_strided(out.shape, found, dtype=out.dtype, device=out.device)
+    new.copy_(out)
+    return new
+
+
+def strides_in(order: list[int], sizes: Any) -> list[Any]:
+    """The strides of a tensor of four dims whose dims are in this order in memory, innermost first."""
+    step: Any = 1
+    found: list[Any] = [1, 1, 1, 1]
+    for d in order:
+        found[d] = step
+        step = step * sizes[d]
+    return found
 
 # -- torch.masked ----------------------------------------------------------------------------------------------------------
 def combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:  # noqa: A002

@@ -18,7 +18,7 @@ from pliant.interpret import in_python, late_lists, process_state, shadows, tens
 from pliant.interpret.attributes import delattr_, getattr_, lookup, say_whose, setattr_, type_name
 from pliant.interpret.calls import LOOKASIDES, METHOD_LOOKASIDES, TAIL_LOOKASIDES, call, graph_call, inline, interp, native
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import has_index, index
+from pliant.interpret.gate import captured_call, has_index, index
 from pliant.interpret.generators import Generator
 from pliant.interpret.late_text import CONVERSIONS, formatted, needed
 from pliant.interpret.opaque import Opaque, opaque_use
@@ -691,6 +691,8 @@ def l_tensor_contains(args: tuple, kw: dict) -> Any:
 
 
 def tensor_numel(t: Any, args: tuple, kw: dict) -> Any:
+    if tensors.heard():
+        return captured_call(ORIGINAL.numel, (t, *args), kw)
     return math.prod(t.sizes)
 
 
@@ -723,11 +725,6 @@ LOOKASIDES[opaque_use] = lambda args, kw: opaque_use(*args)  # the break is abou
 
 for _name in ("send", "throw", "close", "__next__", "__iter__"):  # methods of the stand-in: nothing to interpret
     LOOKASIDES[getattr(Generator, _name)] = functools.partial(lambda fn, args, kw: fn(*args), getattr(Generator, _name))
-
-
-@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
-def l_true(args: tuple, kw: dict) -> bool:
-    return True
 
 
 @lookaside(torch.jit.is_scripting, torch.jit.is_tracing, torch.compiler.is_exporting)

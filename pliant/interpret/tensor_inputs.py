@@ -73,7 +73,9 @@ def keep_rebased_apart(world: World) -> None:
     works on a copy of it, which is written back in the end. Raises Reconsider where that would not do.
     """
     inputs = [t for t in world.trace.inputs if id(t) in world.real]
-    for t in [t for t in inputs if rebased(world.trace, t)]:
+    with torch._C.DisableTorchFunction():
+        rebinds = [t for t in inputs if rebased(world.trace, t)]
+    for t in rebinds:
         real = world.real[id(t)]
         others = [o for o in inputs if o is not t]
         if not views.takes_gradients_in_place(real) or any([native.share_memory(real, world.real[id(o)]) for o in others]):

@@ -488,7 +488,7 @@ class Probe(Tensor):
     """What C++ is given in the place of a tensor whose class has a say about torch functions, to hear which function it is told."""
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = UNSET) -> Any:
         raise Untraceable(func, "a probe outside of a capture")
 
 
@@ -660,15 +660,26 @@ def told(fn: Any, args: tuple, kwargs: dict) -> Any:
         return swapped(captured_call(fn, swapped(args, to_probe), swapped(kwargs, to_probe)), from_probe)
     except Tripwire:
         raise Break("PL0011", f"{getattr(fn, '__name__', fn)} of a tensor whose class has a __torch_function__", clean=True) from None
+    except TypeError as e:  # of operators that no class could do
+        if len(e.args) == 1 and type(e.args[0]) is str:
+            e.args = (of_classes(e.args[0], among([args, kwargs], [])),)
+        raise
     finally:
         vm.world.probes = probes
+
+
+def of_classes(words: str, tensors: list[Any]) -> str:
+    """Words about probes, as they are about the tensors behind them."""
+    for t in tensors:
+        words = words.replace(f"'{Probe.__name__}'", f"'{class_of(t).__name__}'", 1)
+    return words
 
 
 @lookaside(PROBED)
 def l_probed(args: tuple, kw: dict) -> Any:
     """What C++ says to a probe: the classes of the tensors behind the probes are asked, one after the other."""
-    _, func, _, *given = args  # no keywords where the call had none: then the default of the class's function counts
-    given = swapped(given, from_probe)
+    _, func, _, *given = args
+    given = swapped([v for v in given if v is not UNSET], from_probe)  # no keywords where the call had none: the class's own default counts
     return asked(in_order(among(given, [])), func, given)
 
 

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from pliant.graph.originals import torch
 from pliant.graph.schema import written
 from pliant.graph.traced import TRANSFORMS, TracedTensor
-from pliant.interpret import in_torch, process_state
+from pliant.interpret import globalstate, in_torch, process_state
 from pliant.interpret.binding import in_closure
 from pliant.interpret.calls import BY_CODE, LOOKASIDES, call, graph_call, inline
 from pliant.interpret.lookasides import lookaside
@@ -121,6 +121,19 @@ def l_set_requires_grad(args: tuple, kw: dict) -> Any:
     return args[0]
 
 
+@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling)
+def l_is_compiling(args: tuple, kw: dict) -> bool:
+    """Yes, but for transforms that leave inference mode, which PyTorch asks in the hope that a compiler does it: the graph breaks there."""
+    return not (torch.is_inference_mode_enabled() and vm.frame.globals is eager.__dict__)
+
+
+@lookaside(eager._disable_inference_mode)
+def l_disable_inference_mode(args: tuple, kw: dict) -> Any:
+    if torch.is_inference_mode_enabled():
+        raise Break("PL0030", IN_INFERENCE, clean=True)
+    return inline(eager._disable_inference_mode, args, kw)
+
+
 @lookaside(eager._autograd_grad)
 def l_autograd_grad(args: tuple, kw: dict) -> tuple:
     """Gradients inside a level; zeros where there is no path."""
@@ -138,6 +151,7 @@ def l_autograd_grad(args: tuple, kw: dict) -> tuple:
     return tuple([graph_call(torch.zeros_like, (x,), {}) if g is None else g for g, x in zip(found, inputs)])
 
 
+IN_INFERENCE = "a function transform that records gradients, in inference mode"
 AUTOGRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 
 
@@ -183,6 +197,10 @@ def closed(fn: FunctionType, args: tuple, kw: dict) -> Any:
         raise Break("PL0030", BACKENDS, clean=True)
     if TRANSFORMS in vm.refused:
         raise Break("PL0030", "a function transform, of which something is needed behind a graph break or when all is done", clean=True)
+    if globalstate.user_modes():
+        raise Break("PL0030", "a function transform under a function mode, which would hear what becomes of wrappers", clean=True)
+    if torch.is_inference_mode_enabled() and id(fn.__code__) not in OF_VMAP:
+        raise Break("PL0030", IN_INFERENCE, clean=True)
     levels = vm.world.levels
     depth, frames = len(levels.entered), vm.frames_made
     make_exit, vm.make_exit = vm.make_exit, None
@@ -234,7 +252,8 @@ def functionalized(fn: FunctionType, args: tuple, kw: dict) -> Any:
 ENTERING: tuple[Any, ...] = (batching._flat_vmap, eager.grad_and_value_impl, eager._jvp_with_argnums)
 for _fn in ENTERING:
     BY_CODE[id(_fn.__code__)] = closed
-BY_CODE[id(batching.restore_vmap(None, 0, 0, "error").__code__)] = closed  # type: ignore[arg-type]
+OF_VMAP = {id(f.__code__) for f in (batching._flat_vmap, batching.restore_vmap(None, 0, 0, "error"))}  # type: ignore[arg-type]
+BY_CODE.update(dict.fromkeys(OF_VMAP, closed))
 BY_CODE[id(eager.functionalize(lambda: None).__code__)] = functionalized
 BY_CODE[id(batching.doesnt_support_saved_tensors_hooks(lambda: None).__code__)] = without_hooks
 

@@ -21,7 +21,7 @@ from pliant.codegen.background import background
 from pliant.config import Config
 from pliant.errors import BackendError, ConstraintViolation, GraphBreakError, InternalError, PliantError, RecompileError
 from pliant.graph.leaving import GRADIENTS, SIDE_EXITS
-from pliant.graph.originals import is_grad_enabled
+from pliant.graph.originals import is_grad_enabled, torch
 from pliant.graph.traced import CALLS_REFUSED, NoBackward, Reconsider, Untraceable
 from pliant.guards.guard import Site
 from pliant.guards.program import compiled
@@ -343,8 +343,9 @@ class Region:
             if not found.exit.frames:
                 raise CaptureFailed(f"{found.exit.code}: {found.exit.reason}")
             self.note_break(found, found.exit)
-        emitted = emit(found, fn, self.context, start=start)
-        entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
+        with torch._C.DisableTorchFunction():  # what looks at traced tensors is no matter of the program's classes and modes
+            emitted = emit(found, fn, self.context, start=start)
+            entry = self.install(entries.Frame(fn, args, self.context), found, emitted, record)
         record.captures += 1
         if record.died > SHORT_LIVED and not self.config.fullgraph:
             record.skip = 1 << min(record.died - SHORT_LIVED, MOST_SKIPPED)

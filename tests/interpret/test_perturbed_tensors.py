@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.overrides import TorchFunctionMode
 
 from tests.helpers import compiled, pliant
 from tests.programs.registry import t
@@ -69,6 +73,37 @@ def test_classes_are_told_no_keywords_where_a_call_has_none(monkeypatch):
     for default in (None, {"alpha": 2}, 1, None):
         monkeypatch.setattr(Held.__torch_function__.__func__, "__defaults__", ((), default))
         assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+def test_operators_tell_no_keywords_either(monkeypatch):
+    class Told(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, {} if kwargs is None else kwargs)
+
+    fn = lambda x: x.as_subclass(Told) * 2 + torch.neg(x.as_subclass(Told))  # noqa: E731
+    run = compiled(fn)
+    for default in (None, {}, {"nothing": 2}, 1, None):
+        monkeypatch.setattr(Told.__torch_function__.__func__, "__defaults__", ((), default))
+        assert outcome(run, t(3)) == outcome(fn, t(3))
+
+
+@pytest.mark.parametrize("answer", [NotImplemented, None])
+def test_words_about_operators_that_no_class_does(answer):
+    class Mute(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return answer
+
+    def fn(x, op):
+        try:
+            return op(x.as_subclass(Mute), 1)
+        except TypeError as e:
+            return str(e)
+
+    run = compiled(fn)
+    for op in (operator.add, operator.mul, operator.sub, torch.add, operator.add):
+        assert run(t(3), op) == fn(t(3), op)
 
 
 @pytest.mark.parametrize("answer", [None, classmethod(lambda cls, func, types, args=(), kwargs=None: 5), classmethod(None)])
@@ -182,3 +217,204 @@ def test_factories_of_an_open_size_on_a_device(make):
         with torch.device(device):
             for x in given:
                 assert run(x).device.type == device
+
+
+# -- strides and memory ------------------------------------------------------------------------------------------------------
+LAYOUTS = {
+    "rows": t(3, 4), "transposed": t(4, 3).t(), "permuted": t(2, 3, 4).transpose(0, 2), "outer": t(2, 3, 4).transpose(0, 1),
+    "stepped": t(3, 8)[:, ::2], "expanded": t(1, 4).expand(3, 4), "no columns": t(3, 4)[:, :0], "no rows": t(0, 3).t(),
+    "nothing": t(2, 3, 0)[:, :2], "one": t(3, 4)[:, :1],
+}  # fmt: skip
+PLACES = [
+    (0, (3, 4), (4, 1)), (1, (2, 2), (4, 1)), (2, (2,), (1,)), (0, (3,), (0,)), (-1, (2,), (1,)), (5, (2,), (-1,)), (0, (0,), (1,)),
+    (0, (2, 2), (1,)), (100, (0,), (1,)), (0, (), ()),
+]  # fmt: skip
+
+
+def layout(fn, *args):
+    """Sizes, strides, offsets and values of what a call returns, or what it raises."""
+    try:
+        out = fn(*args)
+    except Exception as e:
+        return type(e), str(e)
+    parts = out if isinstance(out, tuple) else (out,)
+    return [(v.shape, v.stride(), v.storage_offset(), v.tolist()) if isinstance(v, torch.Tensor) else v for v in parts]
+
+
+def leaf_of(x):
+    return x.detach().clone().requires_grad_()
+
+
+def gradient_of_squares(x):
+    a = leaf_of(x)
+    (a * a).sum().backward()
+    return a.grad
+
+
+def gradient_of_one_input(x):
+    a, b = leaf_of(x), leaf_of(x)
+    (a * b).sum().backward(inputs=[a])
+    return a.grad
+
+
+def gradient_of_a_copy(x):
+    a = leaf_of(x)
+    a.mT.contiguous().sum().backward()
+    return a.grad
+
+
+def gradient_of_no_leaf(x):
+    y = leaf_of(x) * 2
+    (y * y).sum().backward(inputs=[y])
+    return y.grad
+
+
+@pytest.mark.parametrize("program", [gradient_of_squares, gradient_of_one_input, gradient_of_a_copy, gradient_of_no_leaf])
+def test_gradients_are_laid_out_like_their_leaves(program):
+    run = compiled(program)
+    for x in LAYOUTS.values():
+        assert layout(run, x) == layout(program, x)
+
+
+def test_batched_gradients_are_laid_out_like_those_of_a_batch():
+    def fn(x):
+        y = x.sin().sum(1)
+        return torch.autograd.grad(y, x, torch.eye(y.shape[0]), is_grads_batched=True)
+
+    run = compiled(fn)
+    for name in ("rows", "transposed", "stepped", "one"):
+        x = LAYOUTS[name].detach().requires_grad_()
+        assert [v[:3] for v in layout(run, x)] == [v[:3] for v in layout(fn, x)]
+        torch.testing.assert_close(run(x), fn(x))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_part_of_a_tensor_as_memory(place, behind):
+    """It counts from where the tensor begins, which has to be contiguous, and is enlarged where it is too small."""
+
+    def fn(x):
+        u = torch.cat([x, x]).clone()[x.shape[0] * behind :] if behind else x.clone()
+        y = torch.empty(0).set_(u, *place)
+        return y.mul_(2), u
+
+    run = compiled(fn)
+    for x in (t(3, 4), t(5, 4)[1:], t(4, 3).t(), t(2, 3, 4).transpose(0, 2)):
+        assert layout(run, x) == layout(fn, x)
+    sizes = lambda f, x: (lambda y, u: (y.shape, y.stride(), y.storage_offset(), u.untyped_storage().nbytes()))(*f(x))  # noqa: E731
+    if place[0] >= 0 and len(place[1]) == len(place[2]) and min(place[2], default=1) > 0:
+        for x in (t(5), t(1, 3), t(3, 0)):
+            assert sizes(run, x) == sizes(fn, x)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (3, 2, 1, 0), (1, 0, 2, 3), (0, 2, 3, 1)])
+def test_flex_attention_is_laid_out_as_its_query(order):
+    fn = lambda q, k: flex_attention(q, k, k)  # noqa: E731
+    run = compiled(fn)
+    for n in (3, 0, 5, 1):
+        sizes = (2, 3, n, 8)
+        q = t(*[sizes[d] for d in order]).permute(*[order.index(d) for d in range(4)])
+        assert run(q, t(2, 3, 4, 8)).stride() == fn(q, t(2, 3, 4, 8)).stride()
+
+
+# -- settings around a program -----------------------------------------------------------------------------------------------
+class Doubled(TorchFunctionMode):
+    """Sines are twice what they are."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.sin else out
+
+
+def pulled_back(x):
+    out, back = torch.func.vjp(torch.sin, x)
+    return out, back(out), back(torch.ones_like(out))
+
+
+TRANSFORMED = {
+    "vjp": lambda x: [v[0] if isinstance(v, tuple) else v for v in pulled_back(x)],
+    "grad": lambda x: [torch.func.grad(lambda v: torch.sin(v).sum())(x)],
+    "vmap": lambda x: [torch.vmap(lambda v: torch.sin(v).sum())(x)],
+    "jacrev": lambda x: [torch.func.jacrev(torch.sin)(x)],
+    "jacfwd": lambda x: [torch.func.jacfwd(torch.sin)(x)],
+    "jvp": lambda x: list(torch.func.jvp(torch.sin, (x,), (x,))),
+    "independent": lambda x: list(torch.func.jvp(lambda a: torch.ones(3), (x,), (x,))),
+}
+
+
+@pytest.mark.parametrize("around", [Doubled, torch.inference_mode])
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_inside_of_modes(name, around):
+    program = TRANSFORMED[name]
+    run = compiled(program)
+    for context in (contextlib.nullcontext, around, contextlib.nullcontext, around):
+        for x in (t(2, 3), t(3, 4)):
+            with context():
+                got, want = run(x), program(x)
+            assert [(v.is_inference(), v.stride()) for v in got] == [(v.is_inference(), v.stride()) for v in want]
+            torch.testing.assert_close(got, want)
+
+
+def test_a_function_with_a_cache_that_changes(monkeypatch):
+    """Its cache has the answers from before, where it has any."""
+
+    @functools.lru_cache
+    def area(n, *, k=3):
+        return n * 2 + k
+
+    fn = lambda x: x * area(x.shape[0])  # noqa: E731
+    run = compiled(fn)
+    for n in (3, 5, 7, 9):
+        assert fn(t(n, 2)).tolist() == run(t(n, 2)).tolist()
+    for k in (5, 3, 4):
+        monkeypatch.setattr(area.__wrapped__, "__kwdefaults__", {"k": k})
+        for n in (3, 11 + k, 7, 20 + k):
+            assert fn(t(n, 2)).tolist() == run(t(n, 2)).tolist()
+
+
+class Listening(TorchFunctionMode):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.told.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def broken(x):
+    y = x.sin()
+    pliant.graph_break()
+    return y + 1, x * 2
+
+
+HEARD = {
+    "dtype": lambda x: (x.dtype, x + 1),
+    "shape": lambda x: (x.reshape(x.shape[0], -1) * x.shape[1], x.mT.shape),
+    "flags": lambda x: (x.shape, x.requires_grad, x.to(x.dtype), x.ndim),
+    "results": lambda x: ((y := x * 2).dtype, y.grad_fn is None, y.shape[0], y.device),
+    "numbers": lambda x: (x.numel(), x.is_floating_point(), x.stride(), x.dim(), torch.numel(x)),
+    "length": lambda x: (len(x), x * len(x)),
+    "break": broken,
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", HEARD)
+def test_modes_hear_of_what_the_program_asks_and_of_nothing_else(name, grad):
+    """Attributes, lengths and numbers too; nothing of what a compiler looks at."""
+    program = HEARD[name]
+    run = compiled(program)
+    mode = Listening()
+    for around in (mode, mode, Listening()):
+        for n in (2, 2, 3, 4):
+            x, said = t(n, 3).requires_grad_(grad), []
+            for f in (program, run):
+                around.told.clear()
+                with around:
+                    f(x)
+                said.append(list(around.told))
+            assert said[0] == said[1]

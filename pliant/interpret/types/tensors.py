@@ -14,11 +14,11 @@ from pliant.graph.symnode import concrete
 from pliant.graph.traced import TracedTensor
 from pliant.guards import source as S
 from pliant.guards import views
-from pliant.interpret import datafield, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
+from pliant.interpret import datafield, globalstate, in_torch, indexing, tape, tensor_inputs, tensor_subclasses, walks
 from pliant.interpret.attributes import lookup
 from pliant.interpret.calls import METHOD_LOOKASIDES, call, graph_call, interp, tensor_method
 from pliant.interpret.capture import UNSET
-from pliant.interpret.gate import KEYED
+from pliant.interpret.gate import KEYED, captured_call
 from pliant.interpret.library_internals import guard_inside
 from pliant.interpret.slots import BINARY_METHODS, COMPARE_METHODS, PLAIN_OPERANDS
 from pliant.interpret.state import Break, vm
@@ -78,7 +78,14 @@ def truth(t: Any) -> bool:
     raise Break("PL0001", "a branch on the value of a tensor", clean=True)
 
 
+def heard() -> bool:
+    """Whether a mode of the program's is told of what is asked of tensors."""
+    return torch._C._len_torch_function_stack() > 0 and globalstate.user_modes()
+
+
 def length(t: Any) -> Any:
+    if heard():
+        raise Break("PL0011", "the length of a tensor, of which a mode is told", clean=True)
     own = replaced(t, "__len__")
     if own is not None:
         return interp(own, (t,), {})
@@ -259,6 +266,8 @@ def getattr_(t: Any, name: str) -> Any:
     if name == "__class__":
         return t.pytype
     raw = lookup(torch.Tensor, name)
+    if type(raw) is types.GetSetDescriptorType and heard():
+        return captured_call(raw.__get__, (t,), {})
     if raw is not TORCHS.get(name, UNSET) and (t.pytype in TENSOR_TYPES or lookup(t.pytype, name) is raw):
         return replacement(t, name, raw) if vm.frame.globals is not in_torch.__dict__ else getattr(ORIGINAL, name).__get__(t)
     if t.pytype not in TENSOR_TYPES:

@@ -23,14 +23,14 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
-from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, spend, spending
+from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, refuse_spent, spend, spending
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in, together
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, nodes_under, sharing, stand_in, together
 from pliant.lower.program import Program
 from pliant.lower.restriding import as_views
 
@@ -71,6 +71,10 @@ class Planned:
         made = region.build()
         self.traced = region.traced
         return made
+
+
+KEEP_A_FACTOR = frozenset({"MulBackward0", "DivBackward0"})
+"""Nodes of eager's that keep a tensor whatever they are of: of `x * 2`, too, that number, for which no backward program asks."""
 
 
 @dataclass(slots=True)
@@ -224,7 +228,12 @@ class AutogradRegion:
         lines = [f"{read}ctx.saved_tensors"] if read else []
         if len(mask) == 1:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
-            return [*lines, *["if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"] * bool(self.shared[0])]
+            if not self.shared[0]:
+                return lines
+            if not read and any([n.name() in KEEP_A_FACTOR for n in nodes_under(self.plan.differentiable[0].grad_fn)]):
+                w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
+                lines = ["if ctx.slots is None: _refused()"]
+            return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
         w.globals["_spend"] = spend
         return [f"{read}_spend(ctx, {', '.join(map(str, spending(self.shared, mask)))}, {bool(read)})"]
 

@@ -512,3 +512,30 @@ def test_a_function_that_gives_back_a_view(backend, made_inside):
             (y.sum() + z.square().sum()).backward()
             gradients.append(leaf.grad)
         assert torch.equal(*gradients)
+
+
+WHAT_EAGER_KEEPS = {
+    "times a number": lambda x: x * 3,
+    "by a number": lambda x: (x / 2).sum(),
+    "negated": lambda x: -x,
+    "plus a number": lambda x: (x + 1).reshape(2, -1),
+    "of a bias": lambda x: torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), x),
+    "exp": lambda x: x.exp(),
+}
+
+
+@pytest.mark.parametrize("name", WHAT_EAGER_KEEPS)
+def test_backward_a_second_time(name):
+    """It is refused where eager has kept a tensor, also one that a backward program has no use for."""
+    said = []
+    for fn in (WHAT_EAGER_KEEPS[name], pliant.compile(WHAT_EAGER_KEEPS[name], strict=True)):
+        x = torch.ones(4, requires_grad=True)
+        y, said_here = fn(x), []
+        for keep in (True, False, False):
+            try:
+                y.backward(torch.ones_like(y), retain_graph=keep)
+            except RuntimeError as e:
+                said_here.append(str(e))
+            said_here.append(x.grad.tolist())
+        said.append(said_here)
+    assert said[0] == said[1]

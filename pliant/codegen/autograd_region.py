@@ -61,12 +61,15 @@ class Planned:
             raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
         # gradients could flow although none does: what the capture saw was computed without autograd
         self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+        # views of inputs that are made with gradients on, in a region that turns them on itself
+        self.turned_on = not is_grad_enabled() and plan is not None and self.plan is None
         self.traced: Traced | None = None
 
     def build(self, lower: Lowering | None) -> Executable:
         if self.plan is None:
-            guard = True if self.hidden else None
-            return build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+            guard = True if self.hidden or self.turned_on else None
+            made = build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+            return replace(made, fn=with_grad(made.fn)) if self.turned_on else made
         region = AutogradRegion(self.plan, lower, self.traced)
         made = region.build()
         self.traced = region.traced

@@ -1,4 +1,4 @@
-"""Two arguments that were different objects while the program was captured are one in a later call: what is done to one is seen on the other.
+"""Two arguments that are two objects while a program is captured, and one in a later call: what is done to one is seen on the other.
 
 PYTEST_DONT_REWRITE: the programs keep their own asserts.
 """

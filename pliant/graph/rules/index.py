@@ -302,7 +302,7 @@ def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
     if not dims:
         return NotImplemented
     if len(x.sizes) in CHANNELS_LAST_ORDER and suggests_channels_last(trace, x):
-        halves = [shift % x.sizes[wrap(d, len(x.sizes))] for shift, d in zip(shifts, dims)]
+        halves = [shift % x.sizes[d] for shift, d in zip(shifts, dims)]
         if not any([equal(trace, half, 0) for half in halves]):
             return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
     return new(trace, x.sizes, x.dtype, x.device)

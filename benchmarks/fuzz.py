@@ -130,16 +130,18 @@ def forced(name: str) -> Callable[[CodeType, int], bool | None]:
     return side
 
 
-def work(themes: list[str], first: int, count: int, backend: str, exits: bool) -> None:
+def work(themes: list[str], first: int, count: int, backend: str, exits: bool, total: float | None) -> None:
     helpers.BACKEND = backend
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.getLogger("pliant").setLevel(logging.CRITICAL)
     gc.freeze()
     names = numbers(themes, first, count)
-    told = time.monotonic()
+    started = told = time.monotonic()
     right: list[str] = []
     for name in names:
+        if total is not None and time.monotonic() - started > total:
+            break
         report("try", program=name) if time.monotonic() - told > 0.5 else None
         verdict, text = examine(name, exits)
         if verdict == "right":
@@ -175,13 +177,14 @@ class Run:
                 if event["verdict"] != "error":
                     print(f"{event['verdict']:8} {event['program']}: {event['text'].strip().splitlines()[0][:300]}", flush=True)
 
-    def chunk(self, first: int) -> None:
-        end = first + CHUNK
+    def chunk(self, first: int, count: int, until: float | None) -> None:
+        end = first + count
         at = first
         while at < end:
             state = {"n": 0}
+            left = [] if until is None else ["--total", str(max(until - time.monotonic(), 0))]
             outcome = workers.run("benchmarks.fuzz", ["--work", str(at), "--count", str(end - at), "--themes", ",".join(self.args.themes),
-                "--backend", self.args.backend, *(["--exits"] if self.args.exits else [])],
+                "--backend", self.args.backend, *(["--exits"] if self.args.exits else []), *left],
                 functools.partial(self.hear, state=state), limit_s=120 + 8 * (end - at))
             at += state["n"]
             if outcome.status == "ok":
@@ -190,7 +193,8 @@ class Run:
             self.hear({"event": "found", "program": name, "verdict": "crash", "text": f"{outcome.status} {outcome.error[-600:]}"}, state)
             at += 1
         with self.lock:
-            self.data["chunks"].append([first, CHUNK, ",".join(self.args.themes)])
+            if at == end:  # not where time was up
+                self.data["chunks"].append([first, count, ",".join(self.args.themes)])
             if self.args.json:
                 with open(self.args.json + ".new", "w") as file:
                     json.dump(self.data, file, indent=1)
@@ -199,15 +203,16 @@ class Run:
     def go(self) -> None:
         done = {(c[0], c[2]) for c in self.data["chunks"]}
         todo: queue.Queue = queue.Queue()
-        for first in range(self.args.first, self.args.first + self.args.count, CHUNK):
+        last = self.args.first + self.args.count
+        for first in range(self.args.first, last, CHUNK):
             if (first, ",".join(self.args.themes)) not in done:
-                todo.put(first)
+                todo.put((first, min(CHUNK, last - first)))
         end = time.monotonic() + self.args.total if self.args.total else None
 
         def serve() -> None:
             while end is None or time.monotonic() < end:
                 try:
-                    self.chunk(todo.get_nowait())
+                    self.chunk(*todo.get_nowait(), end)
                 except queue.Empty:
                     return
 
@@ -239,7 +244,7 @@ def main() -> None:
         print(*examine(args.show, args.exits), sep="\n")
         return
     if args.work is not None:
-        work(args.themes, args.work, args.count, args.backend, args.exits)
+        work(args.themes, args.work, args.count, args.backend, args.exits, args.total)
         return
     os.environ.setdefault("PLIANT_ENTRIES", "0")
     run = Run(args)

@@ -23,14 +23,14 @@ from pliant import turns
 from pliant.codegen.aten import Executable, Lowering, Writer, build, tuple_text
 from pliant.codegen.batched_gradients import is_legacy, is_wrapped
 from pliant.codegen.double_backward import FREED, Again, Refuse, Twice
-from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, spend, spending
+from pliant.codegen.nodes import KEEP_GRAPH, Part, node_of, refuse_spent, spend, spending
 from pliant.codegen.versions import written_slots
 from pliant.graph.leaving import GRADIENTS
 from pliant.graph.originals import gradients, is_grad_enabled
 from pliant.graph.record import Op
 from pliant.graph.traced import Reconsider, TracedTensor
 from pliant.lower import liveness, pipeline, views
-from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, sharing, stand_in, together
+from pliant.lower.autograd import Backward, Plan, copy_of, needs_node, nodes_under, sharing, stand_in, together
 from pliant.lower.program import Program
 from pliant.lower.restriding import as_views
 
@@ -61,16 +61,23 @@ class Planned:
             raise Reconsider(name, "gradients flow through the graph, which has a side exit", GRADIENTS)
         # gradients could flow although none does: what the capture saw was computed without autograd
         self.hidden = is_grad_enabled() and any(isinstance(t, TracedTensor) and t.requires_grad for t in inputs)
+        # views of inputs that are made with gradients on, in a region that turns them on itself
+        self.turned_on = not is_grad_enabled() and plan is not None and self.plan is None
         self.traced: Traced | None = None
 
     def build(self, lower: Lowering | None) -> Executable:
         if self.plan is None:
-            guard = True if self.hidden else None
-            return build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+            guard = True if self.hidden or self.turned_on else None
+            made = build(self.trace, self.inputs, self.flat, name=self.name, guard=guard, lower=lower or pipeline.call_aten)
+            return replace(made, fn=with_grad(made.fn)) if self.turned_on else made
         region = AutogradRegion(self.plan, lower, self.traced)
         made = region.build()
         self.traced = region.traced
         return made
+
+
+KEEP_A_FACTOR = frozenset({"MulBackward0", "DivBackward0"})
+"""Nodes of eager's that keep a tensor whatever they are of: of `x * 2`, too, that number, for which no backward program asks."""
 
 
 @dataclass(slots=True)
@@ -224,7 +231,12 @@ class AutogradRegion:
         lines = [f"{read}ctx.saved_tensors"] if read else []
         if len(mask) == 1:
             w.globals["_keep"] = KEEP_GRAPH  # each is freed behind its last reader
-            return [*lines, *["if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"] * bool(self.shared[0])]
+            if not self.shared[0]:
+                return lines
+            if not read and any([n.name() in KEEP_A_FACTOR for n in nodes_under(self.plan.differentiable[0].grad_fn)]):
+                w.globals["_refused"] = refuse_spent  # eager has kept it, and says that it is gone
+                lines = ["if ctx.slots is None: _refused()"]
+            return [*lines, "if not _keep(): ctx.slots = None; ctx.maybe_clear_saved_tensors()"]
         w.globals["_spend"] = spend
         return [f"{read}_spend(ctx, {', '.join(map(str, spending(self.shared, mask)))}, {bool(read)})"]
 

@@ -126,6 +126,11 @@ def unwritten(tensors: tuple[torch.Tensor, ...], then: tuple[int, ...]) -> tuple
     return tensors
 
 
+def refuse_spent() -> None:
+    """Gradients arrive at a node that has been gone through for the last time."""
+    raise RuntimeError(FREED)
+
+
 def spending(shared: Sequence[int], mask: Sequence[bool]) -> tuple[int, int, int]:
     """What `spend` is told of gradients for the heads in `mask`: these, those that must be unspent, and when everything is. As bits."""
     used = sum(1 << i for i, on in enumerate(mask) if on)

@@ -50,7 +50,8 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         out = of_zeros(trace, func, args, rule)
         if out is not NotImplemented:
             return out
-    if rule is not None and not trace.lazy_bits:
+    lazy = trace.lazy_bits and any([t.is_conj() or t.is_neg() for t in tensors_of([args, kwargs])])
+    if rule is not None and not lazy:
         out = rule(trace, *args, **kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)
@@ -58,7 +59,7 @@ def dispatch(trace: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if func is TO_COPY and type(args[0]) in NUMBER_DTYPES:  # of a number, to which a transform gives a dtype of its own
         given = {"dtype": kwargs.get("dtype") or NUMBER_DTYPES[type(args[0])], "device": kwargs.get("device")}
         return dispatch(trace, SCALAR, (args[0],), given)
-    if "out" in kwargs and not trace.lazy_bits:
+    if "out" in kwargs and not lazy:
         out = with_out(trace, func, args, kwargs)
         if out is not NotImplemented:
             record(trace, func, args, kwargs, out)

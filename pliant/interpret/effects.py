@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.graph.originals import make_leaf, needed
 from pliant.graph.seeding import put_back
+from pliant.graph.traced import TracedTensor
 from pliant.interpret import shadows, tracebacks
 from pliant.interpret.capture import UNSET, Effect
 from pliant.interpret.late_text import TextNeeded
@@ -48,6 +49,7 @@ def effects_of(world: World) -> list[Effect]:
     for fn, args, kwargs in world.calls:
         out.append(Effect("call", fn, (args, kwargs)))
     keep_apart(world, written)
+    keep_changed_apart(world)
     return out
 
 
@@ -88,15 +90,30 @@ def keep_apart(world: World, written: list[Shadow]) -> None:
         src = world.sources[id(mine)]
         others = []
         for o in groups[(type(h.orig), type(h.owner))]:
-            if o is h or not (o.located or o.keys_known or o.late):
-                continue
-            theirs = o.owner if o.owner is not None else o.orig
-            others.append(world.sources[id(theirs)])
+            if o is not h:  # whatever was read of it: that it lacks an item, too
+                others.append(world.sources[id(o.owner if o.owner is not None else o.orig)])
         others += [
             above.source.key(k) for (_, k), (o, above) in world.glimpsed.items() if type(o) is type(h.orig) and o is not h.orig
         ]
         if others:
             world.guard(src, "NOT_ALIAS", tuple(others), tuple(others))
+
+
+def keep_changed_apart(world: World) -> None:
+    """A tensor, an instance with slots or a counter that was changed without a shadow must not be another one that was met."""
+    changed = [o for o, _ in world.tensor_writes.values()] + [o for o, *_ in world.counters.values()]
+    changed += [*world.made_leaves.values(), *[h.t for h in world.hooks_to_set]]
+    for o in {id(o): o for o in changed}.values():
+        if isinstance(o, type):  # classes are known by identity
+            continue
+        if type(o) is TracedTensor:
+            source = o.source
+            met = [t.source for t in world.tensors.values() if type(t) is TracedTensor and t.pytype is o.pytype and t is not o]
+        else:
+            source = world.source_of(o)
+            met = [world.sources[i] for i, v in world.outside.items() if type(v) is type(o) and v is not o]
+        if source is not None and met:
+            world.guard(source, "NOT_ALIAS", tuple(met), tuple(met))
 
 
 def untouched(h: Shadow, o: dict, c: dict) -> bool:

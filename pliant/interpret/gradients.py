@@ -396,6 +396,7 @@ def backward(heads: list[Any], seeds: list[Any] | None, values: dict[str, Any]) 
             continue
         if real is None or not is_leaf(leaf):
             raise Break("PL0020", "backward() into the history of an input", clean=True)
+        vm.world.known_by_identity(leaf)
         without_hooks(leaf, "backward()")
         if type(getattr_(leaf, "grad")) not in (types.NoneType, TracedTensor):  # asked before the tape is gone through, and freed
             raise Break("PL0020", "backward() into a gradient that the graph does not take", clean=True)
@@ -513,10 +514,12 @@ def l_grad(args: tuple, kw: dict) -> Any:
         for end in ends:
             if id(end) in vm.world.real:
                 is_leaf(end)  # it had no history
+                vm.world.known_by_identity(end)
             elif id(end) in carried and outside.keys() - {carried[id(end)]}:
                 raise Break("PL0020", "autograd.grad() into the history of an input", clean=True)
     for t in outside.values():
         without_hooks(t, "autograd.grad()")
+        vm.world.known_by_identity(t)  # were it another one of these, too, it would get the gradients of both
     targets = [t.grad_fn for t in inputs if t.grad_fn is not None]
     targets += [node for n in nodes for node, _ in n.next_functions if any([leaf_of(node) is leaves.get(t.vid, t) for t in inputs])]
     through = leading_to(nodes, targets)

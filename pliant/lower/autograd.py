@@ -116,12 +116,17 @@ class Plan:
         return any(through)
 
     def refuse_leaves(self) -> None:
-        """A leaf that the region has made is one for the program to see if it is an output, or if nothing else is differentiated."""
+        """A leaf that the region has made is one for the program to see if it is an output, or all that an output has gradients from."""
         without = [op for op in self.program if not any(t.requires_grad for t in liveness.op_inputs(op))]
         made = {t.vid for op in without for t in liveness.op_outputs(op) if t.requires_grad} - self.slot_vids | self.trace.own_leaves
         shown = made and [t for t in liveness.tensors_of(self.outputs) if t.requires_grad and t.vid in made and t.is_leaf]
-        if shown or (self.differentiable and not self.wanted):
+        if shown or (self.differentiable and not self.wanted) or (made and not self.from_inputs()):
             raise Reconsider(self.name, "an output has gradients that do not come from any input", LEAF)
+
+    def from_inputs(self) -> bool:
+        """Whether the history of every head begins at an input, among others."""
+        begins = {self.leaf(t).vid for t in self.wanted}
+        return all([any([n.variable.vid in begins for n in nodes_under(h.grad_fn) if hasattr(n, "variable")]) for h in self.differentiable])
 
     def refuse_overlap(self) -> None:
         if any([t.storage_id in self.trace.data_memory and (t.requires_grad or self.leaf(t).requires_grad) for t in self.slots]):

@@ -193,7 +193,9 @@ PyObject *read_attr(PyObject *o, PyObject *name, PyTypeObject **searched) {
     bool generic = t->tp_getattro == PyObject_GenericGetAttr || PyModule_CheckExact(o);
     if (t->tp_getattro == slot_getattr || t->tp_getattro == slot_getattr_hook) {
         // `__getattr__` alone leaves ordinary look-ups alone; it must not be reached.
-        if (_PyType_Lookup(t, str_getattribute) != object_getattribute) return nullptr;
+        generic = _PyType_Lookup(t, str_getattribute) == object_getattribute;
+        PyObject *slot = generic ? nullptr : _PyType_Lookup(t, name);
+        if (!generic && !(slot && Py_TYPE(slot) == &PyMemberDescr_Type)) return nullptr; // a slot is read without asking the class
         generic = true;
     }
     PyObject *d = _PyType_Lookup(t, name);

@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: the programs keep their own asserts.
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -512,3 +513,71 @@ def test_a_function_that_gives_back_a_view(backend, made_inside):
             (y.sum() + z.square().sum()).backward()
             gradients.append(leaf.grad)
         assert torch.equal(*gradients)
+
+
+WHAT_EAGER_KEEPS = {
+    "times a number": lambda x: x * 3,
+    "by a number": lambda x: (x / 2).sum(),
+    "negated": lambda x: -x,
+    "plus a number": lambda x: (x + 1).reshape(2, -1),
+    "of a bias": lambda x: torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), x),
+    "exp": lambda x: x.exp(),
+}
+
+
+@pytest.mark.parametrize("name", WHAT_EAGER_KEEPS)
+def test_backward_a_second_time(name):
+    """It is refused where eager has kept a tensor, also one that a backward program has no use for."""
+    said = []
+    for fn in (WHAT_EAGER_KEEPS[name], pliant.compile(WHAT_EAGER_KEEPS[name], strict=True)):
+        x = torch.ones(4, requires_grad=True)
+        y, said_here = fn(x), []
+        for keep in (True, False, False):
+            try:
+                y.backward(torch.ones_like(y), retain_graph=keep)
+            except RuntimeError as e:
+                said_here.append(str(e))
+            said_here.append(x.grad.tolist())
+        said.append(said_here)
+    assert said[0] == said[1]
+
+
+def without(x):
+    with torch.no_grad():
+        gc.collect()
+    return x.reshape(-1)
+
+
+def one_of_each(x):
+    with torch.no_grad():
+        gc.collect()
+        y = x.view(-1)
+    return y, x[0]
+
+
+def on_and_off(x):
+    with torch.no_grad():
+        gc.collect()
+        with torch.enable_grad():
+            y = x[0]
+        z = x[0]
+    return y, z
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("fn", [without, one_of_each, on_and_off])
+def test_views_where_a_graph_turns_gradients_on(fn, backend):
+    """The graph behind the break is entered with gradients off, computes nothing, and gives views of its input back."""
+    compiled = pliant.compile(fn, backend=backend)
+    for n in (2, 3):
+        for make in (lambda x: x, lambda x: x * 1, lambda x: (x * 1)[1:]):
+            said = []
+            for run in (fn, compiled):
+                leaf = torch.ones(n, 2, requires_grad=True)
+                x = make(leaf)
+                found = run(x)
+                found = found if isinstance(found, tuple) else (found,)
+                said.append([(t.requires_grad, t.is_leaf, t._base is (x if x._base is None else x._base)) for t in found])
+                sum(t.sum() for t in found if t.grad_fn is not None).backward()
+                said[-1].append(leaf.grad.tolist())
+            assert said[0] == said[1]

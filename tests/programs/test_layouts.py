@@ -113,7 +113,33 @@ def inside(x: torch.Tensor) -> torch.Tensor:
         return torch.autograd.grad((x.detach() * w).sum(), w)[0]
 
 
-@pytest.mark.parametrize("fn", [leaf_and_loss, loss, through_numpy, backward, inside])
+def beside_another(x: torch.Tensor) -> tuple:
+    w = x.detach().requires_grad_(True)
+    return w * 3, x * 2
+
+
+def beside_what_is_not_differentiated(x: torch.Tensor) -> tuple:
+    return x.detach().clone().requires_grad_() * 2, x.floor() + x.detach(), x.exp().detach()
+
+
+def alone_and_with_another(x: torch.Tensor) -> tuple:
+    w = torch.ones(3, requires_grad=True)
+    return w * w, x * w, x * x, (w * 2).sum()
+
+
+def kept_by_its_result(x: torch.Tensor) -> tuple:
+    y = x.detach().requires_grad_(True) * -2.0
+    y.retain_grad()
+    return y, x + 1
+
+
+ALL_LEAVES = [
+    leaf_and_loss, loss, through_numpy, backward, inside, beside_another, beside_what_is_not_differentiated, alone_and_with_another,
+    kept_by_its_result,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", ALL_LEAVES)
 @pytest.mark.parametrize("grad", [False, True])
 def test_leaves_made_in_a_region(fn: Callable, grad: bool) -> None:
     def flat(r: Any) -> tuple:
@@ -268,3 +294,67 @@ def test_parts_of_a_tensor_with_a_negative_bit_share_its_memory():
 def test_an_index_into_nothing():
     fn = lambda x, i: x[..., i]  # noqa: E731
     check(fn, *[(torch.ones(n, m, k), torch.tensor([0, -1])) for n, m, k in ((3, 4, 5), (3, 0, 0), (0, 3, 4), (3, 0, 2))], lines=False)
+
+
+SIZES_OF_ONE = {
+    "sum": (lambda x: x[:, :1] + x.flip(0), (2, 5, 3)),
+    "part": (lambda x: x.to(torch.int32)[:, x.size(1) - 1 :] + x, (2, 5, 3)),
+    "unfold": (lambda x: torch.where(x.unfold(1, x.size(1), 1) > 0, x, x.unfold(1, x.size(1), 1)) + 1, (2, 2)),
+    "index": (lambda x: torch.tensor_split(x, 2)[0][:, [0, -1]], (2, 5, 3)),
+    "index from one": (lambda x: x[:, torch.zeros(1, 2, dtype=torch.int64)], (1, 5, 3)),
+    "outer": (lambda x: x.t()[:, :, None] * x.t()[:, None], (3, 2)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", SIZES_OF_ONE)
+def test_strides_where_a_size_happens_to_be_one(name, dynamic):
+    fn, sizes = SIZES_OF_ONE[name]
+    stride = pliant.compile(lambda x: fn(x).stride(), backend="aten", dynamic=dynamic, strict=True)
+    for d in (None, *range(len(sizes))):
+        for n in (1, 2, 4, 1) if d is not None else (1,):
+            shape = [n if i == d else s for i, s in enumerate(sizes)]
+            for x in (torch.randn(shape), torch.randn(shape[::-1]).permute(*range(len(shape))[::-1])):
+                assert stride(x) == fn(x).stride()
+
+
+JOINT = {
+    "heaviside": torch.heaviside,
+    "xlog1py": torch.special.xlog1py,
+    "xlogy": torch.xlogy,
+    "ldexp": torch.ldexp,
+    "ldexp by integers": lambda x, y: torch.ldexp(x, y.int()),
+    "ldexp of integers": lambda x, y: torch.ldexp(x.int(), y.int()),
+    "ldexp of halves": lambda x, y: torch.ldexp(x.half(), y.long()),
+    "copysign": torch.copysign,
+}
+PAIRS = [
+    (((4, 2, 1, 1), (0, 1, 2, 3)), ((4, 2, 3, 5), (2, 3, 0, 1))), (((1, 1, 3), (0, 1, 2)), ((2, 4, 3), (2, 1, 0))),
+    (((3, 2, 4), (2, 0, 1)), ((2, 1), (1, 0))), (((3, 1, 4), (0, 2, 1)), ((3, 2, 4), (0, 1, 2))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [False, True])
+@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_strides_of_two_that_lie_otherwise(name, bits):
+    """`bits`: the program has met a tensor with a negative bit before, which says nothing of these."""
+    fn = JOINT[name]
+
+    def both(x, y, z):
+        before = z.conj().imag if bits else z
+        r = fn(x, y)
+        return r.stride(), r.dtype, before
+
+    got, z = pliant.compile(both, backend="aten", strict=True), torch.ones(3, dtype=torch.complex64)
+    for (n, i), (m, j) in PAIRS:
+        x, y = laid_out(torch.randn(n), i), laid_out(torch.randn(m), j)
+        for a, b in ((x, y), (y, x)):
+            assert got(a, b, z)[:2] == both(a, b, z)[:2]
+
+
+def test_rolls_by_a_whole_turn():
+    stride = compiled(lambda x, k: (x.roll(k, 1).stride(), x.roll((1, k), (3, 2)).stride()))
+    for n, k in ((2, 1), (2, 2), (3, 3), (3, -1), (3, 0), (1, 1)):
+        x = torch.randn(2, n, n, 4).contiguous(memory_format=torch.channels_last)
+        assert stride(x, k) == (x.roll(k, 1).stride(), x.roll((1, k), (3, 2)).stride())

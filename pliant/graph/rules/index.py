@@ -15,6 +15,7 @@ from pliant.graph.rules.shape import (
     holds,
     in_range,
     key,
+    known_equal,
     new,
     permuted_strides,
     preserved_strides,
@@ -83,14 +84,14 @@ def index(trace: Any, x: TracedTensor, indices: list) -> Any:
     source = (*[x.strides[d] for d in rest[:front]], *[0] * len(shape), *[x.strides[d] for d in rest[front:]])
     operands = [(sizes, source)]
     for t in tensors:
-        found = amid_ones(trace, shape, expanded_strides(t, shape), front, len(rest) - front)
+        found = amid_ones(trace, shape, expanded_strides(trace, t, shape), front, len(rest) - front)
         if found is None:
             return NotImplemented
         operands.append(found)
     return strided(trace, sizes, permuted_strides(trace, sizes, operands), x.dtype, x.device)
 
 
-def expanded_strides(t: TracedTensor, shape: tuple) -> list[Any]:
+def expanded_strides(trace: Any, t: TracedTensor, shape: tuple) -> list[Any]:
     """Those of `t.expand(shape)`: at::inferExpandGeometry. They matter where the size is 1, too: TensorIterator compares them."""
     skip = len(shape) - len(t.sizes)
     out: list[Any] = [0] * len(shape)
@@ -98,7 +99,7 @@ def expanded_strides(t: TracedTensor, shape: tuple) -> list[Any]:
     for d in range(len(shape) - 1, -1, -1):
         size, stride = (t.sizes[d - skip], t.strides[d - skip]) if d >= skip else (1, step)
         step = size * stride
-        if not same(size, shape[d]) and type(size) is int and size == 1:
+        if not known_equal(trace, size, shape[d]) and known_equal(trace, size, 1):  # `broadcast` has asked
             stride = step = 0
         out[d] = stride
     return out
@@ -296,12 +297,14 @@ def flip(trace: Any, x: TracedTensor, dims: Any) -> Any:
 
 @rule("roll")
 def roll(trace: Any, x: TracedTensor, shifts: Any, dims: Any = ()) -> Any:
-    """Along dims it is a concatenation, which keeps images that are laid out channels last."""
+    """Along dims it is a concatenation, which keeps images that are laid out channels last; not if one of the two halves is empty."""
     in_range(len(x.sizes), dims)
     if not dims:
         return NotImplemented
     if len(x.sizes) in CHANNELS_LAST_ORDER and suggests_channels_last(trace, x):
-        return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
+        halves = [shift % x.sizes[d] for shift, d in zip(shifts, dims)]
+        if not any([equal(trace, half, 0) for half in halves]):
+            return strided(trace, x.sizes, channels_last_strides(x.sizes), x.dtype, x.device)
     return new(trace, x.sizes, x.dtype, x.device)
 
 

@@ -131,7 +131,7 @@ BINARY: dict[Dtype, str] = {
     same_integral: " ".join(
         f"bitwise_{n}.{o}" for n in ("and", "or", "xor", "left_shift", "right_shift") for o in ("Tensor", "Tensor_Scalar", "Scalar")
     ),
-    to_float: "div.Tensor div.Scalar copysign.Tensor copysign.Scalar atan2 xlogy.Tensor true_divide.Tensor",
+    to_float: "div.Tensor div.Scalar copysign.Tensor copysign.Scalar atan2 xlogy.Tensor special_xlog1py true_divide.Tensor",
     truth: " ".join(
         [*(f"{n}.{o}" for n in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), "logical_and logical_or logical_xor"]
     ),
@@ -190,6 +190,22 @@ def clamp(trace: Any, x: Any, lo: Any = None, hi: Any = None) -> Any:
         return NotImplemented
     dtype = result_type(x, *bounds)
     return lay_out(trace, [x, *(b for b in bounds if type(b) is TracedTensor)], False, dtype)
+
+
+def heaviside(trace: Any, x: Any, values: Any) -> Any:
+    return lay_out(trace, [x, values], False, x.dtype) if x.dtype is values.dtype and category(x.dtype) < 3 else NotImplemented
+
+
+def ldexp(trace: Any, x: Any, exponent: Any) -> Any:
+    """Of floats by integers a kernel; else `x * 2.0 ** exponent`, where a power of a number is row-major."""
+    kinds = category(x.dtype), category(exponent.dtype)
+    if kinds == (2, 1):
+        return lay_out(trace, [x, exponent], False, x.dtype, x.dtype)
+    if kinds[1] == 3 or (kinds[0] >= 2 and (x.dtype is not torch.float32 or kinds[1] != 2)):
+        return NotImplemented
+    power_of_two = new(trace, exponent.sizes, float_type(exponent.dtype), exponent.device)
+    dtype = result_type(x, power_of_two)
+    return lay_out(trace, [x, power_of_two], False, dtype, dtype)
 
 
 def div_mode(trace: Any, a: Any, b: Any, *, rounding_mode: Any) -> Any:
@@ -276,6 +292,8 @@ add(elu_backward, "elu_backward")
 add(angle, "angle")
 add(where, "where.self")
 add(threshold_backward, "threshold_backward")
+add(heaviside, "heaviside")
+add(ldexp, "ldexp.Tensor")
 add(clamp, "clamp", "clamp.Tensor", "clamp_max.Tensor", "clamp_min", "clamp_min.Tensor")
 add(lambda trace, x, hi: clamp(trace, x, None, hi), "clamp_max")
 add(div_mode, "div.Tensor_mode", "div.Scalar_mode")

@@ -315,16 +315,19 @@ def permuted_strides(trace: Any, shape: tuple, operands: list[tuple[tuple, tuple
     aligned = []
     for sizes, strides in operands:
         skip = n - len(sizes)
-        row = [0] * skip
-        for d, (s, t) in enumerate(zip(sizes, strides)):
-            stretched = not same(s, shape[skip + d]) and type(s) is int and s == 1
-            row.append(0 if stretched else t)
-        aligned.append(row)
+        aligned.append(([0] * skip + list(sizes), [0] * skip + list(strides)))
+
+    def step_of(row: tuple[list, list], d: int) -> Any:
+        """An operand's stride, 0 where it is stretched. A dim that is 1 in the result, too, has its own."""
+        size, stride = row[0][d], row[1][d]
+        if (type(stride) is int and stride == 0) or same(size, shape[d]):
+            return stride
+        return 0 if known_equal(trace, size, 1) and not equal(trace, shape[d], 1) else stride
 
     def order(d0: int, d1: int) -> int:
         """1: d0 and d1 must be swapped; -1: they must not; 0: cannot tell."""
         for row in aligned:
-            a, b = row[d0], row[d1]
+            a, b = step_of(row, d0), step_of(row, d1)
             if (type(a) is int and a == 0) or (type(b) is int and b == 0):
                 continue
             if inside(trace, a, b):

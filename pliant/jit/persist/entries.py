@@ -29,7 +29,7 @@ from pliant.codegen import cache
 from pliant.config import env_flag
 from pliant.graph.control_flow import FLOWS
 from pliant.graph.growing import READERS
-from pliant.graph.leaving import LEAVE
+from pliant.graph.leaving import WAYS
 from pliant.graph.quantized import DYNAMIC_LINEAR, INT8_MM
 from pliant.graph.recurrent_gradients import BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS
 from pliant.graph.seeding import OF_STATES
@@ -118,7 +118,7 @@ class TakenInfo:
 
 
 # -- writing down -----------------------------------------------------------------------------------------------------------------
-OWN = FLOWS | READERS | {LEAVE, DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, *OF_STATES}
+OWN = FLOWS | READERS | WAYS | {DYNAMIC_LINEAR, INT8_MM, BACKWARD, ONEDNN, PACKED_ROWS, UNPACKED_ROWS, *OF_STATES}
 PORTABLE = ("aten::", "prims::", "pliant_numpy::")
 """What operators are called that other processes have, too."""
 

@@ -19,7 +19,7 @@ from torch import Tag
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.data_errors import divides, raises_on_integers
+from pliant.graph.data_errors import divides, raises_on_integers, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number
@@ -30,7 +30,6 @@ from pliant.interpret import globalstate
 from pliant.interpret.capture import Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
-from pliant.symbolic import ops
 
 RAISING = ADDING | frozenset(overloads((
     "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take", "index_put",
@@ -65,7 +64,7 @@ def raises(op: Any) -> bool:
     """Whether the operation may raise when it runs."""
     if op.target in FLOWS:
         return any([b.asserts or any(map(raises, b.ops)) for b in op.flow.blocks()])
-    return op.target in RAISING or divides(op.target) and raises_on_integers(op) or may_be_negative(op)
+    return op.target in RAISING or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
 
 
 def is_dirty(trace: Any, n: int) -> bool:
@@ -158,13 +157,6 @@ def managers(f: Any) -> list[Any]:
 
 
 # -- assertions -----------------------------------------------------------------------------------------------------------------------
-def may_be_negative(op: Any) -> bool:
-    """Whether the operation makes a tensor of a size that only the run knows, which may be less than 0."""
-    made = op.outs[0] if op.outs else None
-    sizes = [n.node for n in made.sizes if type(n) is not int] if type(made) is TracedTensor else ()
-    return any([not n.expr.backed and not n.scope.known_true(ops.ge(n.expr, 0)) for n in sizes])
-
-
 def before_assertion(error: type[Exception], asked: Any) -> None:
     """Raises Break where an assertion may fail when it is too late: the program would handle that, or has done something since the run
     could check it, which is as soon as its numbers are known."""

@@ -77,7 +77,7 @@ class Fuser:
                 continue
             turns.rest()
             written = {self.aliases.storage(t) for t in liveness.written(op)}
-            effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target)
+            effect, checks = liveness.has_effect(op), bool(op.outs) and liveness.only_checks(op.target) and not liveness.sized_by_data(op)
             nests = None if effect and not checks or not KERNELS.allows(op) or not implemented(op) else self.builder.lower(op)
             if nests is not None and written:
                 first = nests[0]

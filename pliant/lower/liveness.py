@@ -13,6 +13,7 @@ import torch
 
 from pliant.graph.data_errors import divides as divides
 from pliant.graph.data_errors import raises_on_integers as raises_on_integers
+from pliant.graph.data_errors import sized_by_data as sized_by_data
 from pliant.graph.dispatch import same
 from pliant.graph.implemented import refused
 from pliant.graph.operands import number as number
@@ -101,7 +102,7 @@ def dirty_memory(ops: list[Any]) -> set[int]:
 
 def has_effect(op: Any) -> bool:
     """Must run even if nobody reads its results: random, raising, asserting, or opaque."""
-    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op)
+    return not op.outs or effectful(op.target) or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
 
 
 @of_operator
@@ -180,7 +181,7 @@ def live_ops(ops: list[Any], outputs: Iterable[Any], inputs: Iterable[Any], keep
     for op, outs in zip(reversed(ops), reversed(results), strict=True):
         changes, effects, foreign, divided = traits(op.target)
         targets = written(op) if changes else ()
-        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op)))
+        need = foreign or (keep_effects and (effects or not op.outs or divided and raises_on_integers(op) or sized_by_data(op)))
         if not need:
             for t in outs:
                 if t.vid in live:

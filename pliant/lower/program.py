@@ -79,7 +79,7 @@ class Instruction:
     @property
     def only_checks(self) -> bool:
         effects = [op for op in self.ops if liveness.has_effect(op)]
-        return bool(effects) and all(op.outs and liveness.only_checks(op.target) for op in effects)
+        return bool(effects) and all(op.outs and liveness.only_checks(op.target) and not liveness.sized_by_data(op) for op in effects)
 
     @property
     def has_effect(self) -> bool:

@@ -1,7 +1,9 @@
-"""`python -m benchmarks.suites [modules|ops]`: PyTorch's own tables of samples through the whole of pliant.
+"""`python -m benchmarks.suites [modules|ops|higher|optimizers|programs]`: PyTorch's own tables of samples through the whole of pliant.
 
-`modules`: every `nn.Module` of `common_modules.module_db`; `ops`: every operator of `common_methods_invocations.op_db`. Each is compiled
-strictly and called with its samples, one compiled function for all of them; values, types, strides' order and gradients must be eager's.
+`modules`: every `nn.Module` of `common_modules.module_db`; `ops`: every operator of `common_methods_invocations.op_db`; `higher`: its
+higher-order operators, `autograd.Function`s and custom operators; `optimizers`: `optim_db`, each with all of its arguments, plain, foreach
+and fused; `programs`: those that show what `torch.export` does and does not. Each is compiled strictly and called with its samples,
+one compiled function for all of them; values, types, strides' order and gradients must be eager's.
 
 python -m benchmarks.suites ops --only nn.functional --samples 8 --json ops.json
 """
@@ -62,7 +64,17 @@ def op_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[An
     """(name, its (eager function, compiled function, samples)); the operator is called by a function, as a program calls it."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    for op in op_db:
+    return of_operators(op_db, samples)
+
+
+def higher_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    from torch.testing._internal import autograd_function_db, custom_op_db, hop_db
+
+    return of_operators([*hop_db.hop_db, *autograd_function_db.autograd_function_db, *custom_op_db.custom_op_db], samples)
+
+
+def of_operators(table: list[Any], samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    for op in table:
 
         def pairs(op: Any = op) -> Iterator[tuple[Any, Any, list[Sample]]]:
             dtypes = op.supported_dtypes("cpu")
@@ -83,7 +95,60 @@ def op_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[An
         yield f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}", pairs
 
 
-TABLES = {"modules": module_cases, "ops": op_cases}
+def optimizer_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    """Four steps with other gradients and another learning rate; the answer is what became of the parameters and of the state."""
+    from torch.testing._internal.common_optimizers import optim_db
+
+    def steps(info: Any, arguments: dict[str, Any], compiled: bool) -> Callable[[], Any]:
+        def run() -> Any:
+            made = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+            torch.manual_seed(2)
+            parameters = [torch.nn.Parameter(torch.randn(n, n + 1)) for n in (2, 3, 5)]
+            optimizer = info.optim_cls(parameters, **made)
+
+            def step() -> None:
+                optimizer.step((lambda: sum((p * p).sum() for p in parameters)) if info.step_requires_closure else None)
+
+            stepping = pliant.compile(step, strict=True, background=False) if compiled else step
+            for i in range(4):
+                for p in parameters:
+                    p.grad = (p.detach() * (i + 1)).sin()
+                for group in optimizer.param_groups:
+                    if not isinstance(group.get("lr"), torch.Tensor):
+                        group["lr"] = group["lr"] * 0.7
+                stepping()
+            return [p.detach() for p in parameters], [v for p in parameters for v in optimizer.state[p].values()]
+
+        return run
+
+    for info in optim_db:
+        for given in info.optim_inputs_func("cpu"):
+            for way in ({}, *({k: True} for k in ("foreach", "fused") if k in info.supported_impls)):
+                if way and (set(way) & set(given.kwargs) or given.kwargs.get("differentiable")):
+                    continue
+
+                def pairs(info: Any = info, arguments: dict[str, Any] = given.kwargs | way) -> Iterator[tuple[Any, Any, list[Sample]]]:
+                    yield steps(info, arguments, False), steps(info, arguments, True), [((), {})]
+
+                yield f"{info.optim_cls.__name__}.{given.desc or 'default'}{'.' + next(iter(way)) if way else ''}", pairs
+
+
+def program_cases(samples: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, Any, list[Sample]]]]]]:
+    from torch._export.db.examples import all_examples
+
+    for name, case in all_examples().items():
+
+        def pairs(case: Any = case) -> Iterator[tuple[Any, Any, list[Sample]]]:
+            compiled = pliant.compile(copy.deepcopy(case.model), strict=True, background=False)
+            given = [(case.example_args, case.example_kwargs)]
+            yield case.model, compiled, given + ([(case.extra_args, case.example_kwargs)] if case.extra_args else [])
+
+        yield name, pairs
+
+
+TABLES = {
+    "modules": module_cases, "ops": op_cases, "higher": higher_cases, "optimizers": optimizer_cases, "programs": program_cases,
+}  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------------------- one case

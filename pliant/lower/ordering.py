@@ -100,7 +100,8 @@ def sink(items: list[Instruction]) -> list[Instruction]:
     before: dict[int, list[Instruction]] = {}
     for item in items:
         target = first.get(item.index, -1)
-        if not item.native or item.reads or item.written or item.has_effect or target < 0:
+        lasting = item.has_effect and not item.only_checks  # what reads nothing has no data to check: an `index_add` fills before it adds
+        if not item.native or item.reads or item.written or lasting or target < 0:
             continue
         while target > at[item.index] and not items[target].native:
             target -= 1

@@ -58,7 +58,7 @@ def test_program(name: str) -> None:
     trial, wrong = tried(subjects([name])[name], MOST)
     assert trial.counts["perturbations"] >= MOST // 2
     wrong = [f for f in wrong if (f.program, f.name) not in KNOWN]
-    assert not wrong, wrong
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 # -------------------------------------------------------------------------------------------------- the harness itself

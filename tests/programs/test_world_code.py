@@ -951,9 +951,14 @@ def state_of_an_optimizer():
     return lambda x: x + o.param_groups[0]["lr"], *item(o.param_groups[0], "lr", 0.2, 0.3)
 
 
+# CPython leaves the slot of a sequence's items filled in a class that once had a `__getitem__` of its own; `torch.tensor` takes tensors of
+# that class for sequences from then on.
+APART = {f"{__name__}.items_of_tensors_replaced"}
+
+
 @pytest.mark.parametrize("name", worlds.of(__name__))
 def test_code(name):
-    worlds.check(name)
+    (worlds.check_apart if name in APART else worlds.check)(name)
 
 
 __all__ = ["MISSING"]

@@ -622,7 +622,7 @@ def torch_random():
 
 @world
 def a_clock_replaced():
-    return lambda x: x + time.time(), *values(lambda v: setattr(time, "time", lambda: v), 1.0, 2.0)
+    return lambda x: x + time.time() // 1e12, *attribute(time, "time", lambda: 1e12, lambda: 2e12)
 
 
 # -- PyTorch's switches ---------------------------------------------------------------------------------------------

@@ -42,9 +42,10 @@ from pliant.codegen.versions import counted, of_results, written_slots
 from pliant.errors import InternalError
 from pliant.graph import custom_ops, growing
 from pliant.graph.control_flow import FLOWS
+from pliant.graph.data_errors import leaves_a_part
 from pliant.graph.handlers import BATCH_NORM
 from pliant.graph.leaving import LEAVE, MARK, MARKS, SIDE_EXITS, WAYS, Left, exit_of
-from pliant.graph.schema import adds, op_info
+from pliant.graph.schema import op_info
 from pliant.graph.seeding import OWN, own_generator
 from pliant.graph.symnode import to_sym
 from pliant.graph.traced import Reconsider, TracedTensor
@@ -332,11 +333,11 @@ class Writer:
         writes: list[tuple[int, str]] = []
         memory = {t.storage_id for t in self.inputs}
         known: dict[int, Place] = {}
-        for op, start, stop in zip(self.ops, starts[1:], starts[2:]):
+        for n, (op, start, stop) in enumerate(zip(self.ops, starts[1:], starts[2:])):
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER or self.bumped:
-                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not adds(op)  # as ATen does
+                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen does
                 done = stop if refuses_first else start
                 if effects_from == NEVER and cannot_repeat(op, memory):
                     effects_from = done

@@ -19,30 +19,16 @@ from torch import Tag
 
 from pliant.bytecode import kinds as K
 from pliant.graph.control_flow import FLOWS
-from pliant.graph.data_errors import divides, raises_on_integers, sized_by_data
+from pliant.graph.data_errors import RAISING, leaves_a_part, may_raise, of_others, sized_by_data
 from pliant.graph.handlers import is_written
 from pliant.graph.leaving import MARK, exit_of, mark
 from pliant.graph.operands import number
-from pliant.graph.operators import overloads
-from pliant.graph.schema import ADDING, adds, written
+from pliant.graph.schema import written
 from pliant.graph.traced import TracedTensor
 from pliant.interpret import globalstate
 from pliant.interpret.capture import Capture, Effect, Return
 from pliant.interpret.effects import written_so_far
 from pliant.interpret.state import Break, current_site, vm
-
-RAISING = ADDING | frozenset(overloads((
-    "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take", "index_put",
-    "index_put_", "_index_put_impl_", "put", "put_", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
-    "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_", "index_reduce", "index_reduce_",
-    "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
-    "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex",
-    "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "cholesky", "cholesky_inverse",
-    "repeat_interleave", "bincount", "histc", "one_hot", "multinomial", "normal", "normal_", "poisson", "binomial", "bernoulli", "bernoulli_",
-    "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async", "fake_quantize_per_channel_affine_cachemask",
-)))  # fmt: skip
-"""What they are given may be wrong, and only the run can tell."""
-
 
 LIBRARIES = tuple({sysconfig.get_paths()[p] + os.sep for p in ("stdlib", "purelib", "platlib")})
 
@@ -52,9 +38,9 @@ def check(trace: Any, n: int, f: Any) -> None:
     see that; else it is noted what was done before."""
     for i in range(n, len(trace.ops)):
         op = trace.ops[i]
-        if not raises(op) and not op.binds or not (is_dirty(trace, i) or adds(op) and is_written(trace, op)):
+        if not raises(op) and not op.binds or not (is_dirty(trace, i) or is_written(trace, op) and leaves_a_part(trace.ops, i)):
             continue
-        if raises(op) and caught(f):
+        if raises(op) and (caught_from_others(f) if of_others(op.target) else caught(f)):
             raise Break("PL0041", f"{op.target._schema.name} may raise inside a try block, behind a write")
         note(trace, n)
         return
@@ -64,7 +50,7 @@ def raises(op: Any) -> bool:
     """Whether the operation may raise when it runs."""
     if op.target in FLOWS:
         return any([b.asserts or any(map(raises, b.ops)) for b in op.flow.blocks()])
-    return op.target in RAISING or divides(op.target) and raises_on_integers(op) or sized_by_data(op)
+    return may_raise(op) or sized_by_data(op)
 
 
 def is_dirty(trace: Any, n: int) -> bool:
@@ -184,6 +170,12 @@ def possible(trace: Any) -> bool:
     return bool(trace.scope.asserts) or any([op.target in RAISING for op in trace.ops])
 
 
+ANYTHING = (Exception,)
+"""What an operator of others may raise."""
+NEVER_RAISED = (ImportError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""Of these, what none does, as handlers go: libraries try imports."""
+
+
 # -- handlers -------------------------------------------------------------------------------------------------------------------------
 def handlers(f: Any) -> Iterator[tuple[Any, int, bool, Any]]:
     """What an exception raised now would come by: (frame, first instruction, whether it is one, the `__exit__` that it calls or None)."""
@@ -212,6 +204,12 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeErr
     return False
 
 
+def caught_from_others(f: Any) -> bool:
+    """The same of whatever an operator of others may raise. Where the program asks for no breaks, only of an `except`."""
+    no_breaks = vm.config.fullgraph or vm.world.error_on_break
+    return any([takes(frame, i + 1, ANYTHING) for frame, i, is_handler, _ in handlers(f) if is_handler]) if no_breaks else caught(f, ANYTHING)
+
+
 def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
     """Whether the clauses of the handler whose first instruction is `i` take one of these; None for what has no clauses."""
     d = f.decoded
@@ -228,7 +226,7 @@ def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
             return None
         for name in names:
             cls = f.globals.get(name, vars(builtins).get(name))
-            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
+            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]) or errors is ANYTHING and not issubclass(cls, NEVER_RAISED):
                 return True
         i = d.ins[i + 1][1]
     return False

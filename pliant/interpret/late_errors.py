@@ -123,18 +123,29 @@ def rewritten(trace: Any, at: int, n: int, last: Any) -> bool:
     return bool(memory) and any([t.storage_id in memory for op in trace.ops[at:n] for t in written(op)])
 
 
-SCOPED = {"no_grad": "grad mode", "enable_grad": "grad mode", "set_grad_enabled": "grad mode", "autocast": "autocast"}
-"""What of the settings each context manager of PyTorch's puts back, by the beginning of the row's name; of others it is all."""
+def put_back_grad(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
+    return {"grad mode": scope.prev}
+
+
+def put_back_autocast(scope: Any, now: dict[str, Any]) -> dict[str, Any]:
+    device, own = scope.device, {"autocast cache": scope.prev_cache_enabled, "autocast nesting": now["autocast nesting"] - 1}
+    return own | {f"autocast {device}": scope.prev, f"autocast dtype {device}": scope.prev_fastdtype}
+
+
+SCOPES = {"no_grad": put_back_grad, "enable_grad": put_back_grad, "set_grad_enabled": put_back_grad, "autocast": put_back_autocast}
+"""What of the settings each context manager of PyTorch's puts back when it is left; of others, all is as it was for the frame."""
 
 
 def settings_that_stay(f: Any) -> list[Effect]:
-    """Settings of torch that the program has made and that an exception, on its way out of frame `f`, would not put back."""
+    """Settings of torch as an exception leaves them on its way out of frame `f`: those that are not as they were when it was entered,
+    which for a frame that was resumed may be inside of a context manager that has been left since."""
     before, state = vm.world.entry_state, globalstate.save()
-    changed = [name for name, v in state.items() if v != before[name]]
-    if changed:
-        scopes = tuple([SCOPED.get(type(leave.__self__).__name__, "") for leave in managers(f)])
-        changed = [name for name in changed if not name.startswith(scopes)] if scopes else changed
-    return [Effect("global_state", globalstate.ROWS[name][1], (state[name],)) for name in changed]
+    for leave in managers(f):
+        put_back = SCOPES.get(type(leave.__self__).__name__)
+        if put_back is None:
+            return []
+        state.update(put_back(leave.__self__, state))
+    return [Effect("global_state", put, (state[name],)) for name, (_, put) in globalstate.ROWS.items() if state[name] != before[name]]
 
 
 def managers(f: Any) -> list[Any]:

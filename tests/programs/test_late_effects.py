@@ -249,3 +249,113 @@ def test_classes_and_sizes_that_are_none(backend):
         run = pliant.compile(fn, backend=backend, background=False)
         for i in ([1, 2], [1, 9], [-1, 2]):
             assert outcome(run, torch.tensor(i), []) == outcome(fn, torch.tensor(i), [])
+
+
+# -- settings --------------------------------------------------------------------------------------------------------------------------
+def in_another_scope(x, y, i, log):
+    with torch.no_grad():
+        pliant.graph_break()
+        log.append(1)
+    with torch.no_grad():
+        y.add_(1)
+        log.append(2)
+        return x[i]
+
+
+def in_another_autocast(x, y, i, log):
+    with torch.autocast("cpu"):
+        pliant.graph_break()
+        log.append(1)
+    with torch.autocast("cpu"):
+        y.add_(1)
+        log.append(2)
+        return x[i]
+
+
+def in_the_same_autocast(x, y, i, log):
+    with torch.autocast("cpu"):
+        pliant.graph_break()
+        log.append(1)
+        y.add_(1)
+        log.append(2)
+        return x[i]
+
+
+def in_three_scopes(x, y, i, log):
+    with torch.no_grad():
+        with torch.autocast("cpu"):
+            pliant.graph_break()
+            log.append(1)
+            with torch.enable_grad():
+                y.add_(1)
+                log.append(2)
+                return x[i]
+
+
+def in_a_scope_of_another_mode(x, y, i, log):
+    torch.set_grad_enabled(False)
+    with torch.enable_grad():
+        y.add_(1)
+        log.append(2)
+        return x[i]
+
+
+def in_a_mode_set(x, y, i, log):
+    torch.set_grad_enabled(False)
+    y.add_(1)
+    log.append(2)
+    return x[i]
+
+
+def behind_a_scope(x, y, i, log):
+    with torch.set_grad_enabled(False):
+        pliant.graph_break()
+        with torch.inference_mode():
+            log.append(2)
+        y.add_(1)
+        return x[i]
+
+
+def behind_a_scope_resumed(x, y, i, log):
+    with torch.no_grad():
+        pliant.graph_break()
+    y.add_(1)
+    log.append(3)
+    return x[i]
+
+
+@torch.no_grad()
+def in_a_decorated_function(x, y, i, log):
+    y.add_(1)
+    log.append(3)
+    return x[i]
+
+
+SETTINGS = [
+    in_another_scope,
+    in_another_autocast,
+    in_the_same_autocast,
+    in_three_scopes,
+    in_a_scope_of_another_mode,
+    in_a_mode_set,
+    behind_a_scope,
+    behind_a_scope_resumed,
+    in_a_decorated_function,
+]
+
+
+def modes():
+    return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("fn", SETTINGS)
+def test_settings_are_those_that_the_exception_leaves(fn, backend):
+    run = pliant.compile(fn, backend=backend, background=False)
+    for i in ([1, 0], [1, 9], [1, 0], [1, 9]):
+        found = []
+        for f in (fn, run):
+            with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+                found.append((outcome(f, torch.ones(4), torch.ones(2), torch.tensor(i), []), modes()))
+        (want, _), (got, _) = found
+        assert want[0].partition(":")[0] == got[0].partition(":")[0] and want[1:] == got[1:] and found[0][1] == found[1][1]

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from pliant import native, turns
-from pliant.codegen import fastops, layouts
+from pliant.codegen import fastops, first_check, layouts
 from pliant.codegen.effects import cannot_repeat, is_kernel, written_by
 from pliant.codegen.failures import DRAWN, KEPT, NEVER, Place, Places, drawn_from, place_of, remember, states
 from pliant.codegen.flow import FlowWriter, gives_views
@@ -594,7 +594,7 @@ class Writer:
         self.globals[name] = op.target.launcher
         reads: set[str] = set()
         texts = [self.text(v, reads) for v in op.args]
-        return Step([*self.take_pending(), f"{name}({', '.join(texts)})"], reads, dispatches=False)
+        return Step([*self.take_pending(), *first_check.told(self, op, f"{name}({', '.join(texts)})", reads)], reads, dispatches=False)
 
     def external(self, op: Any) -> Step:
         """The call of what somebody else runs, which gives a tuple."""

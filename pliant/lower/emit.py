@@ -15,6 +15,7 @@ from pliant.lower import liveness
 from pliant.lower.aliases import Aliases
 from pliant.lower.kernels import Launch
 from pliant.lower.program import REUSE, Alloc, Instruction, KernelCall, LibraryCall, Program, Run, SegmentCall
+from pliant.lower.rechecks import rechecks
 from pliant.lower.segments import Segment, make_segment
 
 aten = torch.ops.aten
@@ -118,12 +119,15 @@ class Emitter:
         site = raising_site(ops)
         lines = [allocation(launch.buffers[i], site) for i in launch.made]
         written = [t for t, b in zip(launch.buffers, launch.kernel.buffers, strict=True) if b.written]
-        lines.append(Op(KernelCall(launch), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
+        made = {launch.buffers[i].vid for i in launch.made}
+        checks = rechecks(ops, self.aliases, [t for t in launch.buffers if t.vid not in made], [])
+        lines.append(Op(KernelCall(launch, checks), (*launch.buffers, *launch.sizes), {}, written, "flat", site, -1))
         return lines
 
     def segmented(self, segment: Segment, items: list[Instruction]) -> list[Op]:
         """The allocations of what others read, and the call of a segment."""
-        site = raising_site([op for item in items for op in item.ops])
+        ops = [op for item in items for op in item.ops]
+        site = raising_site(ops)
         marks, items = [item.op for item in items if not item.native], [item for item in items if item.native]
         fresh = {t.vid for item in items for t in item.made}
         written = fresh | {t.vid for item in items for t in item.written}
@@ -135,7 +139,8 @@ class Emitter:
                 self.own[t.vid] = t
         outs = [t for t in segment.outer if t.vid in written]
         lines += marks  # what they hold has memory by now, and is written before the segment may raise
-        lines.append(Op(SegmentCall(segment), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
+        checks = rechecks(ops, self.aliases, [t for t in segment.outer if t.vid not in fresh], list(segment.taken.values()))
+        lines.append(Op(SegmentCall(segment, checks), (*segment.outer, *segment.leaves), {}, outs, "flat", site, -1))
         return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import traceback
 
 import pytest
 import torch
@@ -359,3 +360,65 @@ def test_settings_are_those_that_the_exception_leaves(fn, backend):
                 found.append((outcome(f, torch.ones(4), torch.ones(2), torch.tensor(i), []), modes()))
         (want, _), (got, _) = found
         assert want[0].partition(":")[0] == got[0].partition(":")[0] and want[1:] == got[1:] and found[0][1] == found[1][1]
+
+
+# -- which of several checks -----------------------------------------------------------------------------------------------------------
+def in_one_kernel(x, y, i, j, k):
+    y.add_(1)
+    h = x.index_select(0, i)
+    g = x.gather(0, j)
+    e = torch.nn.functional.embedding(k, x.view(-1, 1))
+    return h + g + e[:, 0]
+
+
+def in_many_kernels(x, y, i, j, k):
+    y.add_(1)
+    h = x.index_select(0, i)
+    g = x.gather(0, j)
+    e = torch.nn.functional.embedding(k, x.view(-1, 1))
+    return e[:, 0].cumsum(0), g.sin(), h.cos()
+
+
+def one_unread(x, y, i, j, k):
+    y.add_(1)
+    h = x.index_select(0, i)
+    x.gather(0, j)
+    e = torch.nn.functional.embedding(k, x.view(-1, 1))
+    return h.sort()[0], e * 2
+
+
+def of_what_was_made(x, y, i, j, k):
+    y.mul_(2)
+    h = (x * 2).view(2, 2)[:, 1].repeat(2).index_select(0, i + 0)
+    g = (h.sin() + y).gather(0, j * 1)
+    return g + x[k.flip(0)]
+
+
+def on_what_was_written(x, y, i, j, k):
+    x.add_(1)
+    h = x.index_select(0, i)
+    return h.gather(0, j) + x[k]
+
+
+def that_write(x, y, i, j, k):
+    y.add_(1)
+    y.index_add_(0, i, x)
+    y.scatter_(0, j, 3.0)
+    return x.new_zeros(4).index_add_(0, k, x) + torch.zeros(4).index_add(0, j, x)
+
+
+@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize("fn", [in_one_kernel, in_many_kernels, one_unread, of_what_was_made, on_what_was_written, that_write])
+def test_the_first_of_several_checks(fn, backend):
+    run = pliant.compile(fn, backend=backend, background=False)
+    for bad in (0, 0, *range(1, 8)):
+        found = []
+        for f in (fn, run):
+            y = torch.ones(4)
+            rows = [torch.tensor([[0, 1, 2, 3], [3, 9, 1, 2], [3, 1, 9, 2]][(bad >> b & 1) * (1 + b % 2)]) for b in range(3)]
+            try:
+                found.append((str(f(torch.arange(4.0), y, *rows)), y.tolist()))
+            except Exception as e:
+                lines = [entry.lineno for entry in traceback.extract_tb(e.__traceback__) if entry.name == fn.__name__]
+                found.append((type(e), lines, e.__context__, y.tolist()))
+        assert found[0] == found[1]

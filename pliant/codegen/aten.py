@@ -158,7 +158,8 @@ def ways_out(trace: Any, ops: list[Any], slots: list[TracedTensor], name: str) -
         symbols = list(dict.fromkeys(s for e in told for x in (e, trace.scope.simplify(e)) for s in x.symbols()))
         numbers = tuple(to_sym(trace.scope, s) for s in symbols)
         slots_ = [*given, *symbols]
-        after = Writer(f"{name}_{'exit' if op.target is LEAVE else 'mark'}{number}", trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
+        title = f"{name}_{'exit' if op.target is LEAVE else 'mark'}{number}"
+        after = Writer(title, trace.scope, slots_, exit_.values, [], [], replay=replay, written=written)
         exit_.after = after.finish(True).fn
         out[i] = replace(op, args=(*condition, number, tuple(given), numbers))
     return list(kept.values()), out
@@ -337,7 +338,7 @@ class Writer:
             place = place_of(op.site, known)
             lines.update(dict.fromkeys(range(start, stop), place) if place is not None else {})
             if effects_from == NEVER or self.bumped:
-                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen does
+                refuses_first = not is_kernel(op.target) and not op_info(op.target).custom and not leaves_a_part(self.ops, n)  # as ATen
                 done = stop if refuses_first else start
                 if effects_from == NEVER and cannot_repeat(op, memory):
                     effects_from = done

@@ -107,7 +107,8 @@ def failed(e: BaseException, again: Callable[[BaseException, bool], None]) -> tu
     Returns the mark whose effects are to be done before that, if there is one."""
     place, clean, below = where(e)
     kept = kept_in(e.__traceback__)
-    while (first := e.__context__) is not None and first.__traceback__ is not None and first.__traceback__.tb_frame.f_code.co_filename in PLACES:
+    first = e.__context__
+    if first is not None and first.__traceback__ is not None and first.__traceback__.tb_frame.f_code.co_filename in PLACES:
         e.__context__ = first.__context__  # native code had failed, and was asked in which check (`first_check.py`)
     if clean:
         draw_anew(e.__traceback__)

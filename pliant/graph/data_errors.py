@@ -13,14 +13,15 @@ from pliant.graph.traced import TracedTensor
 from pliant.symbolic import ops as numbers
 
 RAISING = frozenset(overloads((
-    "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take", "index_put",
-    "index_put_", "_index_put_impl_", "put", "put_", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
+    "index", "index_select", "gather", "embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only", "take",
+    "index_put", "index_put_", "_index_put_impl_", "put", "put_", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
     "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_", "index_reduce", "index_reduce_",
     "masked_scatter", "masked_scatter_", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward",
     "max_unpool2d", "max_unpool3d", "_ctc_loss", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_solve_ex", "_linalg_solve_ex",
     "_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq", "cholesky", "cholesky_inverse",
-    "repeat_interleave", "bincount", "histc", "one_hot", "multinomial", "normal", "normal_", "poisson", "binomial", "bernoulli", "bernoulli_",
-    "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async", "fake_quantize_per_channel_affine_cachemask",
+    "repeat_interleave", "bincount", "histc", "one_hot", "multinomial", "normal", "normal_", "poisson", "binomial", "bernoulli",
+    "bernoulli_", "_pack_padded_sequence", "segment_reduce", "_assert_async", "_functional_assert_async",
+    "fake_quantize_per_channel_affine_cachemask",
 )))  # fmt: skip
 """What they are given may be wrong, and only the run can tell."""
 OVERWRITING = frozenset(overloads(("index_put_", "_index_put_impl_", "put_", "scatter_", "index_copy_", "index_fill_")))

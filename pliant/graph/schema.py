@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pliant.graph.operators import Column, overloads
+from pliant.graph.operators import Column
 from pliant.graph.traced import TracedTensor, tensors_of
 
 T = TypeVar("T")

@@ -77,7 +77,8 @@ def words(message: Any) -> str:
 
 
 NO_MESSAGE = (
-    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement request to PyTorch.)"
+    "Expected cond to be True, but got False. (Could this error message be improved? "
+    "If so, please report an enhancement request to PyTorch.)"
 )
 
 

@@ -218,7 +218,9 @@ def caught(f: Any, errors: tuple[type[Exception], ...] = (IndexError, RuntimeErr
 def caught_from_others(f: Any) -> bool:
     """The same of whatever an operator of others may raise. Where the program asks for no breaks, only of an `except`."""
     no_breaks = vm.config.fullgraph or vm.world.error_on_break
-    return any([takes(frame, i + 1, ANYTHING) for frame, i, is_handler, _ in handlers(f) if is_handler]) if no_breaks else caught(f, ANYTHING)
+    if not no_breaks:
+        return caught(f, ANYTHING)
+    return any([takes(frame, i + 1, ANYTHING) for frame, i, is_handler, _ in handlers(f) if is_handler])
 
 
 def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
@@ -237,7 +239,9 @@ def takes(f: Any, i: int, errors: tuple[type[Exception], ...]) -> bool | None:
             return None
         for name in names:
             cls = f.globals.get(name, vars(builtins).get(name))
-            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]) or errors is ANYTHING and not issubclass(cls, NEVER_RAISED):
+            if not isinstance(cls, type) or any([issubclass(e, cls) for e in errors]):
+                return True
+            if errors is ANYTHING and not issubclass(cls, NEVER_RAISED):
                 return True
         i = d.ins[i + 1][1]
     return False

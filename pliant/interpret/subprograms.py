@@ -127,7 +127,7 @@ def one_way(run: Callable[[], Leave], script: list[bool], most: int, gradients: 
     first = trace.next_vid
     vm.frames_made = ELSEWHERE
     make_exit, vm.make_exit = vm.make_exit, None  # a way begins at each branch, and none leaves the graph
-    make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at once it is an operation
+    make_behind, vm.make_behind = vm.make_behind, vm.make_behind and nothing_done  # what may raise in it is looked at as an operation
 
     def answer(c: Expr, site: Any) -> bool:
         i = len(way.decisions)

@@ -221,7 +221,8 @@ class Emitter:
             mark = self.capture.trace.marks[number]
             values = f"*{b.constant(mark.after, f'after_mark_{number}')}(*_r[1])"
             # the program handles no exception there
-            run = f"{b.constant(support.handling)}(None, {b.constant(mark.way.fn, f'mark_{number}')}, ([{', '.join([*given, values])}],), {{}})"
+            way = b.constant(mark.way.fn, f"mark_{number}")
+            run = f"{b.constant(support.handling)}(None, {way}, ([{', '.join([*given, values])}],), {{}})"
             lines.append(f"{PAD * 2}{'if' if not lines else 'elif'} _r[0] == {number}: {run}")
         return [f"{PAD}_r = {failing}(_e)", f"{PAD}if _r is not None:", *lines] if lines else [f"{PAD}{failing}(_e)"]
 

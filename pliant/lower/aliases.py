@@ -22,7 +22,8 @@ ANY_INPUT = -1
 
 
 class Aliases:
-    """`steps`: vid of a view -> how it is made. `makers`: vid -> the operation. `view_ops`: the `id` of these operations. `roots`: vid -> vid of the root."""
+    """`steps`: vid of a view -> how it is made. `makers`: vid -> the operation. `view_ops`: the `id` of those of views. `roots`: vid ->
+    vid of the root."""
 
     def __init__(self, ops: list[Any], outputs: list[Any]) -> None:
         self.steps = {vid: s for vid, s in views.view_steps(ops).items() if not liveness.mutable(s.op.target)}

@@ -17,8 +17,8 @@ from pliant.lower.aliases import ANY_INPUT, Aliases
 
 
 def rechecks(ops: list[Any], aliases: Aliases, given: list[TracedTensor], overwritten: list[TracedTensor]) -> list[Any]:
-    """For native code that stands for `ops`, is given `given` and also writes over `overwritten`. Ends before a check that depends on what it has written;
-    empty where it does not check more than once, or the frame can run anew."""
+    """For native code that stands for `ops`, is given `given` and also writes over `overwritten`. Ends before a check that depends on
+    what it has written; empty where it does not check more than once, or the frame can run anew."""
     if aliases.repeatable:
         return []
     checks = {liveness.op_outputs(op)[0].vid: op for op in ops if liveness.op_outputs(op) and liveness.has_effect(op)}

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from pliant.errors import InternalError
+from pliant.graph.leaving import MARK
 from pliant.graph.schema import UNDECLARED_VIEWS, argument, op_info
 from pliant.graph.symnode import SYMS, SymNode
-from pliant.graph.leaving import MARK
 from pliant.graph.traced import TracedTensor
 from pliant.lower import liveness, views
 from pliant.lower.gemm import Gemm

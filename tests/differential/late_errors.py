@@ -61,12 +61,14 @@ RAISING: dict[str, tuple[str, Any, Any]] = {
 """Name -> (statement, good data, bad data)."""
 
 EFFECTS = (
-    "print('p{n}')", "print('p{n}', round(h.sum().item(), 2))", "print(h.shape, {n})", "log.append(h)", "log.append({n})", "log.append((h * {n}, 'm'))",
-    "log.extend([h, {n}])", "st.field = h", "st.field = {n}", "st.count += 1", "d['k{n}'] = h", "d['k'] = d.get('k', 0) + {n}", "NAME = {n}",
+    "print('p{n}')", "print('p{n}', round(h.sum().item(), 2))", "print(h.shape, {n})", "log.append(h)", "log.append({n})",
+    "log.append((h * {n}, 'm'))", "log.extend([h, {n}])", "st.field = h", "st.field = {n}", "st.count += 1", "d['k{n}'] = h",
+    "d['k'] = d.get('k', 0) + {n}", "NAME = {n}",
     "NAME = h + {n}", "x.add_({n})", "x.mul_(0.5)", "GT.add_(1)", "st.buf.add_(h)", "st.buf[1:3] = h[:2]", "h = h + torch.rand(4)",
     "h = h.clone(); h.add_(1)", "log.append(x[1:])", "st.seen.add({n})", "log.insert(0, {n})", "log.pop()", "d.pop('gone', None)",
     "log.append([h])", "st.last = log[-1]", "h.mul_(1.5)", "log.append(st.buf)", "del st.field; st.field = 1", "st.items = [h, h + 1]",
-    "log.append(h.sum().item())", "x.copy_(h)", "st.fn = lambda: h", "print(len(log))", "log.append(next(st.it))", "log.append(h.view(2, 2))",
+    "log.append(h.sum().item())", "x.copy_(h)", "st.fn = lambda: h", "print(len(log))", "log.append(next(st.it))",
+    "log.append(h.view(2, 2))",
 )  # fmt: skip
 PURE = ("h = h * 2 + {n}", "h = h.relu() + 1", "h = h.sin()", "h = h + x", "h = h - GT", "h = torch.cat([h[1:], h[:1]])")
 
@@ -131,7 +133,8 @@ class Maker:
             return [f"if x.sum() > {self.rng.choice((-100, 1000))}:", *inner]
         if way == 8:
             name = f"g{len(self.functions)}"
-            self.functions.append("\n".join([f"def {name}(h, x, a, log, d, st):", "    global NAME", *inner, "    yield h", "    log.append('rest')", ""]))
+            head, rest = f"def {name}(h, x, a, log, d, st):", ["    yield h", "    log.append('rest')", ""]
+            self.functions.append("\n".join([head, "    global NAME", *inner, *rest]))
             return [f"for h in {name}(h, x, a, log, d, st):", "    log.append('item')"]
         name = f"f{len(self.functions)}"
         self.functions.append("\n".join([f"def {name}(h, x, a, log, d, st):", "    global NAME", *inner, "    return h", ""]))
@@ -156,7 +159,10 @@ def added(x: Any, i: Any) -> None:
 
 
 LIBRARY = torch.library.Library("late_programs", "DEF")
-for schema, fn, meta in (("checked(Tensor i) -> Tensor", checked, torch.empty_like), ("added(Tensor(a!) x, Tensor i) -> ()", added, lambda x, i: None)):
+for schema, fn, meta in (
+    ("checked(Tensor i) -> Tensor", checked, torch.empty_like),
+    ("added(Tensor(a!) x, Tensor i) -> ()", added, lambda x, i: None),
+):
     LIBRARY.define(schema)
     LIBRARY.impl(fn.__name__, fn, "CompositeExplicitAutograd")
     LIBRARY.impl(fn.__name__, meta, "Meta")
@@ -170,7 +176,8 @@ class Numbers(list):
     """Numbers that are equal if kernels, which add up in another order, may have made one of the other."""
 
     def __eq__(self, other: Any) -> bool:
-        return len(self) == len(other) and all(a == b or math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-3) for a, b in zip(self, other, strict=True))
+        near = (a == b or math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-3) for a, b in zip(self, other, strict=True))
+        return len(self) == len(other) and all(near)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -250,7 +257,8 @@ def run(seed: int, backend: str = "aten", words: bool = True, **options: Any) ->
             want.pop("words", None), got.pop("words", None)
         for key in want.keys() | got.keys():
             if want.get(key) != got.get(key):
-                wrong.append(f"call {k} (bad: {maker.kinds[bad] if bad >= 0 else None}), {key}:\n  eager    {want.get(key)}\n  compiled {got.get(key)}")
+                kind = maker.kinds[bad] if bad >= 0 else None
+                wrong.append(f"call {k} (bad: {kind}), {key}:\n  eager    {want.get(key)}\n  compiled {got.get(key)}")
     pliant.reset()
     return wrong
 
